@@ -1,0 +1,1 @@
+"""Shows: command line, dashboard pages, figures, report."""

@@ -1,0 +1,1 @@
+"""Writes, inside the trainer: Batch, Collector, sinks, one adapter file per trainer."""

@@ -1,0 +1,1 @@
+"""Reads: our runs and other programs' dumps, into Records; statistics and caches."""

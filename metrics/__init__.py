@@ -1,0 +1,1 @@
+"""The number machinery: statistics merge; metrics are read from statistics; findings are read from metrics."""

@@ -1,0 +1,34 @@
+"""ratioscope: how far the policy that sampled is from the policy that trains.
+
+Public names resolve on first use, so that a trainer that imports the collector loads numpy and pyarrow and nothing heavier.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ratioscope.collectors.attach import attach as attach
+    from ratioscope.collectors.collector import Collector as Collector
+    from ratioscope.ingest.run import Run as Run
+    from ratioscope.ingest.run import open_run as open_run
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Collector": "ratioscope.collectors.collector",
+    "Run": "ratioscope.ingest.run",
+    "attach": "ratioscope.collectors.attach",
+    "open_run": "ratioscope.ingest.run",
+}
+_ROOM_MODULES = {"figures": "ratioscope.app.figures", "metrics": "ratioscope.metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    if name in _ROOM_MODULES:
+        return import_module(_ROOM_MODULES[name])
+    raise AttributeError(f"module 'ratioscope' has no attribute {name!r}; public names: {__all__}")
+
+
+__all__ = sorted((*_PUBLIC, *_ROOM_MODULES, "__version__"))

@@ -1,0 +1,36 @@
+"""Every error ratioscope raises on purpose. A message says what was found, what was wanted, and what to do next.
+
+RatioscopeError(ValueError)
+├── SchemaError      a column: absent, of the wrong type, of the wrong length
+├── SourceError      a path: not a run, half-written, of a newer schema, unreadable
+├── FieldError       one field of another program's dump
+├── ConfigError      the settings of a correction or a dialect
+└── MissingExtra     an optional dependency is not installed
+"""
+
+
+class RatioscopeError(ValueError):
+    """The parent of all errors here; a command line shows its message in one line and nothing else."""
+
+
+class SchemaError(RatioscopeError):
+    """A column is absent, of the wrong type, or of the wrong length."""
+
+
+class SourceError(RatioscopeError):
+    """A path is not what it should be."""
+
+
+class FieldError(RatioscopeError):
+    """A field of another program's dump cannot be read."""
+
+
+class ConfigError(RatioscopeError):
+    """A correction's or dialect's settings are not allowed."""
+
+
+class MissingExtra(RatioscopeError):
+    """An optional dependency is not installed; the message holds the command that installs it."""
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs the extra '{extra}', which is not installed: pip install 'ratioscope[{extra}]'")

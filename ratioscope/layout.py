@@ -1,0 +1,70 @@
+"""Where a run keeps what, and the lines of its commit logs. Shared by the writers (collectors) and the readers (ingest).
+
+    RUN/run.json                                    name, schema version, trainer, config, attempts
+    RUN/tokens/step=000000123/<writer>.<part>.parquet   one row per sequence (record.RECORD)
+    RUN/statistics/<writer>.<segment>.parquet       statistics of up to SEGMENT_STEPS steps (metrics.statistic)
+    RUN/commits/<writer>.jsonl                      what was committed, dropped, and what happened: one line each
+
+A file whose name begins with a dot is being written and is no part of the run. Files are immutable once named, save the
+newest statistics segment of each writer, which is replaced whole.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RUN_FILE = "run.json"
+TOKENS = "tokens"
+STATISTICS = "statistics"
+COMMITS = "commits"
+SEGMENT_STEPS = 64
+
+COMMIT = "commit"
+"""A token file or statistics segment is complete: `file`, `rows`, `tokens`, `bytes`, `sha256`, `step`."""
+EVENT = "event"
+"""Something happened in the run: `event` (weight_sync, resume, config_change, ...), `step`, `note`."""
+GAP = "gap"
+"""Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
+OPEN = "open"
+"""A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `time`."""
+CLOSE = "close"
+"""A writer ended in order: `offered`, `written`, `dropped` (sequences)."""
+
+
+def token_file(step: int, writer: str, part: int) -> Path:
+    """Path of a token file, relative to the run."""
+    return Path(TOKENS) / f"step={step:09d}" / f"{writer}.{part:04d}.parquet"
+
+
+def statistics_file(writer: str, segment: int) -> Path:
+    """Path of a statistics segment, relative to the run."""
+    return Path(STATISTICS) / f"{writer}.{segment:06d}.parquet"
+
+
+def commit_file(writer: str) -> Path:
+    """Path of a writer's commit log, relative to the run."""
+    return Path(COMMITS) / f"{writer}.jsonl"
+
+
+def encode_line(entry: Mapping[str, Any]) -> bytes:
+    """One commit line: the entry as JSON, with the crc32 of its canonical form as its last member."""
+    body = _canonical(entry)
+    return f'{body[:-1]}, "crc32": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """The entry of a commit line; None if the line is torn or altered."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict):
+        return None
+    crc32 = entry.pop("crc32", None)
+    return entry if crc32 == f"{zlib.crc32(_canonical(entry).encode()):08x}" else None
+
+
+def _canonical(entry: Mapping[str, Any]) -> str:
+    return json.dumps(dict(entry), sort_keys=True)

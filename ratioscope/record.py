@@ -1,0 +1,98 @@
+"""The Record: one sampled sequence, the row on disk. Declared once; every schema and table is rendered from RECORD.
+
+Per-token columns are lists over response positions (prompt excluded), all of the row's own length. Logprobs are natural
+logarithms (nats). A column that was not recorded is null in every row. Position t of every list is the same token.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA_VERSION = 1
+
+POLICIES = ("rollout", "old", "current")
+GAPS = {"mismatch": ("rollout", "old"), "total": ("rollout", "current"), "drift": ("old", "current")}
+"""gap -> (earlier policy, later policy); the gap's log-ratio is later minus earlier."""
+
+Kind = Literal["bool", "int16", "int32", "int64", "float32", "float64", "string"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: `per` says whether a row holds one value or one value per token."""
+
+    name: str
+    kind: Kind
+    per: Literal["sequence", "token"]
+    unit: str
+    meaning: str
+    required: bool = False
+
+
+RECORD: tuple[Field, ...] = (
+    Field("attempt", "int32", "sequence", "1", "which start of the run wrote the row; a resume is a new attempt", True),
+    Field("step", "int64", "sequence", "1", "the trainer's own logged step at which the sequence enters the loss", True),
+    Field("minibatch", "int32", "sequence", "1", "which update of the step `current` belongs to; null: facts known before the updates"),
+    Field("sequence_id", "string", "sequence", "-", "unique per sampling event within the run", True),
+    Field("generation_step", "int64", "sequence", "1", "the step at which the sequence was sampled"),
+    Field("group_id", "string", "sequence", "-", "the prompt group"),
+    Field("rank", "int32", "sequence", "1", "the trainer rank that wrote the row"),
+    Field("replica", "string", "sequence", "-", "the engine that sampled the sequence"),
+    Field("token_ids", "int32", "token", "-", "the sampled tokens"),
+    Field("mask", "bool", "token", "-", "sampled tokens; false at tool and environment tokens"),
+    Field("loss_mask", "bool", "token", "-", "tokens left in the loss after filtering and rejection"),
+    Field("rollout_logprobs", "float32", "token", "nats", "log-prob under the engine that sampled (behaviour policy)"),
+    Field("old_logprobs", "float32", "token", "nats", "log-prob under the trainer's recomputation before the update"),
+    Field("current_logprobs", "float32", "token", "nats", "log-prob under the weights differentiated in this minibatch"),
+    Field("reference_logprobs", "float32", "token", "nats", "log-prob under the reference model of the KL penalty"),
+    Field("entropy", "float32", "token", "nats", "the trainer's entropy: of `current` where the row has it, else of `old`"),
+    Field("rollout_version_min", "int64", "sequence", "1", "oldest weights that sampled a token of the sequence"),
+    Field("rollout_version_max", "int64", "sequence", "1", "newest weights that sampled a token of the sequence"),
+    Field("rollout_versions", "int64", "token", "1", "weights that sampled each token"),
+    Field("trainer_version", "int64", "sequence", "1", "weights that computed `old`, else `current`"),
+    Field("turn", "int16", "token", "1", "turn of the conversation, from 0"),
+    Field("advantages", "float32", "token", "1", "advantage; a list of length 1 is one value for the sequence"),
+    Field("reward", "float64", "sequence", "1", "reward of the sequence"),
+    Field("finish_reason", "string", "sequence", "-", "why sampling ended, in the engine's word"),
+    Field("prompt_text", "string", "sequence", "-", "the prompt, where text is recorded"),
+    Field("token_texts", "string", "token", "-", "the text of each token, where text is recorded"),
+    Field("inclusion_probability", "float64", "sequence", "1", "probability with which this row was kept; null: 1"),
+    Field("extra", "string", "sequence", "-", "anything else, as a JSON object"),
+)
+FIELDS = {field.name: field for field in RECORD}
+TOKEN_FIELDS = tuple(field.name for field in RECORD if field.per == "token")
+
+_ARROW = {
+    "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
+    "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(),
+}  # fmt: skip
+
+
+def arrow_schema() -> pa.Schema:
+    """The schema of a token file; list columns for per-token fields, everything nullable but the required."""
+    return pa.schema([pa.field(f.name, _arrow_type(f), nullable=not f.required) for f in RECORD])
+
+
+def polars_schema() -> "pl.Schema":
+    """The same schema for readers; derived from the Arrow one, so that the two cannot drift apart."""
+    import polars as pl
+
+    frame = pl.from_arrow(arrow_schema().empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame.schema
+
+
+def markdown_table(fields: Iterable[Field] = RECORD) -> str:
+    """The documentation table of the fields."""
+    rows = (f"| `{f.name}` | {f.kind}{' list' if f.per == 'token' else ''} | {f.unit} | {f.meaning} |" for f in fields)
+    return "\n".join(("| column | type | unit | meaning |", "| --- | --- | --- | --- |", *rows))
+
+
+def _arrow_type(field: Field) -> pa.DataType:
+    value = _ARROW[field.kind]
+    return pa.list_(value) if field.per == "token" else value

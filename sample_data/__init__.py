@@ -1,0 +1,1 @@
+"""Small real runs, and the script that made them."""

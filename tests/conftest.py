@@ -1,0 +1,1 @@
+"""Fixtures every test file may use."""
