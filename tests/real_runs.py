@@ -50,7 +50,7 @@ def records(name: str) -> pa.Table:
             attempt=pl.lit(0),
             minibatch=pl.lit(0 if has_current else None, dtype=pl.Int32),
             sequence_id=pl.format("{}-{}", "step", "sample_id"),
-            mask=pl.col("rollout_logprobs").list.eval(pl.lit(True).repeat_by(pl.len()).flatten()),
+            mask=pl.lit(True).repeat_by(pl.col("rollout_logprobs").list.len()),
         )
     )
     if "rollout_version_min" in rows.columns:
