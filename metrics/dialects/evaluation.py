@@ -1,0 +1,156 @@
+"""What goes into a dialect and what comes out: arrays of shape (rows, positions) in, an Evaluation out.
+
+Every dialect module has the same names in the same order:
+
+    VERSIONS    the versions whose own output ours was compared with
+    PRESETS     preset name -> that trainer's configuration mapping
+    CANONICAL   their metric name -> our canonical full name, or None where we have no such metric
+    NOTES       their metric name -> what is misleading about it beside the canonical number
+    parse       their configuration -> typed settings and warnings; raises ConfigError
+    write       settings -> their configuration syntax, with the flags that must be set beside it
+    evaluate    (batch, config, *, version, kind, micro_batches) -> Evaluation
+
+Averaging is not shared on purpose: the masked mean is where trainers differ.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.errors import ConfigError, SchemaError
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+MicroBatches = Sequence[Sequence[int]]
+"""Row numbers of each micro-batch, in the order the trainer visits them."""
+
+PER_TOKEN = ("rollout_logprobs", "old_logprobs", "current_logprobs", "mask", "advantages")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a trainer reports and does for one batch, under its own names. All arrays are (rows, positions).
+
+    `weights`: the multiplier it applies to the loss ((rows, 1) where it has one per sequence); None: it applies none.
+    `mask`: the tokens left in the loss. `losses` and `arrays`: other values the trainer forms, under its own names.
+    """
+
+    metrics: dict[str, float]
+    weights: Array | None
+    mask: Mask
+    warnings: tuple[str, ...] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DialectBatch:
+    """The arrays of one batch: log-probs in nats, floating dtype as given, (rows, positions), absent ones None.
+
+    Positions outside the mask keep what they held; positions that ragged input lacks hold 0 and mask False.
+    `lengths`: tokens per row, padding excluded, holes included. `extra`: whatever else came with the batch; of ragged
+    input an array of one value per token is padded like the others.
+    """
+
+    mask: Mask
+    lengths: npt.NDArray[np.int64]
+    rollout_logprobs: Array | None = None
+    old_logprobs: Array | None = None
+    current_logprobs: Array | None = None
+    advantages: Array | None = None
+    extra: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, positions)."""
+        rows, positions = self.mask.shape
+        return rows, positions
+
+    def needed(self, name: str) -> Array:
+        """The array of that name; SchemaError if the batch came without it."""
+        value = getattr(self, name) if name in PER_TOKEN else self.extra.get(name)
+        if value is None:
+            have = [known for known in PER_TOKEN if getattr(self, known) is not None] + sorted(self.extra)
+            raise SchemaError(f"the batch has no '{name}', which this setting reads; it has {have}")
+        return np.asarray(value)
+
+    def flat(self, array: Array) -> Array:
+        """An array of shape (rows, positions) without its padding, row after row."""
+        return array[np.arange(array.shape[1]) < self.lengths[:, None]]
+
+
+def batch_arrays(batch: DialectBatch | Mapping[str, Any]) -> DialectBatch:
+    """The batch with its arrays checked and shaped (rows, positions).
+
+    A mapping holds (rows, positions) arrays, or flat ones beside `response_lengths` (tokens per row). Without `mask` all
+    tokens count. A single value per row is accepted for `advantages`.
+    """
+    if isinstance(batch, DialectBatch):
+        return batch
+    arrays = {name: np.asarray(value) for name, value in batch.items() if value is not None}
+    lengths = arrays.get("response_lengths")
+    if lengths is not None:
+        arrays = {name: _padded(name, array, lengths) for name, array in arrays.items() if name != "response_lengths"}
+    shape = _shape(arrays)
+    if lengths is None:
+        lengths = np.full(shape[0], shape[1])
+    inside = np.arange(shape[1]) < lengths[:, None]
+    return DialectBatch(
+        mask=inside & _mask(arrays.pop("mask", inside), shape),
+        lengths=lengths.astype(np.int64),
+        **{name: _floating(name, arrays.pop(name, None), shape) for name in PER_TOKEN if name != "mask"},
+        extra=arrays,
+    )
+
+
+def not_allowed(field_name: str, value: object, allowed: Iterable[object] | str) -> ConfigError:
+    """The error for a setting its trainer rejects: names the field, the value found and the values allowed."""
+    wanted = allowed if isinstance(allowed, str) else "one of " + ", ".join(repr(each) for each in allowed)
+    return ConfigError(f"{field_name} is {value!r}; allowed: {wanted}")
+
+
+def _shape(arrays: Mapping[str, Array]) -> tuple[int, int]:
+    for name in PER_TOKEN:
+        if name in arrays and name != "advantages":
+            if arrays[name].ndim == 2:
+                rows, positions = arrays[name].shape
+                return rows, positions
+            wanted = "(rows, positions), or flat with 'response_lengths' beside it"
+            raise SchemaError(f"'{name}' has shape {arrays[name].shape}; wanted {wanted}")
+    raise SchemaError(f"the batch has none of {PER_TOKEN[:3]}; it has {sorted(arrays)}")
+
+
+def _mask(mask: Array, shape: tuple[int, int]) -> Mask:
+    if mask.shape != shape:
+        raise SchemaError(f"'mask' has shape {mask.shape}, the log-probs have {shape}")
+    if not np.isin(mask, (0, 1)).all():
+        raise SchemaError("'mask' holds values other than 0 and 1")
+    return mask.astype(np.bool_)
+
+
+def _floating(name: str, array: Array | None, shape: tuple[int, int]) -> Array | None:
+    """Advantages may be one per row; half precision becomes float32, which holds all of its values."""
+    if array is None:
+        return None
+    if name == "advantages" and array.shape in ((shape[0],), (shape[0], 1)):
+        array = np.broadcast_to(array.reshape(-1, 1), shape)
+    if array.shape != shape:
+        raise SchemaError(f"'{name}' has shape {array.shape}, wanted {shape}")
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
+def _padded(name: str, array: Array, lengths: Array) -> Array:
+    """Flat values, one per token, as (rows, positions) padded with 0; anything else as it is."""
+    tokens = int(lengths.sum())
+    if array.shape != (tokens,):
+        if name in PER_TOKEN and array.shape != lengths.shape:
+            raise SchemaError(f"'{name}' has shape {array.shape}, the response lengths add up to {tokens}")
+        return array
+    if name not in PER_TOKEN and array.shape == lengths.shape:
+        return array
+    padded = np.zeros((len(lengths), int(lengths.max(initial=0))), array.dtype)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = array
+    return padded
