@@ -1,1 +1,21 @@
-"""Fixtures every test file may use."""
+"""What every test shares: in CI a skipped test is a failed one, so that a missing part cannot go unseen."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+MAY_SKIP = ("upstream",)
+"""Markers of tests that may skip even in CI: they drive packages the test environment does not hold."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    wanted = "RATIOSCOPE_NO_SKIP" in os.environ and not any(item.get_closest_marker(name) for name in MAY_SKIP)
+    if wanted and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where nothing may skip: {report.longrepr}"
+    return report

@@ -1,0 +1,60 @@
+# Everything runs in .venv, which is made on first use. `make help` lists the targets.
+
+PYTHON ?= python3
+PORT ?= 0
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALL := $(PIP) install --constraint constraints.txt
+
+.PHONY: help demo test quick check bench gallery docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: .venv/.demo  ## open the dashboard on a recorded real run (PORT=8501 for a fixed port)
+	@$(BIN)/ratioscope demo --port $(PORT)
+
+test: .venv/.dev .venv/.chromium check  ## check, then run every test
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope
+
+quick: .venv/.dev  ## the tests that take seconds
+	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow"
+
+check: .venv/.dev  ## lint, format and types
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+	@$(BIN)/pyright --warnings
+
+bench: .venv/.dev  ## measure speed, as ratios side by side
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file" && $(BIN)/python $$file || exit 1; done
+
+gallery: .venv/.dev .venv/.chromium  ## draw every page and the report into docs/gallery
+	@$(BIN)/python docs/gallery.py
+
+docs: .venv/.dev  ## write the generated tables of docs/
+	@$(BIN)/python docs/tables.py
+
+clean:  ## remove the environment and every cache
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/python:
+	@echo "making .venv ($$($(PYTHON) --version))"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ratioscope needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) --upgrade pip setuptools
+
+.venv/.demo: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing ratioscope with its dashboard (about half a minute)"
+	@$(INSTALL) --editable '.[dashboard]'
+	@touch $@
+
+.venv/.dev: .venv/.demo
+	@echo "installing what the tests need (a few minutes)"
+	@$(INSTALL) torch
+	@$(INSTALL) --editable '.[dashboard,torch,wandb]' --group dev
+	@touch $@
+
+.venv/.chromium: .venv/bin/python
+	@command -v chromium >/dev/null || { echo "installing chromium" && tests/install_chromium.sh; }
+	@touch $@

@@ -1,0 +1,97 @@
+"""The rules of the house, kept by machine: who may import whom, and what a trainer's process loads."""
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("app", "metrics", "ingest", "collectors", "sample_data")
+CONTRACT = {"record", "layout", "errors"}
+MAY_IMPORT = {
+    "app": {"app", "ingest", "metrics", "collectors", "sample_data"},
+    "ingest": {"ingest", "metrics"},
+    "collectors": {"collectors", "metrics"},
+    "metrics": {"metrics"},
+    "sample_data": {"sample_data", "collectors", "metrics"},
+}
+HEAVY = {"polars", "pandas", "torch", "streamlit", "plotly", "wandb", "trl", "transformers", "typer", "rich"}
+FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_room_imports_only_the_rooms_it_may(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    for module in _ratioscope_imports(path):
+        part = module.split(".")[1] if "." in module else ""
+        assert not part or part in CONTRACT | MAY_IMPORT[room], f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_are_relative_within_a_room_and_absolute_across(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    inside = [m for m in _ratioscope_imports(path) if m.startswith(f"ratioscope.{room}.")]
+    assert not inside or room == "sample_data", f"{path} names its own room: {inside}"
+
+
+def test_no_file_of_the_dashboard_shadows_a_module_that_its_process_imports() -> None:
+    # Streamlit puts the script's folder first on sys.path.
+    stems = {path.stem for path in (ROOT / "app").glob("*.py")} - {"__init__"}
+    assert not stems & (sys.stdlib_module_names | HEAVY | {"numpy", "pyarrow"})
+
+
+def test_the_packages_list_names_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = set(project["tool"]["setuptools"]["packages"])
+    folders = {ROOT / "ratioscope", *(path.parent for path in FILES)}
+    found = {
+        "ratioscope" if folder.name == "ratioscope" else ".".join(("ratioscope", *folder.relative_to(ROOT).parts))
+        for folder in folders
+        if (folder / "__init__.py").exists()
+    }
+    assert listed == found
+
+
+@pytest.mark.parametrize("module", ["ratioscope", "ratioscope.collectors", "ratioscope.collectors.collector"])
+def test_a_trainer_that_imports_the_collector_loads_nothing_heavy(module: str) -> None:
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout)
+    assert not HEAVY & {name.split(".")[0] for name in loaded}
+
+
+def test_public_names_resolve_and_an_unknown_one_lists_them() -> None:
+    import ratioscope
+
+    for name in ratioscope.__all__:
+        assert getattr(ratioscope, name) is not None
+    with pytest.raises(AttributeError, match="open_run"):
+        _ = ratioscope.no_such_name
+
+
+def test_nothing_unsafe_is_called_anywhere() -> None:
+    unsafe = ("pickle", "joblib", "torch.load", "eval(", "exec(", "yaml.load(", "shell=True", "persist='disk'")
+    for path in FILES:
+        code = _without_strings(path.read_text()).replace("list.eval(", "").replace(".eval()", "")
+        assert not [word for word in unsafe if word in code], path
+
+
+def _without_strings(source: str) -> str:
+    """The source with docstrings and other constants blanked: words in prose are no calls."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "disk":
+            node.value = ""
+    return ast.unparse(tree)
+
+
+def _ratioscope_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("ratioscope"))
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("ratioscope"):
+            yield node.module or ""
