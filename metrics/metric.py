@@ -1,0 +1,102 @@
+"""A Metric: a value read from statistics, with its card; and the shapes most metrics have (a mean, a ratio, a count)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.record import GAPS
+
+from .statistic import Statistic, product
+
+Values = npt.NDArray[np.float64]
+
+ALL_GAPS = tuple(GAPS)
+SAMPLED = ("mismatch", "total")
+"""The gaps whose tokens were sampled from the earlier policy: only here is a mean of weights or of -x a divergence."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The largest log-weights of a group; a Reading that needs one receives a list column as sequence of float arrays."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A vectorised function of merged statistics, which it receives in the order of `needs`. NaN means not available."""
+
+    needs: tuple[Statistic | Tail, ...]
+    value: Callable[..., Values]
+
+
+@dataclass(frozen=True)
+class Band:
+    """Where a value is graded, and who says so."""
+
+    low: float
+    high: float
+    reading: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One named number per group of statistics, and its card.
+
+    absent: why the value can be missing although its gap is on record, continuing "not available, because ...".
+    """
+
+    name: str
+    unit: str
+    formula: str
+    meaning: str
+    needs: tuple[Statistic | Tail, ...]
+    value: Callable[..., Values]
+    error: Reading | None = None
+    gaps: tuple[str, ...] = ALL_GAPS
+    level: Literal["token", "sequence"] = "token"
+    estimator: str = ""
+    weighting: str = "every unmasked token counts once"
+    direction: str = ""
+    range: str = ""
+    bands: tuple[Band, ...] = ()
+    absent: str = "no usable token is on record"
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """The Statistics this metric and its standard error are read from."""
+        needs = self.needs + (self.error.needs if self.error else ())
+        return tuple(dict.fromkeys(need for need in needs if isinstance(need, Statistic)))
+
+
+def ratio(total: Values, count: Values) -> Values:
+    """total / count; not available (NaN) where count is 0."""
+    return np.where(count > 0, total / np.where(count > 0, count, 1.0), np.nan)
+
+
+def clustered_error(total: Statistic, count: Statistic, clusters: Statistic, *, scale: float = 1.0) -> Reading:
+    """Standard error of scale * total / count, both sums over tokens, with sequences as the independent units.
+
+    Delta method (ratio estimator): sqrt(m/(m-1) * sum_i (a_i - mean * n_i)^2) / sum_i n_i over the m sequences of the
+    group, from sums of a_i^2, a_i n_i and n_i^2, so that it merges. Not available for fewer than two sequences.
+    """
+    needs = (total, count, clusters, product(total, total), product(total, count), product(count, count))
+
+    def value(a: Values, n: Values, m: Values, aa: Values, an: Values, nn: Values) -> Values:
+        mean = ratio(a, n)
+        # Rounding can leave a hair below zero where every sequence has the same mean.
+        spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
+        return np.where(m > 1, abs(scale) * np.sqrt(spread * ratio(m, m - 1)) / n, np.nan)
+
+    return Reading(needs, value)
+
+
+def error_of_mean(total: Values, total_of_squares: Values, count: Values) -> Values:
+    """Standard error of a mean over independent units, from the sum and the sum of squares; NaN below two units."""
+    mean = ratio(total, count)
+    spread = np.maximum(total_of_squares - count * mean**2, 0.0)
+    return np.where(count > 1, np.sqrt(ratio(spread, count - 1) / count), np.nan)

@@ -1,0 +1,31 @@
+"""Every metric in display order, and the statistics they need, each once."""
+
+from . import divergence, perplexity, validity, weights
+from .metric import Metric
+from .statistic import Statistic
+
+METRICS: tuple[Metric, ...] = (
+    *validity.METRICS,
+    *divergence.METRICS,
+    *weights.METRICS,
+    weights.MEAN_WEIGHT_TOKEN,
+    weights.MEAN_WEIGHT_SEQUENCE,
+    *perplexity.METRICS,
+)
+
+_INGREDIENTS = (
+    validity.UNMASKED, validity.TOKENS, validity.FINITE, validity.NON_FINITE, validity.ZERO_WEIGHT,
+    divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER, validity.CLUSTERS,
+)  # fmt: skip
+"""What sequence columns are made of; evaluated for every gap."""
+
+
+def statistics_of(gap: str) -> tuple[Statistic, ...]:
+    """The statistics that the metrics of a gap need."""
+    needed = (statistic for metric in METRICS if gap in metric.gaps for statistic in metric.statistics)
+    return tuple(dict.fromkeys((*_INGREDIENTS, *needed)))
+
+
+STATISTICS: tuple[Statistic, ...] = tuple(
+    dict.fromkeys(s for gap in ("mismatch", "total", "drift") for s in statistics_of(gap))
+)

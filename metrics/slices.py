@@ -1,0 +1,125 @@
+"""Slices: columns to group by. A slice gives each sequence, or each token, a code; every code has a key, a short string.
+
+A slice by token has token metrics only, and never merges along its own axis. Keys of numeric slices are the lower end of
+their bucket, so that they sort as numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .arrow_columns import GapRows, flat_values
+
+Codes = npt.NDArray[np.int64]
+Labels = pa.Array | pa.ChunkedArray | npt.NDArray[np.generic] | Sequence[object]
+"""One label per row of the table, or a list of labels per row (one per token). Null: not in the slice."""
+
+POSITION_EDGES = np.array([0, *(2**k for k in range(31))], np.int64)
+PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
+_LOG_PROBABILITY_EDGES = np.log(np.array(PROBABILITY_EDGES[1:]))
+
+CONTIGUOUS = ("position", "turn", "lag")
+"""Slices by token that cut a sequence into few runs."""
+WRITTEN = ("all", "replica", "lag", "position", "probability", "turn")
+
+
+@dataclass(frozen=True)
+class SliceCodes:
+    """codes: one per row of a GapRows, or per token of it (`by_token`); -1 is in no cell. keys: what each code is called."""
+
+    name: str
+    keys: tuple[str, ...]
+    codes: Codes
+    by_token: bool
+
+
+def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
+    """The slices every statistics file holds, as far as their columns are on record."""
+    slices = [SliceCodes("all", ("",), np.zeros(len(gap.rows), np.int64), False)]
+    if _recorded(records, "replica"):
+        slices.append(labelled("replica", records["replica"], gap))
+    slices += lag_slice(records, gap)
+    slices += [position_slice(gap), probability_slice(gap)]
+    if _recorded(records, "turn"):
+        slices.append(labelled("turn", records["turn"], gap))
+    return slices
+
+
+def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
+    """A slice from labels that the caller made, aligned with the table the gap was read from."""
+    column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([_arrow(labels)])
+    column = column.take(gap.rows) if len(gap.rows) < len(column) else column
+    by_token = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    if by_token:
+        value_type = column.type.value_type
+        column = pa.chunked_array([_whole(flat_values(column, gap.lengths, pa.scalar(None, value_type)))])
+    encoded = _whole(column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column)
+    keys = tuple(str(key) for key in encoded.dictionary.to_pylist())
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return SliceCodes(name, keys, codes, by_token)
+
+
+def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
+    """Staleness: trainer version minus rollout version; per token where a sequence was sampled by several versions.
+
+    A mixed sequence without versions per token goes by its oldest.
+    """
+    if not _recorded(records, "trainer_version"):
+        return []
+    trainer = records["trainer_version"].take(gap.rows)
+    if _recorded(records, "rollout_versions"):
+        versions = records["rollout_versions"].take(gap.rows)
+        missing = pa.scalar(None, pa.int64())
+        flat = _whole(flat_values(versions, gap.lengths, missing))
+        row = np.repeat(np.arange(len(gap.rows)), gap.lengths)
+        return [_integers("lag", pc.subtract(_whole(trainer).take(pa.array(row)), flat), by_token=True)]
+    if _recorded(records, "rollout_version_min"):
+        lag = pc.subtract(_whole(trainer), _whole(records["rollout_version_min"].take(gap.rows)))
+        return [_integers("lag", lag, by_token=False)]
+    return []
+
+
+def position_slice(gap: GapRows) -> SliceCodes:
+    """Position in the response, prompt excluded: [0, 1), [1, 2), [2, 4), [4, 8), ..."""
+    position = np.arange(int(gap.lengths.sum()), dtype=np.int64) - np.repeat(gap.starts, gap.lengths)
+    longest = int(gap.lengths.max(initial=0))
+    lookup = np.searchsorted(POSITION_EDGES, np.arange(longest + 1), side="right") - 1
+    return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), lookup[position], True)
+
+
+def probability_slice(gap: GapRows) -> SliceCodes:
+    """Probability of the token under the earlier policy; buckets closed below."""
+    codes = np.searchsorted(_LOG_PROBABILITY_EDGES, gap.earlier, side="right")
+    codes = np.where(np.isfinite(gap.earlier), codes, -1)
+    return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
+
+
+def slices_of(records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], *, written: bool) -> list[SliceCodes]:
+    """The written slices, if wanted, and those the caller labelled."""
+    own = written_slices(records, gap) if written else []
+    return own + [labelled(name, labels, gap) for name, labels in extra.items()]
+
+
+def _integers(name: str, values: pa.Array, *, by_token: bool) -> SliceCodes:
+    encoded = values.dictionary_encode()
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return SliceCodes(name, tuple(str(key) for key in encoded.dictionary.to_pylist()), codes, by_token)
+
+
+def _recorded(records: pa.Table, name: str) -> bool:
+    return name in records.column_names and records[name].null_count < len(records)
+
+
+def _arrow(labels: Labels) -> pa.Array:
+    return labels if isinstance(labels, pa.Array) else pa.array(labels)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
