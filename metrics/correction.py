@@ -1,0 +1,123 @@
+"""Corrections as data: what a trainer does to the importance weights and to the loss mask, one step after another.
+
+A Correction is a tuple of steps over the tokens of one batch. `Weigh` sets the weights, `Reject` takes tokens or whole
+sequences out of the mask, `Normalise` rescales the weights by their mean. Every step reads the log-ratios x of the
+sampled tokens; later steps see the mask that earlier ones left only where `over = "remaining"`. Trainers differ in
+little else than these choices, so a dialect is a translation of its configuration into such a tuple.
+
+    w token      exp(x)
+    w sequence   exp(S), S the sum of x over the sequence
+    w geometric  exp(m), m the mean of x over the sequence
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from ratioscope.errors import ConfigError
+
+Level = Literal["token", "sequence", "geometric"]
+Over = Literal["sampled", "remaining"]
+LEVELS: tuple[Level, ...] = ("token", "sequence", "geometric")
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Weights exp(x), exp(S) or exp(m), held to [low, high]: `clamp` moves a weight to the bound, `zero` drops it (IcePop).
+
+    log_limit: the log-ratio is clamped to [-log_limit, log_limit] before exp, as most trainers do (20); inf clamps nothing.
+    """
+
+    level: Level = "token"
+    low: float = 0.0
+    high: float = inf
+    outside: Literal["clamp", "zero"] = "clamp"
+    log_limit: float = inf
+    over: Over = "sampled"
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Takes out of the mask what lies outside [low, high].
+
+    of: the token's weight, or its K1 = -x, K2 = x^2/2, K3 = exp(x) - 1 - x.
+    by: `token` judges and removes each token by itself. The others remove whole sequences: by the `sum` over its tokens
+    (of the weight: their product), the `mean` (of the weight: the geometric mean), the `max`, or `any` token outside (veto).
+    """
+
+    of: Literal["weight", "k1", "k2", "k3"]
+    by: Literal["token", "sum", "mean", "max", "any"]
+    low: float = -inf
+    high: float = inf
+    over: Over = "sampled"
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Weights divided by their mean over the batch: over remaining tokens, or over remaining sequences' mean weights."""
+
+    by: Literal["token", "sequence"] = "token"
+
+
+Step = Weigh | Reject | Normalise
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A named tuple of steps. gap: the log-ratio they read; `total` where the trainer has no `old` (bypass, off-policy IS)."""
+
+    name: str
+    steps: tuple[Step, ...]
+    gap: Literal["mismatch", "total"] = "mismatch"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            if isinstance(step, Weigh | Reject) and not step.low <= step.high:
+                raise ConfigError(f"{self.name}: bounds [{step.low:g}, {step.high:g}] are empty; give low <= high")
+            if isinstance(step, Weigh) and step.low < 0:
+                raise ConfigError(f"{self.name}: a weight is never below 0, found low = {step.low:g}")
+        if sum(isinstance(step, Weigh) for step in self.steps) > 1:
+            raise ConfigError(f"{self.name}: more than one step sets the weights; keep one Weigh")
+
+
+def truncate(high: float, *, level: Level = "token", low: float = 0.0) -> Correction:
+    """Truncated importance sampling: weights above `high` become `high` (below `low` become `low`)."""
+    return Correction(f"truncate {level} at {_bounds(low, high)}", (Weigh(level, low, high),))
+
+
+def mask(low: float, high: float, *, level: Level = "token") -> Correction:
+    """Masked importance sampling (IcePop at token level): weights outside [low, high] become 0."""
+    return Correction(f"mask {level} outside {_bounds(low, high)}", (Weigh(level, low, high, "zero"),))
+
+
+def reject(of: Literal["weight", "k1", "k2", "k3"], by: Literal["token", "sum", "mean", "max", "any"],
+           *, low: float = -inf, high: float = inf) -> Correction:  # fmt: skip
+    """Rejection alone: weights stay 1, what lies outside the bounds leaves the loss."""
+    return Correction(f"reject {of} by {by} outside {_bounds(low, high)}", (Reject(of, by, low, high),))
+
+
+def off_policy_clip(low: float, high: float) -> Correction:
+    """Detached clip of current over rollout to [low, high]: importance sampling of the whole gap, as PPO bounds it."""
+    return Correction(f"clip current/rollout to {_bounds(low, high)}", (Weigh("token", low, high),), gap="total")
+
+
+NONE = Correction("none", (), source="every weight 1, nothing removed: what a trainer without correction does")
+
+CORRECTIONS: tuple[Correction, ...] = (
+    NONE,
+    Correction("token TIS 2", (Weigh("token", high=2.0, log_limit=20.0),), source="Yao et al. 2025; slime and verl default cap"),
+    Correction("token IcePop 0.5-5", (Weigh("token", 0.5, 5.0, "zero", 20.0),), source="IcePop; NeMo-RL documentation"),
+    Correction("sequence TIS 2", (Weigh("sequence", high=2.0, log_limit=20.0),), source="Liu et al. 2025, sequence level"),
+    Correction("sequence MIS 2", (Weigh("sequence", 0.0, 2.0, "zero", 20.0),), source="Liu et al. 2025; TRL 1.16 default at 3"),
+    Correction("geometric MIS 0.999-1.001", (Weigh("token"), Reject("weight", "mean", 0.999, 1.001)),
+               source="verl preset decoupled_geo_rs"),
+    Correction("K3 rejection 0.01", (Weigh("token", high=2.0, log_limit=20.0), Reject("k3", "mean", high=0.01)),
+               source="verl 0.9.1 seq_mean_k3"),
+    Correction("veto 1e-4", (Weigh("token", high=2.0, log_limit=20.0), Reject("weight", "any", low=1e-4)),
+               source="verl PR 3984 token veto threshold"),
+)  # fmt: skip
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"[{low:g}, {high:g}]"
