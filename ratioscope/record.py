@@ -67,7 +67,7 @@ RECORD: tuple[Field, ...] = (
 FIELDS = {field.name: field for field in RECORD}
 TOKEN_FIELDS = tuple(field.name for field in RECORD if field.per == "token")
 
-_ARROW = {
+_ARROW: dict[Kind, pa.DataType] = {
     "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(),
 }  # fmt: skip
@@ -95,4 +95,6 @@ def markdown_table(fields: Iterable[Field] = RECORD) -> str:
 
 def _arrow_type(field: Field) -> pa.DataType:
     value = _ARROW[field.kind]
-    return pa.list_(value) if field.per == "token" else value
+    if field.per == "token":
+        return pa.list_(value)
+    return value

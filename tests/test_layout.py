@@ -39,6 +39,14 @@ def test_imports_are_relative_within_a_room_and_absolute_across(path: Path) -> N
     assert not inside or room == "sample_data", f"{path} names its own room: {inside}"
 
 
+@pytest.mark.parametrize(
+    "path", [*FILES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_no_folder_name_is_used_as_an_import_name(path: Path) -> None:
+    # From the root `import metrics` would work by accident; installed, it would be a trainer's own module.
+    assert not [module for module in _absolute_imports(path) if module.split(".")[0] in ROOMS]
+
+
 def test_no_file_of_the_dashboard_shadows_a_module_that_its_process_imports() -> None:
     # Streamlit puts the script's folder first on sys.path.
     stems = {path.stem for path in (ROOT / "app").glob("*.py")} - {"__init__"}
@@ -90,8 +98,12 @@ def _without_strings(source: str) -> str:
 
 
 def _ratioscope_imports(path: Path) -> Iterator[str]:
+    return (module for module in _absolute_imports(path) if module.split(".")[0] == "ratioscope")
+
+
+def _absolute_imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("ratioscope"))
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith("ratioscope"):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module or ""
