@@ -1,0 +1,70 @@
+"""Numbers as a reader wants them: three digits, a standard error that says how many of them count, a true minus sign."""
+
+import math
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def digits(value: float | None, significant: int = 3) -> str:
+    """The value with that many significant digits; ∞ where it is infinite, – where there is none.
+
+    >>> digits(0.0052341), digits(-31234.5), digits(1.2e-7), digits(None), digits(float("inf"))
+    ('0.00523', '−31,200', '1.2·10⁻⁷', '–', '∞')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return _scientific(value, significant)
+    rounded = float(f"{value:.{significant}g}")
+    places = max(0, significant - 1 - math.floor(math.log10(abs(rounded))))
+    shown = f"{rounded:,.{places}f}"
+    return (shown.rstrip("0").rstrip(".") if "." in shown else shown).replace("-", "−")
+
+
+def plus_minus(value: float | None, error: float | None) -> str:
+    """Value ± standard error, the value cut where the error's second digit stands; the value alone without an error.
+
+    >>> plus_minus(0.0052341, 0.00031415), plus_minus(1.0, None), plus_minus(1.234e-7, 1e-9), plus_minus(12.0, 30.0)
+    ('0.00523 ± 0.00031', '1', '1.234·10⁻⁷ ± 1·10⁻⁹', '12 ± 30')
+    """
+    if value is None or error is None or not (math.isfinite(value) and math.isfinite(error)) or error == 0:
+        return digits(value)
+    error_place = math.floor(math.log10(abs(error))) - 1
+    value_place = math.floor(math.log10(abs(value))) if value else error_place
+    return f"{digits(value, max(1, min(6, value_place - error_place + 1)))} ± {digits(error, 2)}"
+
+
+def count(value: float | None, noun: str = "") -> str:
+    """A whole number with thousands separated, and its noun in the right number.
+
+    >>> count(1, "token"), count(12345, "token"), count(2_500_000)
+    ('1 token', '12,345 tokens', '2,500,000')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    shown = f"{int(value):,}"
+    return f"{shown} {noun if int(value) == 1 else noun + 's'}" if noun else shown
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage of three digits; tiny ones keep their size, those next to all stay below 100 %.
+
+    >>> percent(0.0312), percent(1.0), percent(0.0), percent(2e-7), percent(0.99999)
+    ('3.12 %', '100 %', '0 %', '2·10⁻⁵ %', '99.999 %')
+    """
+    if share is None or math.isnan(share):
+        return "–"
+    if 0.999 < share < 1:
+        return f"{100 - 100 * float(f'{1 - share:.1g}'):.10g} %"
+    return f"{digits(100 * share)} %"
+
+
+def _scientific(value: float, significant: int) -> str:
+    mantissa, exponent = f"{value:.{significant - 1}e}".split("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}".replace("-", "−", 1)

@@ -1,0 +1,100 @@
+"""The sheet every figure is drawn on: one template per theme, a title that says what is shown and a line that says how."""
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+import plotly.graph_objects as go
+
+from ..theme import FONT, Theme
+
+MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
+LINE = 15
+WIDTH = 76
+"""Characters of a line of notes that fit a chart half a page wide; Plotly does not break lines itself."""
+
+
+def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int) -> go.Figure:
+    """An empty figure with title and notes (estimator, unit, weighting, N, band) in one muted line under it.
+
+    title and notes must come escaped (`escape.plotly`) where they hold foreign text; empty notes are left out.
+    """
+    lines = _lines([note for note in notes if note])
+    return go.Figure(
+        layout=go.Layout(
+            template=template(theme),
+            height=height,
+            margin={**MARGIN, "t": MARGIN["t"] + LINE * (len(lines) - 1)},
+            title={"text": title, "subtitle": {"text": "<br>".join(lines)}},
+            uirevision="keep",  # a refresh with more steps must not undo the reader's zoom
+        )
+    )
+
+
+def saying(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
+    """The figure without axes, with the words in its middle: why there is nothing to draw."""
+    figure.update_xaxes(visible=False).update_yaxes(visible=False)
+    lines = "<br>".join(wrap(words, WIDTH - 16))
+    return figure.add_annotation(
+        text=lines, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
+    )
+
+
+def _lines(notes: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for note in notes:
+        if lines and len(lines[-1]) + len(note) + 3 <= WIDTH:
+            lines[-1] += f" · {note}"
+        else:
+            lines.append(note)
+    return lines
+
+
+def template(theme: Theme) -> go.layout.Template:
+    """Thin lines, a faint horizontal grid, no frame, no legend unless asked for."""
+    axis = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": theme.border,
+        "ticks": "outside",
+        "ticklen": 3,
+        "tickcolor": theme.border,
+        "tickfont": {"color": theme.muted, "size": 11},
+        "title": {"font": {"color": theme.muted, "size": 11}, "standoff": 6},
+        "exponentformat": "power",
+        "minexponent": 4,
+        "automargin": True,
+    }
+    return go.layout.Template(
+        layout=go.Layout(
+            font={"family": FONT, "size": 12, "color": theme.text},
+            paper_bgcolor=theme.background,
+            plot_bgcolor=theme.background,
+            colorway=list(theme.gaps.values()),
+            showlegend=False,
+            title={
+                "x": 0,
+                "xref": "container",
+                "xanchor": "left",
+                "y": 1,
+                "yref": "container",
+                "yanchor": "top",
+                "pad": {"t": 10, "l": 4},
+                "font": {"size": 14, "color": theme.text},
+                "subtitle": {"font": {"size": 11, "color": theme.muted}},
+            },
+            xaxis=axis,
+            yaxis={**axis, "showgrid": True, "gridcolor": theme.grid, "showline": False, "ticks": ""},
+            hovermode="x unified",
+            hoverlabel={
+                "bgcolor": theme.panel,
+                "bordercolor": theme.border,
+                "font": {"family": FONT, "size": 12, "color": theme.text},
+                "align": "left",
+                "namelength": -1,
+            },
+            legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+            modebar={"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.text, "orientation": "v"},
+            dragmode="zoom",
+        )
+    )

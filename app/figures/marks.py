@@ -1,0 +1,108 @@
+"""What is drawn over a chart's data: severity limits with their words, and the events of the run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ..digits import digits
+from ..escape import plotly as escaped
+from ..theme import MARKS, Theme, faded
+from .scale import Scale
+
+LINES = 24
+"""More events than this are marked at the top edge only; that many lines would hide the data."""
+SHOWN = 400
+"""More events than this share a mark with their neighbours; the hover says how many."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A value at which a metric's reading changes, the reading beyond it, and (where it is graded) that grade."""
+
+    at: float
+    reading: str
+    worse: str = "above"
+    """above or below: the side of `at` on which the reading holds."""
+    severity: str | None = None
+
+    @property
+    def words(self) -> str:
+        mark = f"{MARKS[self.severity]} " if self.severity else ""
+        return f"{mark}{escaped(self.reading, 40)} {'≥' if self.worse == 'above' else '≤'} {digits(self.at)}"
+
+
+def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale) -> list[Limit]:
+    """The limits near enough to the data, in axis positions low to high, that the axis may stretch to show them."""
+    room = 1.0 if scale.logarithmic else 1.2 * max(high - low, 1e-12)
+    return [limit for limit in limits if low - room <= float(scale.place(limit.at)) <= high + room]
+
+
+def add_limits(
+    figure: go.Figure, limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], theme: Theme
+) -> None:
+    """A dashed line with its words at the right end, and a breath of its colour on the worse side."""
+    low, high = shown
+    for limit in limits:
+        place = float(scale.place(limit.at))
+        if not low <= place <= high:
+            continue
+        colour = theme.severity[limit.severity] if limit.severity else theme.muted
+        if limit.severity:
+            bottom, top = (place, high) if limit.worse == "above" else (low, place)
+            figure.add_hrect(bottom, top, fillcolor=faded(colour, 0.05), line_width=0, layer="below")
+        figure.add_hline(place, line={"color": faded(colour, 0.8), "width": 1, "dash": "dash"}, layer="above")
+        figure.add_annotation(
+            text=limit.words,
+            x=0,
+            xref="paper",
+            xanchor="left",
+            xshift=2,
+            y=place,
+            yanchor="bottom" if limit.worse == "above" else "top",
+            showarrow=False,
+            font={"size": 10, "color": theme.ink[limit.severity] if limit.severity else theme.muted},
+        )
+
+
+def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> None:
+    """A small mark at the top edge where something happened in the run (columns step, event, note); its words on hover."""
+    if events is None or events.is_empty():
+        return
+    marks = _grouped(events)
+    figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
+    figure.add_trace(
+        go.Scatter(
+            x=marks["step"].to_list(),
+            y=[1.0] * len(marks),
+            yaxis="y2",
+            mode="markers",
+            marker={"symbol": "triangle-down", "size": 6, "color": theme.muted},
+            customdata=marks["words"].to_list(),
+            hovertemplate="%{customdata}<extra></extra>",
+            name="events",
+            cliponaxis=False,
+        )
+    )
+    if len(events) <= LINES:
+        for step in marks["step"].to_list():
+            figure.add_vline(step, line={"color": theme.border, "width": 1, "dash": "dot"}, layer="below")
+
+
+def _grouped(events: pl.DataFrame) -> pl.DataFrame:
+    """At most SHOWN marks: the first step of a bucket of steps, and the words of its events."""
+    known = events.drop_nulls("step").with_columns(
+        words=pl.concat_str(pl.col("event"), pl.col("note").fill_null(""), separator=" ").str.strip_chars()
+    )
+    steps = known["step"].to_numpy()
+    width = max(1, int(np.ptp(steps) // SHOWN) + 1) if len(steps) else 1
+    rows = known.with_columns(bucket=pl.col("step") // width).group_by("bucket", maintain_order=True)
+    marks = rows.agg(pl.col("step").min(), pl.col("words").head(3), count=pl.len()).sort("step")
+    words = [
+        "<br>".join(escaped(text, 120) for text in row["words"])
+        + (f"<br>and {row['count'] - 3} more" if row["count"] > 3 else "")
+        for row in marks.iter_rows(named=True)
+    ]
+    return marks.select("step").with_columns(words=pl.Series(words, dtype=pl.String))

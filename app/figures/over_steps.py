@@ -1,0 +1,178 @@
+"""One metric over the steps of a run: its line, its standard error, where it is graded, and what happened meanwhile."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.metric import Metric
+from ratioscope.record import GAPS
+
+from ..digits import count, digits, plus_minus
+from ..theme import LIGHT, Theme, faded
+from .canvas import canvas, saying
+from .marks import Limit, add_events, add_limits, within_reach
+from .scale import Scale, padded, suitable
+from .thinned import POINTS, Floats, Thinned, thinned
+
+ERRORS = 2.0
+"""Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
+
+
+def metric_over_steps(
+    frame: pl.DataFrame,
+    metric: Metric,
+    gap: str,
+    *,
+    limits: Sequence[Limit] = (),
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+    points: int = POINTS,
+    height: int = 250,
+) -> go.Figure:
+    """The metric's line over `frame` (a metric frame with one row per step), thinned by bucket mean with min and max kept.
+
+    events: columns step, event, note. A frame without the metric gives an empty sheet that says so.
+    """
+    name = f"{gap}/{metric.name}"
+    steps, values, errors = (_column(frame, column) for column in ("step", name, f"{name}_se"))
+    drawn = thinned(steps, values, errors, points)
+    band = f"band ±{ERRORS:g} standard errors" if np.isfinite(drawn.error).any() else ""
+    scale = suitable(drawn.mean)
+    notes = (
+        metric.unit if metric.unit != "1" else "",
+        metric.weighting,
+        _size(frame, metric, gap),
+        band,
+        scale.word,
+        drawn.note,
+    )
+    figure = canvas(f"{metric.name} <i>{gap}</i>", notes, theme=theme, height=height)
+    if not np.isfinite(values).any():
+        return _without_values(figure, values, metric, theme)
+    colour = theme.gaps[gap]
+    shown = _axis(figure, drawn, scale, limits)
+    add_limits(figure, limits, scale, shown, theme)
+    for low, high, opacity in _areas(drawn):
+        _add_area(figure, drawn.middle, *_shown_between(low, high, shown, scale), faded(colour, opacity))
+    _add_line(figure, drawn, scale, metric.name, colour)
+    _add_infinities(figure, steps, values, shown, theme)
+    add_events(figure, events, theme)
+    step_axis(figure, steps)
+    return figure
+
+
+def step_axis(figure: go.Figure, steps: Floats) -> None:
+    """The steps as x axis, ticked at whole steps, with the two ends in full view."""
+    first, last = float(steps.min()), float(steps.max())
+    room = max(0.5, 0.01 * (last - first))
+    figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
+
+
+def gap_words(gap: str) -> str:
+    """The gap with its two policies, later minus earlier.
+
+    >>> gap_words("mismatch")
+    'mismatch (old − rollout)'
+    """
+    earlier, later = GAPS[gap]
+    return f"{gap} ({later} − {earlier})"
+
+
+def _column(frame: pl.DataFrame, name: str) -> Floats:
+    if name not in frame.columns:
+        return np.full(len(frame), np.nan)
+    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _size(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
+    noun = "token" if metric.level == "token" else "sequence"
+    sizes = _column(frame, f"{gap}/{noun}s")
+    return f"N ≈ {count(float(np.nanmedian(sizes)), noun)} a step" if np.isfinite(sizes).any() else ""
+
+
+def _axis(figure: go.Figure, drawn: Thinned, scale: Scale, limits: Sequence[Limit]) -> tuple[float, float]:
+    """Sets the value axis so that line, bands and near limits fit; returns its range in axis positions."""
+    edges = [drawn.mean, *(edge for low, high, _ in _areas(drawn) for edge in (low, high))]
+    places = np.concatenate([scale.place(edge) for edge in edges])
+    if scale.logarithmic:  # a band that reaches below zero has no place on the axis; it is cut at the range's end
+        places = np.concatenate([places, scale.place(drawn.mean) - 0.3])
+    places = places[np.isfinite(places)]
+    low, high = float(places.min()), float(places.max())
+    near = [float(scale.place(limit.at)) for limit in within_reach(limits, low, high, scale)]
+    shown = padded(min([low, *near]), max([high, *near]))
+    figure.update_yaxes(**scale.axis(*shown))
+    return shown
+
+
+def _areas(drawn: Thinned) -> list[tuple[Floats, Floats, float]]:
+    """(low, high, opacity) of what is shaded: the extremes of each bucket where rows were thinned, and the errors."""
+    extremes = [] if drawn.exact else [(drawn.low, drawn.high, 0.12)]
+    return [*extremes, (drawn.mean - ERRORS * drawn.error, drawn.mean + ERRORS * drawn.error, 0.18)]
+
+
+def _shown_between(low: Floats, high: Floats, shown: tuple[float, float], scale: Scale) -> tuple[Floats, Floats]:
+    """Axis positions of an area's edges, cut where the axis ends; NaN where the area is not known."""
+    known = np.isfinite(low) & np.isfinite(high)
+    bottom = np.where(np.isfinite(scale.place(low)), scale.place(low), shown[0])
+    return np.where(known, bottom, np.nan), np.where(known, scale.place(high), np.nan)
+
+
+def _add_area(figure: go.Figure, x: Floats, low: Floats, high: Floats, colour: str) -> None:
+    known = np.isfinite(low) & np.isfinite(high)
+    if not known.any():
+        return
+    # One closed outline per unbroken stretch: a fill across missing steps would claim values there.
+    for stretch in np.split(np.arange(len(x)), np.flatnonzero(np.diff(known.astype(int))) + 1):
+        if known[stretch[0]]:
+            around = np.concatenate([stretch, stretch[::-1]])
+            y = np.concatenate([high[stretch], low[stretch][::-1]])
+            line = {"width": 5 if len(stretch) == 1 else 0, "color": colour}  # a lone step has no width to fill
+            figure.add_scatter(
+                x=x[around], y=y, mode="lines", line=line, fill="toself", fillcolor=colour, hoverinfo="skip"
+            )
+
+
+def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour: str) -> None:
+    few = len(drawn.mean) <= 60
+    figure.add_scatter(
+        x=drawn.middle,
+        y=scale.place(drawn.mean),
+        mode="lines+markers" if few else "lines",
+        line={"color": colour, "width": 1.6},
+        marker={"size": 4, "color": colour},
+        name=name,
+        customdata=_hover(drawn),
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _hover(drawn: Thinned) -> list[str]:
+    if drawn.exact:
+        return [plus_minus(mean, error) for mean, error in zip(drawn.mean, drawn.error, strict=True)]
+    return [
+        f"steps {first:.0f}–{last:.0f}: mean {digits(mean)}, from {digits(low)} to {digits(high)}"
+        for first, last, low, mean, high in zip(drawn.first, drawn.last, drawn.low, drawn.mean, drawn.high, strict=True)
+    ]
+
+
+def _add_infinities(figure: go.Figure, steps: Floats, values: Floats, shown: tuple[float, float], theme: Theme) -> None:
+    """A mark at the edge of the chart at every step whose value is infinite: it is a value, and no line can reach it."""
+    low, high = shown
+    for infinite, place, word in ((np.isposinf(values), high, "∞"), (np.isneginf(values), low, "−∞")):
+        if infinite.any():
+            figure.add_scatter(
+                x=steps[infinite][:POINTS],
+                y=np.full(int(infinite.sum()), place)[:POINTS],
+                mode="markers",
+                marker={"symbol": "diamond", "size": 7, "color": theme.severity["act"]},
+                hovertemplate=f"{word}<extra></extra>",
+                cliponaxis=False,
+            )
+
+
+def _without_values(figure: go.Figure, values: Floats, metric: Metric, theme: Theme) -> go.Figure:
+    infinite = np.isinf(values).any()
+    words = "infinite at every step" if infinite else f"not available, because {metric.absent}"
+    return saying(figure, words, theme)

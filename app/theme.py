@@ -1,0 +1,86 @@
+"""The colours of pages, figures and reports, for light and for dark; each value is chosen for its own background.
+
+Colour never carries a meaning alone: a severity also has a word and a mark, a policy its own dash, a sign its own side of zero.
+Severities differ in lightness and the gaps in lightness and hue, so that both survive every common colour blindness.
+`.streamlit/config.toml` repeats the surfaces for Streamlit; a test keeps the two equal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", system-ui, -apple-system, "Segoe UI", sans-serif'
+CODE_FONT = '"Source Code", "Source Code Pro", ui-monospace, "DejaVu Sans Mono", Menlo, monospace'
+MARKS = {"healthy": "●", "watch": "▲", "act": "■"}
+"""severity -> the mark that stands beside its word, so that neither needs colour."""
+
+
+@dataclass(frozen=True)
+class Theme:
+    """One appearance. `severity` fills areas, `ink` writes the same severity as text with a contrast of at least 4.5."""
+
+    name: Literal["light", "dark"]
+    background: str
+    panel: str
+    border: str
+    grid: str
+    text: str
+    muted: str
+    primary: str
+    gaps: Mapping[str, str]
+    policies: Mapping[str, str]
+    severity: Mapping[str, str]
+    ink: Mapping[str, str]
+    less: str
+    """Log-ratio below zero: the later policy finds the token less likely."""
+    more: str
+    """Log-ratio above zero: the later policy finds the token more likely."""
+    counts: tuple[str, ...]
+    """Sequential scale of one hue, from few to many."""
+
+
+LIGHT = Theme(
+    name="light",
+    background="#ffffff",
+    panel="#f6f7f9",
+    border="#dde2e9",
+    grid="#e9ecf1",
+    text="#1a2230",
+    muted="#5b6675",
+    primary="#1f66b0",
+    gaps={"mismatch": "#1f66b0", "total": "#3b4656", "drift": "#a8488a"},
+    policies={"rollout": "#b3590a", "old": "#1f66b0", "current": "#3b4656", "reference": "#8a93a0"},
+    severity={"healthy": "#8fcabd", "watch": "#e8a317", "act": "#b3261e"},
+    ink={"healthy": "#1b6f61", "watch": "#8a5800", "act": "#b3261e"},
+    less="#c2540a",
+    more="#1f66b0",
+    counts=("#eef4fb", "#cfe1f3", "#a5c8e8", "#72a8d9", "#4487c4", "#1f66b0", "#134a86", "#0a2f5a"),
+)
+DARK = Theme(
+    name="dark",
+    background="#11151c",
+    panel="#1a2029",
+    border="#2c3542",
+    grid="#232b36",
+    text="#e6eaf0",
+    muted="#98a3b3",
+    primary="#5aa7f0",
+    gaps={"mismatch": "#5aa7f0", "total": "#b9c4d3", "drift": "#e08bc4"},
+    policies={"rollout": "#f0a35a", "old": "#5aa7f0", "current": "#b9c4d3", "reference": "#6d7887"},
+    severity={"healthy": "#2c7a6c", "watch": "#e0a030", "act": "#f2685c"},
+    ink={"healthy": "#63c7b4", "watch": "#f0b74d", "act": "#ff8478"},
+    less="#f08a3c",
+    more="#5aa7f0",
+    counts=("#16202d", "#17324f", "#1a4673", "#215f9c", "#3a80c6", "#5aa7f0", "#94c8f8", "#d6ebff"),
+)
+THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+
+
+def faded(colour: str, opacity: float) -> str:
+    """The colour as rgba(...) with an opacity of 0 to 1.
+
+    >>> faded("#1f66b0", 0.5)
+    'rgba(31, 102, 176, 0.5)'
+    """
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity:.3g})"
