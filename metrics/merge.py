@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from .distribution import LEVELS, histogram_columns
 from .registry import STATISTICS
 from .statistic import Statistic
+from .tail import TAILS, K
 
 KEYS = ("attempt", "step", "gap", "slice", "key")
+LISTS: tuple[tuple[str, ...], ...] = (*map(histogram_columns, LEVELS), *((tail.name,) for tail in TAILS))
+"""List columns that merge together."""
 
 
 def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -16,11 +20,30 @@ def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     A statistic that is null in every row of a group stays null. by = () gives one row. The caller sees to it that
     rows of different gaps, or of a slice and of `all`, do not meet.
     """
+    keyed = statistics if by else statistics.with_columns(_everything=pl.lit(0))
+    keys = list(by) or ["_everything"]
     known = [statistic for statistic in STATISTICS if statistic.name in statistics.columns]
-    combined = [_combined(statistic) for statistic in known]
-    if not by:
-        return statistics.select(combined)
-    return statistics.group_by(list(by)).agg(combined).sort(list(by), nulls_last=True)
+    merged = keyed.group_by(keys).agg(_combined(statistic) for statistic in known)
+    for names in LISTS:
+        if names[0] in statistics.columns:
+            merged = merged.join(_lists(keyed, keys, names), on=keys, how="left", nulls_equal=True)
+    return merged.sort(keys, nulls_last=True).drop("_everything", strict=False)
+
+
+def _lists(statistics: pl.DataFrame, keys: list[str], names: tuple[str, ...]) -> pl.DataFrame:
+    """A histogram (four columns) or a tail (one) merged: buckets add, of tails the K largest stay."""
+    filled = statistics.select(*keys, *names).filter(pl.col(names[0]).is_not_null())
+    alone = filled.filter(pl.len().over(keys) == 1)
+    several = filled.filter(pl.len().over(keys) > 1).explode(names).drop_nulls(names[0])
+    if len(names) == 1:
+        together = several.group_by(keys).agg(pl.col(names[0]).top_k(K).sort(descending=True))
+    else:
+        buckets, counts, *sums = names
+        added = several.group_by([*keys, buckets]).agg(
+            pl.col(counts).sum(), *(_logsumexp(pl.col(name)).alias(name) for name in sums)
+        )
+        together = added.sort(buckets).group_by(keys, maintain_order=True).agg(names)
+    return pl.concat([alone, together.select(alone.columns)])
 
 
 def _combined(statistic: Statistic) -> pl.Expr:

@@ -1,6 +1,6 @@
 """A Metric: a value read from statistics, with its card; and the shapes most metrics have (a mean, a ratio, a count)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,8 +29,13 @@ class Tail:
 class Reading:
     """A vectorised function of merged statistics, which it receives in the order of `needs`. NaN means not available."""
 
-    needs: tuple[Statistic | Tail, ...]
+    needs: tuple["Statistic | Tail | Reading", ...]
     value: Callable[..., Values]
+
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """The Statistics it is read from, also through other readings."""
+        return statistics_of(self.needs)
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Metric:
     unit: str
     formula: str
     meaning: str
-    needs: tuple[Statistic | Tail, ...]
+    needs: tuple[Statistic | Tail | Reading, ...]
     value: Callable[..., Values]
     error: Reading | None = None
     gaps: tuple[str, ...] = ALL_GAPS
@@ -69,8 +74,18 @@ class Metric:
     @property
     def statistics(self) -> tuple[Statistic, ...]:
         """The Statistics this metric and its standard error are read from."""
-        needs = self.needs + (self.error.needs if self.error else ())
-        return tuple(dict.fromkeys(need for need in needs if isinstance(need, Statistic)))
+        return statistics_of(self.needs + (self.error.needs if self.error else ()))
+
+
+def statistics_of(needs: Iterable[Statistic | Tail | Reading]) -> tuple[Statistic, ...]:
+    """The Statistics among the needs and the needs of their readings, each once."""
+    found: dict[Statistic, None] = {}
+    for need in needs:
+        if isinstance(need, Statistic):
+            found[need] = None
+        elif isinstance(need, Reading):
+            found.update(dict.fromkeys(need.statistics))
+    return tuple(found)
 
 
 def ratio(total: Values, count: Values) -> Values:

@@ -8,29 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ratioscope.record import GAPS
 
 from .arrow_columns import GapRows, Integers, gap_rows, step_codes
-from .columns import SHIFTS, TokenColumns, sequence_columns, token_columns
+from .columns import SHIFTS, SequenceColumns, TokenColumns, sequence_columns, token_columns
+from .metric import SAMPLED
+from .reduction import Cells, Matrix, first_of_each, reduced
 from .registry import STATISTICS, statistics_of
 from .slices import CONTIGUOUS, Labels, SliceCodes, slices_of
-from .metric import SAMPLED
+from .spread import Spread, spread_fields
 from .statistic import NEUTRAL, Statistic
-
-Matrix = npt.NDArray[np.float64]
-"""(statistics, cells)"""
+from .validity import TOKENS
 
 BLOCK_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The statistics of a gap, by the level of their formula."""
+    """The statistics of a gap, by the level of their formula; of the token ones, those that slices by token keep first."""
 
     token: tuple[Statistic, ...]
+    sliced: tuple[Statistic, ...]
     cluster: tuple[Statistic, ...]
     sequence: tuple[Statistic, ...]
 
@@ -43,14 +43,6 @@ class Block:
     last: int
     start: int
     stop: int
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Statistics of some cells, by code: matrix[i, j] is statistic i of the cell codes[j]; codes ascend and are unique."""
-
-    codes: Integers
-    matrix: Matrix
 
 
 def statistics(records: pa.Table, *, slices: Mapping[str, Labels] | None = None, written: bool = True) -> pa.Table:
@@ -75,23 +67,37 @@ def schema() -> pa.Schema:
         ("slice", pa.string()),
         ("key", pa.string()),
     ]
-    return pa.schema(keys + [(statistic.name, pa.float64()) for statistic in STATISTICS])
+    scalars = [(statistic.name, pa.float64()) for statistic in STATISTICS]
+    return pa.schema([*keys, *scalars, *spread_fields()])
 
 
 def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes]) -> list[pa.Table]:
     """One table per slice."""
-    chosen = statistics_of(rows.gap)
-    plan = Plan(*(tuple(s for s in chosen if s.level == level) for level in ("token", "cluster", "sequence")))
+    plan = plan_of(rows.gap)
     attempts, steps, groups = step_codes(records, rows.rows)
     found: list[list[Cells]] = [[] for _ in slices]
+    spread = Spread(tails=rows.gap in SAMPLED)
     with np.errstate(all="ignore"):
         for block in blocks(rows):
-            for place, piece in zip(found, block_cells(rows, block, groups, slices, plan), strict=True):
+            sums = block_sums(rows, block, slices, plan)
+            for place, piece in zip(found, block_cells(sums, block, groups, slices, plan), strict=True):
                 place.append(piece)
+            if any(piece.name == "all" for piece in slices):
+                _spread(spread, sums, block, groups, plan)
         return [
-            _table(rows.gap, piece, _merged(cells, _order(plan, piece)), _order(plan, piece), attempts, steps)
+            _table(rows.gap, piece, _merged(cells, _order(plan, piece)), _order(plan, piece), attempts, steps, spread)
             for piece, cells in zip(slices, found, strict=True)
         ]
+
+
+def plan_of(gap: str) -> Plan:
+    """What to evaluate for a gap."""
+    token, cluster, sequence = (
+        tuple(s for s in statistics_of(gap) if s.level == level) for level in ("token", "cluster", "sequence")
+    )
+    # Sums last, and of these the whole ones: what a slice by token reduces is then a view of the first rows.
+    token = tuple(sorted(token, key=lambda s: (s.combine == "sum", s.combine, s.whole)))
+    return Plan(token, tuple(s for s in token if not s.whole), cluster, sequence)
 
 
 def blocks(rows: GapRows) -> Iterator[Block]:
@@ -105,62 +111,77 @@ def blocks(rows: GapRows) -> Iterator[Block]:
         first, start = last, stop
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """Unmasked tokens of a block, or runs of them: their sequence within the block, slice codes and statistics."""
+
+    sequence: Integers
+    codes: Mapping[str, Integers]
+    values: Matrix
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """What a block sums to. runs: tokens of one sequence and one code in every contiguous slice.
+
+    sequences: all statistics of each sequence, also of those without a token.
+    """
+
+    tokens: Tokens
+    runs: Tokens
+    log_weight: Matrix
+    sequences: Matrix
+    columns: SequenceColumns
+
+
+def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], plan: Plan) -> BlockSums:
+    """The token formulas of a block, and what its runs and sequences sum to."""
+    every = np.repeat(np.arange(block.last - block.first), rows.lengths[block.first : block.last])
+    kept = np.flatnonzero(rows.mask[block.start : block.stop])
+    columns = _columns(rows, block, every, kept)
+    values = np.empty((len(plan.token), len(kept)))
+    for row, statistic in zip(values, plan.token, strict=True):
+        row[:] = statistic.formula(columns, np)
+    codes = {piece.name: piece.codes[block.start : block.stop][kept] for piece in slices if piece.by_token}
+    sequence = every[kept]
+    run = _runs([sequence, *(codes[name] for name in CONTIGUOUS if name in codes)])
+    at = first_of_each(run)
+    runs = reduced(values, run, plan.token).matrix
+    sums = np.empty((len(plan.token), block.last - block.first))
+    sums[:] = np.array([[NEUTRAL[s.combine]] for s in plan.token])
+    present = reduced(runs, sequence[at], plan.token)
+    sums[:, present.codes] = present.matrix
+    named = _named(sums, plan.token)
+    whole = sequence_columns(named, np)
+    own = [s.formula(named, np) for s in plan.cluster] + [s.formula(whole, np) for s in plan.sequence]
+    tokens = Tokens(sequence, codes, values)
+    parts = Tokens(sequence[at], {name: code[at] for name, code in codes.items()}, runs)
+    return BlockSums(tokens, parts, columns.log_weight, np.concatenate((sums, np.stack(own))), whole)
+
+
 def block_cells(
-    rows: GapRows, block: Block, groups: Integers, slices: Sequence[SliceCodes], plan: Plan
+    sums: BlockSums, block: Block, groups: Integers, slices: Sequence[SliceCodes], plan: Plan
 ) -> Iterator[Cells]:
     """The block's cells of each slice, coded by group * number of keys + code."""
-    kept = np.flatnonzero(rows.mask[block.start : block.stop])
-    every = np.repeat(np.arange(block.last - block.first), rows.lengths[block.first : block.last])
-    columns = _columns(rows, block, every, kept)
-    values = np.stack([np.asarray(s.formula(columns, np), np.float64) for s in plan.token])
-    by_token = {piece.name: piece.codes[block.start : block.stop][kept] for piece in slices if piece.by_token}
-    ordered = [piece.name for piece in slices if piece.name in CONTIGUOUS and piece.by_token]
-    run = _runs([every[kept], *(by_token[name] for name in ordered)])
-    runs = reduced(values, run, plan.token)
-    at = np.searchsorted(run, runs.codes)  # the first token of each run
-    sequences = _whole_sequences(reduced(runs.matrix, every[kept][at], plan.token), block, plan)
     group = groups[block.first : block.last]
     for piece in slices:
-        width = len(piece.keys)
-        if not piece.by_token:
-            code = piece.codes[block.first : block.last]
-            yield _cells(sequences, group, code, width, _order(plan, piece))
-        elif piece.name in ordered:
-            yield _token_cells(runs.matrix, every[kept][at], by_token[piece.name][at], group, width, plan)
+        if piece.by_token:
+            tokens = sums.runs if piece.name in CONTIGUOUS else sums.tokens
+            yield _token_cells(tokens, piece, group, plan)
         else:
-            yield _token_cells(values, every[kept], by_token[piece.name], group, width, plan)
+            code = piece.codes[block.first : block.last]
+            yield _cells(sums.sequences, group, code, len(piece.keys), _order(plan, piece))
 
 
-def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic]) -> Cells:
-    """Columns of equal code combined, each statistic (row) in its own way."""
-    if len(codes) and (codes[1:] < codes[:-1]).any():
-        sorting = np.argsort(codes, kind="stable")
-        matrix, codes = matrix[:, sorting], codes[sorting]
-    starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else codes
-    result = np.empty((len(order), len(starts)))
-    if len(starts):
-        for combine in NEUTRAL:
-            chosen = [i for i, statistic in enumerate(order) if statistic.combine == combine]
-            result[chosen] = _REDUCTIONS[combine](matrix[chosen], starts)
-    return Cells(codes[starts], result)
-
-
-def _sum(matrix: Matrix, starts: Integers) -> Matrix:
-    return np.add.reduceat(matrix, starts, axis=1)
-
-
-def _max(matrix: Matrix, starts: Integers) -> Matrix:
-    return np.maximum.reduceat(matrix, starts, axis=1)
-
-
-def _logsumexp(matrix: Matrix, starts: Integers) -> Matrix:
-    largest = np.maximum.reduceat(matrix, starts, axis=1)
-    anchor = np.where(np.isfinite(largest), largest, 0.0)
-    counts = np.diff(np.append(starts, matrix.shape[1]))
-    return anchor + np.log(np.add.reduceat(np.exp(matrix - np.repeat(anchor, counts, axis=1)), starts, axis=1))
-
-
-_REDUCTIONS = {"sum": _sum, "max": _max, "logsumexp": _logsumexp}
+def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, plan: Plan) -> None:
+    """Adds a block's log-weights to the distributions and tails of its groups."""
+    group = groups[block.first : block.last]
+    names, place = np.unique(group, return_inverse=True)
+    usable = sums.tokens.values[plan.token.index(TOKENS)] > 0
+    whole = sums.columns.sequence > 0
+    spread.add("token", names, place[sums.tokens.sequence[usable]], sums.log_weight[usable])
+    spread.add("sequence", names, place[whole], sums.columns.log_weight[whole])
+    spread.add("geometric", names, place[whole], sums.columns.mean_log_weight[whole])
 
 
 def _columns(rows: GapRows, block: Block, sequence: Integers, kept: Integers) -> TokenColumns:
@@ -195,39 +216,30 @@ def _runs(codes: Sequence[Integers]) -> Integers:
     return np.cumsum(changes)
 
 
-def _whole_sequences(cells: Cells, block: Block, plan: Plan) -> Matrix:
-    """All statistics of each sequence of the block, also of those without an unmasked token."""
-    sums = np.empty((len(plan.token), block.last - block.first))
-    sums[:] = np.array([[NEUTRAL[s.combine]] for s in plan.token])
-    sums[:, cells.codes] = cells.matrix
-    named = _named(sums, plan)
-    columns = sequence_columns(named, np)
-    own = [s.formula(named, np) for s in plan.cluster] + [s.formula(columns, np) for s in plan.sequence]
-    return np.concatenate((sums, np.stack(own)))
-
-
 def _cells(sequences: Matrix, group: Integers, code: Integers, width: int, order: Sequence[Statistic]) -> Cells:
     chosen = np.flatnonzero(code >= 0)
     return reduced(sequences[:, chosen], group[chosen] * width + code[chosen], order)
 
 
-def _token_cells(values: Matrix, sequence: Integers, code: Integers, group: Integers, width: int, plan: Plan) -> Cells:
-    chosen = np.flatnonzero(code >= 0)
-    if len(chosen) < len(code):
+def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan) -> Cells:
+    width = len(piece.keys)
+    values, sequence, code = tokens.values[: len(plan.sliced)], tokens.sequence, tokens.codes[piece.name]
+    if (code < 0).any():
+        chosen = np.flatnonzero(code >= 0)
         values, sequence, code = values[:, chosen], sequence[chosen], code[chosen]
-    pairs = reduced(values, sequence * width + code, plan.token)
-    named = _named(pairs.matrix, plan)
+    pairs = reduced(values, sequence * width + code, plan.sliced)
+    named = _named(pairs.matrix, plan.sliced)
     clusters = np.stack([s.formula(named, np) for s in plan.cluster])
     cell = group[pairs.codes // width] * width + pairs.codes % width
-    return reduced(np.concatenate((pairs.matrix, clusters)), cell, plan.token + plan.cluster)
+    return reduced(np.concatenate((pairs.matrix, clusters)), cell, plan.sliced + plan.cluster)
 
 
-def _named(matrix: Matrix, plan: Plan) -> dict[str, Matrix]:
-    return {statistic.name: row for statistic, row in zip(plan.token, matrix, strict=True)}
+def _named(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
+    return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
 def _order(plan: Plan, piece: SliceCodes) -> tuple[Statistic, ...]:
-    return plan.token + plan.cluster + (() if piece.by_token else plan.sequence)
+    return plan.sliced + plan.cluster if piece.by_token else plan.token + plan.cluster + plan.sequence
 
 
 def _merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
@@ -235,7 +247,13 @@ def _merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
 
 
 def _table(
-    gap: str, piece: SliceCodes, cells: Cells, order: Sequence[Statistic], attempts: Integers, steps: Integers
+    gap: str,
+    piece: SliceCodes,
+    cells: Cells,
+    order: Sequence[Statistic],
+    attempts: Integers,
+    steps: Integers,
+    spread: Spread,
 ) -> pa.Table:
     width = len(piece.keys)
     group = cells.codes // width
@@ -246,6 +264,7 @@ def _table(
         "slice": pa.array([piece.name] * len(group), pa.string()),
         "key": pa.array(piece.keys, pa.string()).take(pa.array(cells.codes % width)),
         **{statistic.name: pa.array(row) for statistic, row in zip(order, cells.matrix, strict=True)},
+        **(spread.columns(group) if piece.name == "all" else {}),
     }
     return pa.table(
         [columns[f.name] if f.name in columns else pa.nulls(len(group), f.type) for f in schema()], schema=schema()

@@ -1,6 +1,6 @@
 """Every metric in display order, and the statistics they need, each once."""
 
-from . import divergence, perplexity, validity, weights
+from . import divergence, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
 from .metric import Metric
 from .statistic import Statistic
 
@@ -8,9 +8,12 @@ METRICS: tuple[Metric, ...] = (
     *validity.METRICS,
     *divergence.METRICS,
     *weights.METRICS,
-    weights.MEAN_WEIGHT_TOKEN,
-    weights.MEAN_WEIGHT_SEQUENCE,
+    *tail.METRICS,
+    *honesty.METRICS,
     *perplexity.METRICS,
+    *probability.METRICS,
+    *surprisal.METRICS,
+    *structure.METRICS,
 )
 
 _INGREDIENTS = (

@@ -25,12 +25,16 @@ Namespace = Any
 
 @dataclass(frozen=True)
 class Statistic:
-    """Formulas return the combine's neutral value (0, -inf) where their columns do: at padding and at what was set aside."""
+    """Formulas return the combine's neutral value (0, -inf) where their columns do: at padding and at what was set aside.
+
+    whole: it relates tokens to their neighbours, so that slices by token, which part them, do not keep it.
+    """
 
     name: str
     formula: Callable[[Any, Namespace], Array]
     level: Level = "token"
     combine: Combine = "sum"
+    whole: bool = False
 
 
 @cache

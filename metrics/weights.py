@@ -12,6 +12,7 @@ import numpy as np
 
 from .metric import SAMPLED, Band, Metric, Reading, Values, clustered_error, error_of_mean, ratio
 from .statistic import Statistic, product
+from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import CLUSTERS, SEQUENCES, TOKENS
 
 SUM_WEIGHT = Statistic("sum_weight", lambda c, xp: c.weight)
@@ -48,7 +49,7 @@ def _chi2_token(squares: Values, n: Values) -> Values:
     return ratio(squares, n) - 1
 
 
-def _log_mean(log_total: Values, n: Values) -> Values:
+def log_mean(log_total: Values, n: Values) -> Values:
     return np.where(n > 0, log_total - np.log(np.where(n > 0, n, 1.0)), np.nan)
 
 
@@ -68,20 +69,25 @@ def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Valu
     return np.where(units > 1, a**2 / (n * b) * np.sqrt(np.maximum(spread, 0.0) * ratio(units, units - 1)), np.nan)
 
 
+def _where_trusted(shape: Values, n: Values, error: Values) -> Values:
+    """The error, where the tail lets the average of w^2, and so its error, be estimated at all."""
+    return np.where(trusted(shape, n, power=2), error, np.nan)
+
+
 def _ess_token_error() -> Reading:
     n, a, b = TOKENS, SUM_WEIGHT, SUM_SQUARE_WEIGHT
     pairs = ((n, n), (n, a), (n, b), (a, a), (a, b), (b, b))
 
-    def value(n: Values, a: Values, b: Values, m: Values, *products: Values) -> Values:
-        return _ess_error(products, (n, a, b), m)
+    def value(shape: Values, n: Values, a: Values, b: Values, m: Values, *products: Values) -> Values:
+        return _where_trusted(shape, n, _ess_error(products, (n, a, b), m))
 
-    return Reading((n, a, b, CLUSTERS, *(product(*pair) for pair in pairs)), value)
+    return Reading((TOKEN_SHAPE, n, a, b, CLUSTERS, *(product(*pair) for pair in pairs)), value)
 
 
-def _ess_sequence_error(powers: tuple[Statistic, ...]) -> Reading:
+def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
     def value(first: Values, second: Values, third: Values, fourth: Values, n: Values) -> Values:
         # In units of the root mean square weight nothing overflows before the fourth power itself does.
-        unit = _log_mean(second, n) / 2
+        unit = log_mean(second, n) / 2
         a, b = np.exp(first - unit), np.exp(second - 2 * unit)
         third, fourth = np.exp(third - 3 * unit), np.exp(fourth - 4 * unit)
         return _ess_error((n, a, b, b, third, fourth), (n, a, b), n)
@@ -89,12 +95,26 @@ def _ess_sequence_error(powers: tuple[Statistic, ...]) -> Reading:
     return Reading((*powers, SEQUENCES), value)
 
 
-def _mean_error_of_logs(log_total: Values, log_squares: Values, n: Values) -> Values:
-    return error_of_mean(np.exp(log_total), np.exp(log_squares), n)
+def _ess_sequence_error() -> Reading:
+    plain = _ess_power_error(SEQUENCE_POWERS)
+
+    def value(shape: Values, *sums: Values) -> Values:
+        return _where_trusted(shape, sums[-1], plain.value(*sums))
+
+    return Reading((SEQUENCE_SHAPE, *plain.needs), value)
 
 
-def _chi2_sequence_error(log_squares: Values, log_fourths: Values, n: Values) -> Values:
-    return error_of_mean(np.exp(log_squares), np.exp(log_fourths), n)
+def _chi2_token_error() -> Reading:
+    plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS, CLUSTERS)
+
+    def value(shape: Values, *sums: Values) -> Values:
+        return _where_trusted(shape, sums[1], plain.value(*sums))
+
+    return Reading((TOKEN_SHAPE, *plain.needs), value)
+
+
+def _chi2_sequence_error(shape: Values, log_squares: Values, log_fourths: Values, n: Values) -> Values:
+    return _where_trusted(shape, n, error_of_mean(np.exp(log_squares), np.exp(log_fourths), n))
 
 
 CHI2_BANDS = (
@@ -112,13 +132,18 @@ _NO_SEQUENCES = "a slice by token has no whole sequences, or every weight is 0"
 
 def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
     powers = {"sequence": SEQUENCE_POWERS, "geometric": GEOMETRIC_POWERS}
+    errors = {
+        "token": _ess_token_error(),
+        "sequence": _ess_sequence_error(),
+        "geometric": _ess_power_error(GEOMETRIC_POWERS),
+    }
     weight = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}[level]
     units = "tokens" if level == "token" else "sequences"
     needs = (LOG_SUM_WEIGHT, LOG_SUM_SQUARE_WEIGHT, TOKENS) if level == "token" else (*powers[level][:2], SEQUENCES)
     return Metric(
         f"ess_{level}", "1", f"(sum w)^2 / (n sum w^2), w = {weight}",
         f"Share of the {units} that weighting by {weight} leaves in effect; 1/ess - 1 is the self-normalised chi-squared.",
-        needs=needs, value=_ess, error=_ess_token_error() if level == "token" else _ess_sequence_error(powers[level]),
+        needs=needs, value=_ess, error=errors[level],
         level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
         weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
     )  # fmt: skip
@@ -136,32 +161,18 @@ def _share_outside(low: float, high: float) -> Metric:
 METRICS = (
     Metric("chi2_token", "1", "mean(exp(2x)) - 1",
            "Chi-squared of later from earlier, per token: the variance that per-token weighting costs.",
-           needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=clustered_error(SUM_SQUARE_WEIGHT, TOKENS, CLUSTERS),
+           needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=_chi2_token_error(),
            gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS),
     Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
            "Chi-squared of whole sequences; grows with length from noise alone. A lower bound where k-hat fails.",
-           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(_log_mean(b, n)),
-           error=Reading((SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
+           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
+           error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
            weighting="every sequence counts once", absent=_NO_SEQUENCES),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
            "log(1 + chi2_sequence), the form that is plotted. A lower bound where k-hat fails.",
-           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=_log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
+           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
            weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES),
     *(_ess_metric(level) for level in ("token", "sequence", "geometric")),
     *(_share_outside(low, high) for low, high in BAND_EDGES),
-)  # fmt: skip
-
-MEAN_WEIGHT_TOKEN = Metric(
-    "mean_weight_token", "1", "mean(exp(x))",
-    "1 for any later policy if the earlier one really sampled these tokens and nothing was selected away.",
-    needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS, CLUSTERS), gaps=SAMPLED,
-    estimator="mean", range="[0, inf)",
-)  # fmt: skip
-MEAN_WEIGHT_SEQUENCE = Metric(
-    "mean_weight_sequence", "1", "mean over sequences of exp(S)",
-    "As mean_weight_token, for whole sequences.",
-    needs=(SEQUENCE_POWERS[0], SEQUENCES), value=lambda a, n: np.exp(_log_mean(a, n)),
-    error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), _mean_error_of_logs), gaps=SAMPLED, level="sequence",
-    estimator="mean", weighting="every sequence counts once", range="[0, inf)", absent=_NO_SEQUENCES,
 )  # fmt: skip

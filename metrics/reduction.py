@@ -1,0 +1,62 @@
+"""Columns of a matrix combined by code: the one reduction that the numpy engine consists of."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .statistic import NEUTRAL, Combine, Statistic
+
+Integers = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+"""(statistics, cells)"""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Statistics of some cells, by code: matrix[i, j] is statistic i of the cell codes[j]; codes ascend and are unique."""
+
+    codes: Integers
+    matrix: Matrix
+
+
+def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine]) -> Cells:
+    """Columns of equal code combined, each row in its own way. Codes may come in any order."""
+    if len(codes) and (codes[1:] < codes[:-1]).any():
+        sorting = np.argsort(codes, kind="stable")
+        matrix, codes = matrix[:, sorting], codes[sorting]
+    starts = first_of_each(codes)
+    result = np.empty((len(order), len(starts)))
+    combines = [row.combine if isinstance(row, Statistic) else row for row in order]
+    for combine in NEUTRAL if len(starts) else ():
+        chosen = [i for i, own in enumerate(combines) if own == combine]
+        if chosen:
+            # A slice is a view, a list of rows is a copy of all tokens: engines keep rows of one combine together.
+            together = chosen[-1] - chosen[0] + 1 == len(chosen)
+            rows = slice(chosen[0], chosen[-1] + 1) if together else chosen
+            result[rows] = _REDUCTIONS[combine](matrix[rows], starts)
+    return Cells(codes[starts], result)
+
+
+def first_of_each(codes: Integers) -> Integers:
+    """Where each run of equal codes begins."""
+    return np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
+
+
+def _sum(matrix: Matrix, starts: Integers) -> Matrix:
+    return np.add.reduceat(matrix, starts, axis=1)
+
+
+def _max(matrix: Matrix, starts: Integers) -> Matrix:
+    return np.maximum.reduceat(matrix, starts, axis=1)
+
+
+def _logsumexp(matrix: Matrix, starts: Integers) -> Matrix:
+    largest = np.maximum.reduceat(matrix, starts, axis=1)
+    anchor = np.where(np.isfinite(largest), largest, 0.0)
+    counts = np.diff(np.append(starts, matrix.shape[1]))
+    return anchor + np.log(np.add.reduceat(np.exp(matrix - np.repeat(anchor, counts, axis=1)), starts, axis=1))
+
+
+_REDUCTIONS: dict[Combine, Callable[[Matrix, Integers], Matrix]] = {"sum": _sum, "max": _max, "logsumexp": _logsumexp}
