@@ -1,0 +1,398 @@
+"""Collector: takes what a trainer holds, without blocking or breaking training.
+
+Its manners. `log` makes one copy and returns; it never waits for a file, and raises only with `strict=True`. A full queue
+drops the newest and counts it. What goes wrong is counted, noted in the run as a gap, and said once through `logging`.
+`flush` and `close` are bounded in time and may be called again. A forked child starts empty and writes, under a name of
+its own, only what it logs itself. No signal handler, no excepthook; one exit handler, bounded like `close`.
+"""
+
+import atexit
+import logging
+import numbers
+import operator
+import os
+import platform
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from ratioscope import __version__
+from ratioscope.errors import ConfigError, SchemaError, SourceError
+
+from .batch import Batch, bytes_offered, sequences_offered, snapshot
+from .counts import Counts, Gap, Ledger
+from .host_copy import HostArray, HostCopies
+from .records import rows_of
+from .redaction import redacted
+from .run_file import start_run
+from .sink import ParquetSink, Sink
+from .token_texts import Decode, TokenTexts
+from .writer import MALFORMED, Writer
+
+Text = Literal["full", "ids", "none"]
+TEXTS: dict[str, frozenset[str]] = {
+    "full": frozenset(),
+    "ids": frozenset({"token_texts", "prompt_texts"}),
+    "none": frozenset({"token_texts", "prompt_texts", "token_ids"}),
+}
+"""What each setting of `text` leaves out."""
+
+PerToken = Any
+"""A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
+dtype, with or without gradient) or plain lists. `Any`, because torch is no dependency."""
+PerSequence = Any
+"""One value per sequence: a list or a one-dimensional array."""
+
+QUEUE_FULL = "queue full"
+CLOSED = "closed"
+LATE = "not finished in time"
+_EVENTS = 10_000  # waiting events; some megabytes
+_NUMBERED = 256  # steps and minibatches whose numbering is remembered
+_EXIT_SECONDS = 10.0
+_VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
+
+logger = logging.getLogger("ratioscope")
+
+
+class Collector:
+    """Records the log-probs of all policies into a run folder. One per rank; ranks share the folder.
+
+    trainer: its name and version, as run.json shows them. config: settings worth keeping beside the data; secrets are taken
+    out. text: "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no
+    `token_texts` are logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and
+    about `queue_bytes`. attempt: which start of the run this is; told from the folder if not given.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        *,
+        trainer: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        rank: int = 0,
+        attempt: int | None = None,
+        text: Text = "full",
+        strict: bool = False,
+        decode: Decode | None = None,
+        queue_batches: int = 128,
+        queue_bytes: int = 1 << 30,
+        sink: Callable[[], Sink] | None = None,
+    ) -> None:
+        if text not in TEXTS:
+            raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
+        if queue_batches < 1 or rank < 0:
+            raise ConfigError(f"queue_batches is {queue_batches} and rank {rank}; wanted at least 1 and 0")
+        self.run_dir = Path(run_dir).absolute()
+        self._rank, self._strict, self._left_out = rank, strict, TEXTS[text]
+        self._queue_batches, self._queue_bytes = queue_batches, queue_bytes
+        self._decode = decode if text == "full" else None
+        info = _info(name or self.run_dir.name, trainer, config or {})
+        self._make_sink = sink or (lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt))
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._inherited: HostCopies | None = None
+        self._reset(str(rank))
+        _alive.add(self)
+        if sink is None:
+            self._begin(info)
+
+    def log(
+        self,
+        *,
+        step: int,
+        rollout_logprobs: PerToken | None = None,
+        old_logprobs: PerToken | None = None,
+        current_logprobs: PerToken | None = None,
+        mask: PerToken | None = None,
+        loss_mask: PerToken | None = None,
+        lengths: PerSequence | None = None,
+        sequence_ids: PerSequence | None = None,
+        minibatch: int | None = None,
+        token_ids: PerToken | None = None,
+        token_texts: Sequence[Sequence[str]] | Sequence[str] | None = None,
+        group_ids: PerSequence | None = None,
+        rewards: PerSequence | None = None,
+        advantages: PerSequence | PerToken | None = None,
+        entropy: PerToken | None = None,
+        rollout_versions: int | PerSequence | PerToken | None = None,
+        trainer_version: int | PerSequence | None = None,
+        replica: str | Sequence[str | None] | None = None,
+        turns: PerToken | None = None,
+        finish_reasons: Sequence[str | None] | None = None,
+        reference_logprobs: PerToken | None = None,
+        prompt_texts: Sequence[str | None] | None = None,
+        generation_step: int | PerSequence | None = None,
+        extra: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        """Records the sequences of one step, or of one minibatch of it, as they are now.
+
+        step: the trainer's own logged step. minibatch: which update of the step `current_logprobs` belongs to; None for
+        what is known before the updates. The two sides of a gap may come in one call or in two with equal ids. lengths:
+        tokens per sequence, or cumulative. Padding is cut off; holes in the mask are kept. advantages and
+        rollout_versions may be per sequence or per token; ids default to step-rank-index, in the order of the calls.
+        """
+        values = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
+        values = {name: value for name, value in values.items() if value is not None and name not in self._left_out}
+        offered = 1  # at least, where not even that can be told
+        try:
+            offered = sequences_offered(values)
+            self._offer(self._batch(operator.index(step), minibatch, offered, values))
+        except _Refused as refusal:
+            self._refuse(step, offered, refusal.reason, "")
+        except Exception as error:
+            self._refuse(step, offered, MALFORMED, f"{type(error).__name__}: {error}")
+            if self._strict:
+                raise
+
+    def event(self, kind: str, step: int, note: str = "") -> None:
+        """Notes that something happened: weight_sync, resume, config_change, or a word of your own."""
+        with self._wake:
+            if self._closed or len(self._items) > self._queue_batches + _EVENTS:
+                self._ledger.fail("events")
+            else:
+                self._enqueue(_Event(str(kind), int(step), str(note)))
+
+    def flush(self, timeout: float | None = 60.0) -> bool:
+        """Has everything logged so far written, a step that has not ended too. False if it was not in `timeout` seconds.
+
+        None waits without limit, 0 does not wait. With `strict=True` raises if anything was lost so far.
+        """
+        flush = _Flush(threading.Event())
+        with self._wake:
+            if self._thread is not None and not self._closed:
+                self._enqueue(flush)
+            else:
+                flush.done.set()
+        finished = flush.done.wait(timeout)
+        self._raise_losses()
+        return finished
+
+    def close(self, timeout: float | None = 10.0) -> bool:
+        """Writes what is left and ends the writer. What is not written after `timeout` seconds is dropped and counted."""
+        with self._wake:
+            first, self._closed = not self._closed, True
+            if first and self._thread is not None:
+                self._enqueue(_STOP)
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                self._abandon()
+        if first and self.counts.sequences.dropped:
+            logger.warning("%s: %s", self.run_dir, _losses(self.counts))
+        if first:
+            self._raise_losses()
+        return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def counts(self) -> Counts:
+        """What was offered, written and dropped so far. A forked child counts its own."""
+        return self._ledger.counts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _batch(self, step: int, minibatch: int | None, offered: int, values: Mapping[str, Any]) -> Batch:
+        size = bytes_offered(values)
+        with self._wake:
+            first_index = self._number(step, minibatch, offered)
+            if self._closed:
+                raise _Refused(CLOSED)
+            if self._items and (len(self._items) >= self._queue_batches or self._queued + size > self._queue_bytes):
+                raise _Refused(QUEUE_FULL)
+        held: list[HostArray] = []
+        try:
+            taken = {name: snapshot(value, self._copies, held) for name, value in values.items()}
+            index = None if minibatch is None else operator.index(minibatch)
+            batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, tuple(held))
+            if self._strict:
+                self._check(batch)
+        except BaseException:
+            for copy in held:
+                self._copies.release(copy)
+            raise
+        return batch
+
+    def _check(self, batch: Batch) -> None:
+        """Raises on the caller's thread what the writer would only count."""
+        if (fault := rows_of(batch, 0).fault) is not None:
+            raise SchemaError(fault)
+
+    def _number(self, step: int, minibatch: int | None, sequences: int) -> int:
+        """Where the numbering of sequences without ids goes on; per minibatch, so that ids of the same sequence agree."""
+        key = (step, minibatch)
+        first = self._numbers.pop(key, 0)
+        self._numbers[key] = first + sequences
+        if len(self._numbers) > _NUMBERED:
+            self._numbers.pop(next(iter(self._numbers)))
+        return first
+
+    def _offer(self, batch: Batch) -> None:
+        with self._wake:
+            self._ledger.offer(batch.offered)
+            self._queued += batch.bytes
+            self._enqueue(batch)
+
+    def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
+        self._ledger.offer(offered)
+        known = int(step) if isinstance(step, numbers.Integral) else None
+        if self._ledger.drop(Gap(known, reason, detail[:500], offered, 0)) and not self._strict:
+            logger.warning(
+                "step %s: %d sequences dropped, %s %s. More of this is only counted.", step, offered, reason, detail
+            )
+
+    def _enqueue(self, item: "_Item") -> None:
+        """To be called with the lock held."""
+        self._items.append(item)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ratioscope-writer", daemon=True)
+            self._thread.start()
+        self._wake.notify()
+
+    def _run(self) -> None:
+        texts = None if self._decode is None else TokenTexts(self._decode)
+        writer = Writer(self._make_sink(), self._ledger, self._copies, logger.warning, texts)
+        while True:
+            with self._wake:
+                while not self._items:
+                    self._wake.wait()
+                item = self._items.popleft()
+                self._queued -= item.bytes if isinstance(item, Batch) else 0
+            try:
+                _handle(item, writer)
+            except Exception:
+                if self._ledger.fail("writer"):
+                    logger.exception("the writer failed; it goes on with the next batch")
+            if item is _STOP:
+                return
+
+    def _abandon(self) -> None:
+        """After the deadline: what waits will not be written, and what is under way counts as lost."""
+        with self._wake:
+            self._items.clear()
+            self._items.append(_STOP)
+            self._ledger.seal(LATE)
+
+    def _raise_losses(self) -> None:
+        if self._strict and (self.counts.sequences.dropped or self.counts.failures):
+            raise SourceError(f"{self.run_dir}: {_losses(self.counts)}")
+
+    def _begin(self, info: Mapping[str, Any]) -> None:
+        try:
+            start_run(self.run_dir, info)
+        except OSError as error:
+            if self._strict:
+                raise SourceError(
+                    f"{self.run_dir} cannot be made: {error}; give a folder that can be written"
+                ) from error
+            logger.warning(
+                "%s cannot be made: %s. Training goes on; recording starts once it can.", self.run_dir, error
+            )
+
+    def _reset(self, label: str) -> None:
+        """The state of a collector that has seen nothing."""
+        self._label = label
+        self._wake = threading.Condition()
+        self._items: deque[_Item] = deque()
+        self._queued = 0
+        self._thread = None
+        self._ledger = Ledger()
+        self._copies = HostCopies(self._queue_bytes)
+        self._numbers: dict[tuple[int, int | None], int] = {}
+
+    def _after_fork(self) -> None:
+        self._inherited = self._copies  # not freed: page-locked memory belongs to the parent
+        self._reset(f"{self._rank}.{os.getpid()}")
+
+
+class _Refused(Exception):
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class _Event:
+    kind: str
+    step: int
+    note: str
+
+
+@dataclass(frozen=True)
+class _Flush:
+    done: threading.Event
+
+
+@dataclass(frozen=True)
+class _Stop:
+    pass
+
+
+_STOP = _Stop()
+_Item = Batch | _Event | _Flush | _Stop
+
+
+def _handle(item: _Item, writer: Writer) -> None:
+    match item:
+        case Batch():
+            writer.take(item)
+        case _Event():
+            writer.event(item.kind, item.step, item.note)
+        case _Flush():
+            try:
+                writer.finish()
+            finally:
+                item.done.set()
+        case _Stop():
+            writer.close()
+
+
+def _losses(counts: Counts) -> str:
+    lost = ", ".join(f"{sequences} {reason}" for reason, sequences in counts.reasons.items())
+    failed = ", ".join(f"{what} failed {times} times" for what, times in counts.failures.items())
+    tally = counts.sequences
+    return "; ".join(
+        part for part in (f"{tally.dropped} of {tally.offered} sequences not recorded", lost, failed) if part
+    )
+
+
+def _info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+    modules = {name: getattr(sys.modules.get(name), "__version__", None) for name in _VERSIONS}
+    versions = {name: str(version) for name, version in modules.items() if version is not None}
+    return {
+        "name": name,
+        "trainer": trainer,
+        "config": redacted(config),
+        "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
+        "created": time.time(),
+    }
+
+
+_alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
+"""Global, because the hooks at fork and at exit are the process's."""
+
+
+def _close_all() -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
+    for collector in list(_alive):
+        collector.close(max(0.1, deadline - time.monotonic()))
+
+
+def _after_fork_in_child() -> None:
+    for collector in list(_alive):
+        collector._after_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,32 @@
+"""The commit log of one writer. A line that could not be written waits and is written before the next."""
+
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ratioscope.layout import encode_line
+
+from .durable_file import append
+
+_WAITING = 10_000  # lines; some megabytes
+
+
+class CommitLog:
+    """Appends lines; each call is durable when it returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: deque[bytes] = deque(maxlen=_WAITING)
+
+    def say(self, *entries: Mapping[str, Any]) -> None:
+        """Appends the entries after those that wait. On OSError they wait too, in order."""
+        self._waiting.extend(encode_line(entry) for entry in entries)
+        if self._waiting:
+            append(self._path, b"".join(self._waiting))
+            self._waiting.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are not on disk."""
+        return len(self._waiting)

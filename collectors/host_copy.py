@@ -1,0 +1,143 @@
+"""One copy of what the trainer holds, into host memory that is used again and again.
+
+Fresh memory costs about a hundred times the copy itself (each page is faulted in), so buffers come from a pool and go
+back to it once the writer has read them. bfloat16, which numpy lacks, is copied as its 16 raw bits; the writer widens it.
+
+On CUDA the trainer's thread never waits. A clone is enqueued on the trainer's own stream, so that whatever the trainer
+does to the tensor next comes after it; the transfer to page-locked memory runs on a stream of ours; the writer waits for
+its event. torch is never imported: whoever hands over a tensor has loaded it.
+"""
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratioscope.errors import SchemaError
+
+_SMALL = 4096  # bytes; below it fresh memory is as cheap as a look into the pool
+
+Tensor = Any
+"""A torch.Tensor. `Any`, because torch is no dependency."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """`memory` is uint8; `owner` keeps page-locked memory alive, None for ordinary memory."""
+
+    memory: NDArray[np.uint8]
+    owner: Tensor | None
+
+
+@dataclass(frozen=True)
+class HostArray:
+    """An array in host memory, or on its way there until `wait` returns. Not to be read after it was released."""
+
+    array: NDArray[Any]
+    bfloat16: bool = False
+    buffer: Buffer | None = None
+    done: Any = None
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    def wait(self) -> NDArray[Any]:
+        """The values; bfloat16 widened to float32, everything else as it came."""
+        if self.done is not None:
+            self.done.synchronize()
+        return (self.array.astype(np.uint32) << 16).view(np.float32) if self.bfloat16 else self.array
+
+
+class HostCopies:
+    """Copies arrays and tensors into reused host memory. Safe to use from several threads."""
+
+    def __init__(self, keep_bytes: int) -> None:
+        self._keep_bytes = keep_bytes
+        self._kept = 0
+        self._free: defaultdict[tuple[int, bool], list[Buffer]] = defaultdict(list)
+        self._lock = Lock()
+        self._streams: dict[Any, Any] = {}
+
+    def of(self, value: Any) -> HostArray:
+        """A copy of a numpy array or torch tensor as it is at this moment."""
+        if not is_tensor(value):
+            return self._of_array(np.asarray(value))
+        tensor = value.detach()
+        if tensor.device.type == "cuda":
+            return self._of_cuda(tensor)
+        if tensor.device.type not in ("cpu", "meta"):
+            tensor = tensor.to("cpu")  # no streams to rely on: this waits for the device
+        raw = _raw_bits(tensor)
+        return self._of_array(raw.resolve_conj().resolve_neg().numpy(), bfloat16=raw is not tensor)
+
+    def release(self, copy: HostArray) -> None:
+        """Gives the memory back; beyond `keep_bytes` it goes to the operating system."""
+        buffer = copy.buffer
+        if buffer is None:
+            return
+        with self._lock:
+            if self._kept + buffer.memory.nbytes <= self._keep_bytes:
+                self._kept += buffer.memory.nbytes
+                self._free[buffer.memory.nbytes, buffer.owner is not None].append(buffer)
+
+    def _of_array(self, array: NDArray[Any], bfloat16: bool = False) -> HostArray:
+        if array.dtype.name == "bfloat16":  # ml_dtypes, as JAX uses
+            array, bfloat16 = array.view(np.uint16), True
+        if array.dtype.kind not in "biuf":
+            raise SchemaError(f"an array of {array.dtype} holds no numbers; wanted floats, integers or booleans")
+        if array.nbytes < _SMALL:
+            return HostArray(array.copy(), bfloat16)
+        buffer = self._take(array.nbytes, pinned=False)
+        target = buffer.memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+        np.copyto(target, array)
+        return HostArray(target, bfloat16, buffer)
+
+    def _of_cuda(self, tensor: Tensor) -> HostArray:
+        torch = sys.modules["torch"]
+        raw = _raw_bits(tensor)
+        snapshot = raw.clone(memory_format=torch.contiguous_format)
+        stream = self._stream(torch, tensor.device)
+        buffer = self._take(max(snapshot.nbytes, 1), pinned=True)
+        assert buffer.owner is not None
+        target = buffer.owner[: snapshot.nbytes].view(snapshot.dtype).view(snapshot.shape)
+        stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(stream):
+            target.copy_(snapshot, non_blocking=True)
+            done = torch.cuda.Event(blocking=True)  # the writer sleeps rather than spins while it waits
+            done.record(stream)
+        snapshot.record_stream(stream)
+        return HostArray(target.numpy(), raw is not tensor, buffer, done)
+
+    def _stream(self, torch: Any, device: Any) -> Any:
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        return self._streams[device]
+
+    def _take(self, nbytes: int, pinned: bool) -> Buffer:
+        size = 1 << (nbytes - 1).bit_length()
+        with self._lock:
+            free = self._free[size, pinned]
+            if free:
+                self._kept -= size
+                return free.pop()
+        if not pinned:
+            return Buffer(np.empty(size, np.uint8), None)
+        torch = sys.modules["torch"]
+        owner = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return Buffer(owner.numpy(), owner)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether the value is a torch tensor; imports nothing."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _raw_bits(tensor: Tensor) -> Tensor:
+    torch = sys.modules["torch"]
+    return tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor

@@ -1,0 +1,182 @@
+"""Batch -> rows in the Record schema. Runs on the writer's thread; no Python per token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ratioscope.errors import SchemaError
+from ratioscope.record import FIELDS, TOKEN_FIELDS, arrow_schema
+
+from .batch import POLICY_COLUMNS, Batch, is_ragged
+from .host_copy import HostArray
+from .token_columns import (
+    Lengths,
+    Padded,
+    Ragged,
+    cut_points,
+    row_lengths,
+    strings,
+    token_column,
+    token_counts,
+    unwrapped,
+)
+
+SCHEMA = arrow_schema()
+_SEQUENCE_ARGUMENTS = {
+    "sequence_ids": "sequence_id", "group_ids": "group_id", "rewards": "reward", "finish_reasons": "finish_reason",
+    "prompt_texts": "prompt_text", "generation_step": "generation_step", "trainer_version": "trainer_version",
+    "replica": "replica", "extra": "extra",
+}  # fmt: skip
+_TOKEN_ARGUMENTS = {name: name for name in TOKEN_FIELDS} | {"turns": "turn"}
+_EITHER = ("advantages", "rollout_versions")
+"""Arguments that may be one value for all, one per sequence, or one per token."""
+_INT64 = np.iinfo(np.int64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`records` in the Record schema. `fault`: why `offered - len(records)` sequences were left out; None: none were."""
+
+    records: pa.RecordBatch
+    offered: int
+    fault: str | None
+
+
+def rows_of(batch: Batch, attempt: int) -> Rows:
+    """The rows of a batch, without those whose columns disagree; SchemaError if nothing in it can be trusted."""
+    values = {_TOKEN_ARGUMENTS.get(name, name): value for name, value in batch.values.items()}
+    cuts = _cuts(values)
+    per_sequence = {name: values.pop(name, None) for name in _EITHER if not _is_per_token(values.get(name), cuts)}
+    columns = {name: token_column(name, values[name], cuts) for name in TOKEN_FIELDS if values.get(name) is not None}
+    lengths, fault, sound = row_lengths(columns, cuts)
+    rows = len(lengths)
+    cut = {name: column.cut(lengths) if isinstance(column, Padded) else column for name, column in columns.items()}
+    arrays: dict[str, pa.Array[Any]] = {name: column.arrow() for name, column in cut.items()}
+    arrays |= _keys(batch, attempt, rows) | _sequence_columns(values, rows)
+    arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows)
+    if (advantages := per_sequence.get("advantages")) is not None:
+        values_of = _numbers("advantages", advantages, rows).cast(pa.float32())
+        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), values_of)
+    records = pa.RecordBatch.from_arrays(
+        [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
+    )
+    return Rows(records if sound.all() else records.filter(pa.array(sound)), rows, fault)
+
+
+def tokens_of(records: pa.RecordBatch | pa.Table) -> int:
+    """Response positions of all rows, masked ones too: of each row as many as its longest log-probs."""
+    return int(np.maximum.reduce([token_counts(records.column(name)) for name in POLICY_COLUMNS]).sum())
+
+
+def _cuts(values: Mapping[str, Any]) -> Lengths | None:
+    if values.get("lengths") is None:
+        return None
+    flat = (values[name] for name in POLICY_COLUMNS if values.get(name) is not None and not is_ragged(values[name]))
+    tokens = next((_size(value) for value in flat if not isinstance(value, HostArray) or value.ndim == 1), None)
+    given = (values[name] for name in _SEQUENCE_ARGUMENTS if values.get(name) is not None)
+    sequences = next((_size(value) for value in given if isinstance(value, (list, HostArray))), None)
+    return cut_points(values["lengths"], tokens, sequences)
+
+
+def _size(value: list[Any] | HostArray) -> int:
+    return len(value) if isinstance(value, list) else int(value.array.size)
+
+
+def _is_per_token(value: Any, cuts: Lengths | None) -> bool:
+    """Whether a value that may be given per sequence or per token is per token."""
+    if value is None or isinstance(value, (int, float)):
+        return False
+    if is_ragged(value):
+        return True
+    if isinstance(value, HostArray) and value.ndim == 2:
+        return bool(value.array.shape[1] != 1)
+    return cuts is not None and _size(value) == int(cuts.sum()) != len(cuts)
+
+
+def _keys(batch: Batch, attempt: int, rows: int) -> dict[str, pa.Array[Any]]:
+    ids = (f"{batch.step}-{batch.label}-{index}" for index in range(batch.first_index, batch.first_index + rows))
+    return {
+        "attempt": _repeat(attempt, "attempt", rows),
+        "step": _repeat(batch.step, "step", rows),
+        "minibatch": _repeat(batch.minibatch, "minibatch", rows),
+        "rank": _repeat(batch.rank, "rank", rows),
+        "sequence_id": pa.array(ids, pa.string(), size=rows),
+    }
+
+
+def _sequence_columns(values: Mapping[str, Any], rows: int) -> dict[str, pa.Array[Any]]:
+    given = {argument: values[argument] for argument in _SEQUENCE_ARGUMENTS if values.get(argument) is not None}
+    return {_SEQUENCE_ARGUMENTS[argument]: _sequence_column(argument, value, rows) for argument, value in given.items()}
+
+
+def _sequence_column(argument: str, value: Any, rows: int) -> pa.Array[Any]:
+    name = _SEQUENCE_ARGUMENTS[argument]
+    if FIELDS[name].kind != "string":
+        typed: pa.Array[Any] = _numbers(argument, value, rows).cast(SCHEMA.field(name).type)
+        return typed
+    as_text = _json if name == "extra" else str
+    if isinstance(value, HostArray):
+        value = value.wait().reshape(-1).tolist()
+    if not isinstance(value, list):
+        value = [value] * rows
+    return strings([None if item is None else as_text(unwrapped(item)) for item in _checked(argument, value, rows)])
+
+
+def _numbers(argument: str, value: Any, rows: int) -> pa.Array[Any]:
+    """One number per sequence: from one for all, a list (None: unknown) or an array of any shape with as many values."""
+    if isinstance(value, list):
+        scalars = [None if item is None else np.asarray(unwrapped(item)).item() for item in value]
+        column: pa.Array[Any] = pa.array(_checked(argument, scalars, rows))
+        return column
+    array = np.asarray(unwrapped(value))
+    if array.dtype.kind not in "biuf":
+        raise SchemaError(f"{argument} is {array.dtype}; wanted a number per sequence")
+    column = pa.array(_checked(argument, np.repeat(array, rows) if array.ndim == 0 else array.reshape(-1), rows))
+    return column
+
+
+def _checked(argument: str, values: Any, rows: int) -> Any:
+    if len(values) != rows:
+        raise SchemaError(f"{argument} has {len(values)} values for {rows} sequences")
+    return values
+
+
+def _versions(value: Any, cut: Mapping[str, Ragged], rows: int) -> dict[str, pa.Array[Any]]:
+    """Oldest and newest weights of each sequence: as given, or over the sampled tokens where given per token."""
+    if value is not None:
+        versions = _numbers("rollout_versions", value, rows).cast(pa.int64())
+        return {"rollout_version_min": versions, "rollout_version_max": versions}
+    if "rollout_versions" not in cut:
+        return {}
+    column, mask = cut["rollout_versions"], cut.get("mask")
+    usable = mask is not None and bool((mask.lengths == column.lengths).all())
+    sampled = mask.values if mask is not None and usable else np.ones(len(column.values), bool)
+    oldest = _extreme(np.minimum, np.where(sampled, column.values, _INT64.max), column.lengths, _INT64.max)
+    newest = _extreme(np.maximum, np.where(sampled, column.values, _INT64.min), column.lengths, _INT64.min)
+    return {"rollout_version_min": oldest, "rollout_version_max": newest}
+
+
+def _extreme(take: np.ufunc, values: NDArray[np.int64], lengths: Lengths, neutral: int) -> pa.Array[Any]:
+    """min or max of each row; null where a row has no sampled token."""
+    starts = np.cumsum(lengths) - lengths
+    of_row = np.full(len(lengths), neutral, np.int64)
+    filled = lengths > 0  # reduceat at an empty row would read the next row's first value
+    if filled.any():
+        of_row[filled] = take.reduceat(values, starts[filled])
+    return pa.array(of_row, mask=of_row == neutral)
+
+
+def _repeat(value: int | None, name: str, rows: int) -> pa.Array[Any]:
+    repeated: pa.Array[Any] = pa.repeat(pa.scalar(value, SCHEMA.field(name).type), rows)
+    return repeated
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

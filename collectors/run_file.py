@@ -1,0 +1,103 @@
+"""run.json: what the run is. The first writer creates it, others join; a later start adds its attempt."""
+
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, decode_line
+from ratioscope.record import SCHEMA_VERSION
+
+from .durable_file import FOLDER_MODE, create_whole, write_whole
+
+_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
+_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
+_TAIL = 4096  # bytes; an open or close line is far shorter
+
+
+def start_run(root: Path, info: Mapping[str, Any]) -> None:
+    """Makes the folder and run.json, where there is none yet."""
+    root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    entry = {"attempt": 0, "time": time.time(), "launch": launch()}
+    create_whole(root / RUN_FILE, _encoded({**info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}))
+
+
+def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
+    """Adds an attempt to run.json, with what differs from the first one. Several ranks may race: they write the same."""
+    run = json.loads((root / RUN_FILE).read_bytes())
+    known = run.setdefault("attempts", [])
+    if any(entry.get("attempt") == attempt for entry in known):
+        return
+    changed = {name: value for name, value in info.items() if value != run.get(name)}
+    known.append({"attempt": attempt, "time": time.time(), "launch": launch(), **changed})
+    write_whole(root / RUN_FILE, _encoded(run))
+
+
+def attempt_to_join(root: Path, rank: int) -> int:
+    """Which start of the run this writer belongs to, told from the writers that opened before it. 0 for the first.
+
+    The latest attempt, unless it has a writer of the same rank that has ended or is of another launch, or a writer of
+    another launch where both launches have a launcher's name. So the ranks of one launch meet without asking each other.
+    """
+    writers = [writer for writer in map(_opening, sorted((root / COMMITS).glob("[!.]*.jsonl"))) if writer is not None]
+    latest = max((int(writer["attempt"]) for writer in writers), default=0)
+    own = launch()
+    for writer in (writer for writer in writers if writer["attempt"] == latest):
+        same_launch = writer.get("launch") == own
+        if writer.get("rank") == rank and not (same_launch and _is_running(writer)):
+            return latest + 1
+        if not same_launch and _is_named(own) and _is_named(str(writer.get("launch"))):
+            return latest + 1
+    return latest
+
+
+@cache
+def launch() -> str:
+    """Names the start of the training job: the launcher's name for it, else this process and those it forks."""
+    names = [os.environ[name] for name in _LAUNCHERS if os.environ.get(name)]
+    if names:
+        return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in _RESTARTS)))
+    return f"process:{host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def host_name() -> str:
+    """The host's name as it may stand in a file name."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40].strip("-") or "host"
+
+
+def _is_named(name: str) -> bool:
+    return name.startswith("job:")
+
+
+def _is_running(writer: Mapping[str, Any]) -> bool:
+    """Whether the writer may still write: it has not closed, and its process is here and alive."""
+    if writer["closed"] or writer.get("host") != host_name():
+        return False
+    try:
+        os.kill(int(writer["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _opening(path: Path) -> dict[str, Any] | None:
+    """The open line of a commit log, with `closed`; None where there is none."""
+    with path.open("rb") as file:
+        first = decode_line(file.readline(_TAIL))
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        last = decode_line((file.read().splitlines(keepends=True) or [b""])[-1])
+    if first is None or first.get("kind") != OPEN:
+        return None
+    return {"attempt": 0, **first, "closed": last is not None and last.get("kind") == CLOSE}
+
+
+def _encoded(run: Mapping[str, Any]) -> bytes:
+    return json.dumps(run, indent=2, allow_nan=False).encode() + b"\n"

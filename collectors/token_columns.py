@@ -1,0 +1,223 @@
+"""Per-token values of a Batch brought to one form: flat values, cut into rows of one length per sequence.
+
+A row's length is, in this order: what `lengths` says; its length in a ragged column; one past the last true of a padded
+`mask`; the width of the padded columns. Padding behind it is cut off, holes inside are kept. A row whose columns disagree
+is at fault: it is dropped alone and the rest of the batch is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ratioscope.errors import SchemaError
+from ratioscope.record import FIELDS
+
+from .batch import is_ragged
+from .host_copy import HostArray
+
+Flat = Any
+"""Values of all tokens in one row after the other: a numpy array, or a pyarrow array of strings."""
+Lengths = NDArray[np.int64]
+
+_NUMPY = {"bool": np.bool_, "int16": np.int16, "int32": np.int32, "int64": np.int64, "float32": np.float32}
+
+
+@dataclass(frozen=True)
+class Padded:
+    """`(B, T)`; what lies behind a row's length is padding."""
+
+    values: NDArray[Any]
+
+    @property
+    def sequences(self) -> int:
+        return len(self.values)
+
+    def cut(self, lengths: Lengths) -> Ragged:
+        """The rows without their padding."""
+        width = self.values.shape[1]
+        kept = np.minimum(lengths, width)
+        if (kept == width).all():
+            return Ragged(self.values.reshape(-1), kept, np.ones(len(kept), bool))
+        return Ragged(self.values[np.arange(width) < kept[:, None]], kept, np.ones(len(kept), bool))
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """`values` of `sum(lengths)` tokens; a row that is not `present` has no values and becomes null."""
+
+    values: Flat
+    lengths: Lengths
+    present: NDArray[np.bool_]
+
+    @property
+    def sequences(self) -> int:
+        return len(self.lengths)
+
+    def arrow(self) -> pa.ListArray[Any]:
+        """The rows as an Arrow list column."""
+        offsets = np.concatenate(([0], np.cumsum(self.lengths)))
+        if offsets[-1] >= 1 << 31:
+            raise SchemaError(f"{offsets[-1]} tokens in one batch; at most 2147483647 fit a column: log it in parts")
+        nulls = None if self.present.all() else pa.array(~self.present)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(self.values), mask=nulls)
+
+
+Column = Padded | Ragged
+
+
+def token_column(name: str, value: Any, cuts: Lengths | None) -> Column:
+    """One per-token argument of `Collector.log`, in the type of its field."""
+    if is_ragged(value):
+        return _ragged(name, value)
+    if FIELDS[name].kind == "string":
+        return _packed(name, strings(value), cuts)
+    array = typed(name, unwrapped(value))
+    if array.ndim == 2:
+        return Padded(array)
+    if array.ndim == 1:
+        return _packed(name, array, cuts)
+    raise SchemaError(f"{name} has shape {array.shape}; wanted (sequences, tokens), a list per sequence, or (tokens,)")
+
+
+def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Lengths, str | None, NDArray[np.bool_]]:
+    """Length of every row, what the first row at fault is at fault for (None: none is), and the rows without fault."""
+    sequences = _sequences(columns)
+    lengths = _wanted_lengths(columns, cuts, sequences)
+    sound, fault = np.ones(sequences, bool), None
+    for name, column in columns.items():
+        bad = _disagrees(column, lengths)
+        if bad.any() and fault is None:
+            row = int(np.flatnonzero(bad)[0])
+            has = column.lengths[row] if isinstance(column, Ragged) else column.values.shape[1]
+            fault = f"{name} of sequence {row} has {has} tokens, {lengths[row]} were expected"
+        sound &= ~bad
+    return lengths, fault, sound
+
+
+def cut_points(value: Any, tokens: int | None, sequences: int | None) -> Lengths:
+    """Lengths from lengths or cumulative lengths. Cumulative ones begin with 0 and end with the number of packed tokens.
+
+    `[0, n]` could be two sequences, the first of them empty, as well as one: `sequences` decides, else it is one.
+    """
+    lengths = np.asarray(unwrapped(value))
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths):
+        raise SchemaError(
+            f"lengths has shape {lengths.shape} and type {lengths.dtype}; wanted one integer per sequence"
+        )
+    lengths = lengths.astype(np.int64)
+    steps = np.diff(lengths)
+    cumulative = tokens is not None and lengths[0] == 0 and lengths[-1] == tokens and bool((steps >= 0).all())
+    if cumulative and sequences != len(lengths):
+        return cast(Lengths, steps)
+    if (lengths < 0).any():
+        raise SchemaError(f"lengths holds {lengths.min()}; a sequence has at least 0 tokens")
+    return lengths
+
+
+def token_counts(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Lengths:
+    """Tokens of each row of a list column; 0 where it is null."""
+    return np.asarray(pc.list_value_length(column).fill_null(0), np.int64)
+
+
+def unwrapped(value: Any) -> Any:
+    """The value with its host copies awaited."""
+    return value.wait() if isinstance(value, HostArray) else value
+
+
+def typed(name: str, value: Any) -> NDArray[Any]:
+    """The values in the type of the field `name`. None among floats is NaN; float64 beyond float32 becomes infinite."""
+    kind = FIELDS[name].kind
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.asarray(value, np.float32 if kind == "float32" and isinstance(value, list) else None)
+        if array.dtype.kind not in "biuf" and array.size:
+            raise SchemaError(f"{name} holds {array.dtype} values; wanted {kind}")
+        if kind == "bool":
+            return cast(NDArray[Any], array != 0)
+        if kind.startswith("int") and array.size:
+            _check_range(name, array, kind)
+        return array.astype(_NUMPY[kind], copy=False)
+
+
+def _ragged(name: str, rows: list[Any]) -> Ragged:
+    present = np.array([row is not None for row in rows], bool)
+    if FIELDS[name].kind == "string":
+        texts = [[] if row is None else row for row in rows]
+        return Ragged(strings(list(chain.from_iterable(texts))), _counts(texts), present)
+    arrays = [typed(name, [] if row is None else unwrapped(row)) for row in rows]
+    wrong = next((array.shape for array in arrays if array.ndim != 1), None)
+    if wrong is not None:
+        raise SchemaError(f"{name} holds a sequence of shape {wrong}; wanted one value per token")
+    values = np.concatenate(arrays) if arrays else np.empty(0, _NUMPY[FIELDS[name].kind])
+    return Ragged(values, _counts(arrays), present)
+
+
+def _packed(name: str, values: Flat, cuts: Lengths | None) -> Ragged:
+    lengths = np.array([len(values)]) if cuts is None else cuts
+    if lengths.sum() != len(values):
+        raise SchemaError(f"{name} packs {len(values)} tokens, but lengths add up to {lengths.sum()}")
+    return Ragged(values, lengths, np.ones(len(lengths), bool))
+
+
+def strings(texts: list[Any]) -> pa.Array[Any]:
+    """Texts as an Arrow column; lone surrogates, which UTF-8 cannot hold, become escapes."""
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:
+        return pa.array(
+            [None if t is None else t.encode("utf-8", "backslashreplace").decode() for t in texts], pa.string()
+        )
+
+
+def _counts(rows: list[Any]) -> Lengths:
+    return np.array([len(row) for row in rows], np.int64)
+
+
+def _check_range(name: str, array: NDArray[Any], kind: str) -> None:
+    limits = np.iinfo(_NUMPY[kind])
+    if array.dtype.kind == "f" or array.min() < limits.min or array.max() > limits.max:
+        raise SchemaError(f"{name} holds {array.dtype} values in [{array.min()}, {array.max()}]; wanted {kind}")
+
+
+def _sequences(columns: Mapping[str, Column]) -> int:
+    counts = {name: column.sequences for name, column in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise SchemaError(f"the columns hold different numbers of sequences: {counts}")
+    return next(iter(counts.values()))
+
+
+def _wanted_lengths(columns: Mapping[str, Column], cuts: Lengths | None, sequences: int) -> Lengths:
+    if cuts is not None:
+        if len(cuts) != sequences:
+            raise SchemaError(f"lengths has {len(cuts)} values for {sequences} sequences")
+        return cuts
+    lengths, decided = np.zeros(sequences, np.int64), np.zeros(sequences, bool)
+    for column in columns.values():
+        if isinstance(column, Ragged):
+            lengths = np.where(column.present & ~decided, column.lengths, lengths)
+            decided |= column.present
+    return lengths if decided.all() else np.where(decided, lengths, _padded_lengths(columns))
+
+
+def _padded_lengths(columns: Mapping[str, Column]) -> Lengths | int:
+    widths = {name: column.values.shape[1] for name, column in columns.items() if isinstance(column, Padded)}
+    if len(set(widths.values())) > 1:  # most likely one of them is shifted by a token: never guess
+        raise SchemaError(f"padded columns of different widths: {widths}; if that is meant, give lengths")
+    width = max(widths.values(), default=0)
+    mask = columns.get("mask")
+    if not isinstance(mask, Padded) or not width:
+        return width
+    return np.where(mask.values.any(1), width - np.argmax(mask.values[:, ::-1], 1), 0)
+
+
+def _disagrees(column: Column, lengths: Lengths) -> NDArray[np.bool_]:
+    if isinstance(column, Padded):
+        return cast(NDArray[np.bool_], lengths > column.values.shape[1])
+    return cast(NDArray[np.bool_], column.present & (column.lengths != lengths))

@@ -1,0 +1,55 @@
+"""The text of each token, from its id, for trainers that hand over ids. Each id is decoded once in the life of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .token_columns import strings, token_counts
+
+Decode = Callable[[Sequence[int]], Sequence[str]]
+"""Texts of the ids given, one each. Called on the writer's thread, so nothing else may be using what it uses."""
+
+
+_LARGEST = 1 << 22
+"""Ids from here on, or negative, are no tokens of a vocabulary; their text is null."""
+
+
+class TokenTexts:
+    """Adds the column `token_texts` where rows have ids and no texts."""
+
+    def __init__(self, decode: Decode) -> None:
+        self._decode = decode
+        self._place = np.full(1, -1, np.int64)  # id -> its place in _texts, -1: not decoded yet
+        self._texts: pa.Array[Any] = pa.array([], pa.string())
+
+    def added(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with texts; unchanged where there are no ids, or texts already."""
+        ids: Any = records.column("token_ids")
+        texts = records.column("token_texts")
+        if texts.null_count < len(texts) or ids.null_count == len(ids):
+            return records
+        flat = ids.flatten().to_numpy(zero_copy_only=False)
+        known = (flat >= 0) & (flat < _LARGEST)
+        self._learn(flat[known])
+        offsets = np.concatenate(([0], np.cumsum(token_counts(ids))))
+        values = self._texts.take(pa.array(self._place[np.where(known, flat, 0)], pa.int64(), mask=~known))
+        column = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=ids.is_null())
+        return records.set_column(
+            records.schema.get_field_index("token_texts"), records.schema.field("token_texts"), column
+        )
+
+    def _learn(self, ids: NDArray[np.int64]) -> None:
+        missing = int(ids.max(initial=0)) + 1 - len(self._place)
+        if missing > 0:
+            self._place = np.append(self._place, np.full(missing, -1, np.int64))
+        unseen = np.unique(ids[self._place[ids] < 0])
+        if not len(unseen):
+            return
+        texts = list(self._decode(unseen.tolist()))
+        self._place[unseen] = np.arange(len(self._texts), len(self._texts) + len(unseen))
+        self._texts = pa.concat_arrays([self._texts, strings(texts)])

@@ -1,0 +1,139 @@
+"""The writer's work, one call at a time: batches become rows, rows of a step are written when the step has ended.
+
+A step ends when a later one arrives, or when `finish` is called. Nothing here raises: what cannot be written is dropped,
+counted in the ledger with its reason, told to `report` the first time, and noted in the commit log as a gap.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope.layout import CLOSE, EVENT, GAP
+
+from .batch import Batch
+from .counts import Gap, Ledger
+from .host_copy import HostCopies
+from .records import rows_of, tokens_of
+from .sink import Sink
+from .token_texts import TokenTexts
+
+MALFORMED = "malformed"
+NOT_WRITTEN = "not written"
+
+
+class Writer:
+    """Belongs to one thread. `report` takes a sentence for the user."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        ledger: Ledger,
+        copies: HostCopies,
+        report: Callable[[str], None],
+        texts: TokenTexts | None = None,
+    ) -> None:
+        self._sink, self._ledger, self._copies, self._report, self._texts = sink, ledger, copies, report, texts
+        self._buffered: dict[int, list[pa.RecordBatch]] = {}
+        self._facts: tuple[int, pa.Table] | None = None
+
+    def take(self, batch: Batch) -> None:
+        """Buffers the rows of a batch; writes the steps that are earlier than it."""
+        for step in sorted(step for step in self._buffered if step < batch.step):
+            self._write(step)
+        try:
+            records = self._records(batch)
+        except OSError as error:
+            self.drop(batch.step, batch.offered, NOT_WRITTEN, _text(error))
+        except Exception as error:
+            self.drop(batch.step, batch.offered, MALFORMED, _text(error))
+        else:
+            self._buffered.setdefault(batch.step, []).append(records)
+        finally:
+            for copy in batch.copies:
+                self._copies.release(copy)
+
+    def event(self, kind: str, step: int, note: str) -> None:
+        """Notes an event in the commit log."""
+        self._say({"kind": EVENT, "event": kind, "step": step, "note": note})
+
+    def finish(self) -> None:
+        """Writes whatever is buffered, and notes the gaps."""
+        for step in sorted(self._buffered):
+            self._write(step)
+        self._say_gaps()
+
+    def close(self) -> None:
+        """Finishes, and notes the final counts."""
+        self.finish()
+        tally = self._ledger.counts.sequences
+        self._say({"kind": CLOSE, "offered": tally.offered, "written": tally.written, "dropped": tally.dropped})
+
+    def drop(self, step: int, sequences: int, reason: str, detail: str, tokens: int = 0) -> None:
+        """Counts sequences that will never be on disk."""
+        if self._ledger.drop(Gap(step, reason, detail, sequences, tokens)):
+            self._report(
+                f"step {step}: {sequences} sequences dropped, {reason}: {detail}. More of this is only counted."
+            )
+
+    def _records(self, batch: Batch) -> pa.RecordBatch:
+        rows = rows_of(batch, self._sink.open())
+        self._ledger.offer(rows.offered - batch.offered)
+        if rows.fault is not None:
+            self.drop(batch.step, rows.offered - rows.records.num_rows, MALFORMED, rows.fault)
+        return self._with_texts(batch.step, rows.records)
+
+    def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
+        if self._texts is None:
+            return records
+        try:
+            return self._texts.added(records)
+        except Exception as error:
+            self._fail(step, f"token texts: {_text(error)}")
+            return records
+
+    def _write(self, step: int) -> None:
+        batches = self._buffered.pop(step)
+        sequences, tokens = sum(batch.num_rows for batch in batches), sum(tokens_of(batch) for batch in batches)
+        if self._ledger.sealed:
+            return
+        try:
+            rows = pa.Table.from_batches(batches)
+            facts = self._facts[1] if self._facts is not None and self._facts[0] == step else None
+            failures = self._sink.write(step, rows, facts, self._ledger.counts.sequences)
+        except Exception as error:
+            self.drop(step, sequences, NOT_WRITTEN, _text(error), tokens)
+            return
+        self._ledger.write(sequences, tokens)
+        self._remember(step, rows, facts)
+        for failure in failures:
+            self._fail(step, failure)
+        self._say_gaps()
+
+    def _fail(self, step: int, failure: str) -> None:
+        if self._ledger.fail(failure.split(":")[0]):
+            self._report(f"step {step}: {failure}. No sequence was lost. More of this is only counted.")
+
+    def _remember(self, step: int, rows: pa.Table, facts: pa.Table | None) -> None:
+        # null reads as NaN, which is not greater than anything
+        fresh = rows.filter(pa.array(~(rows["minibatch"].to_numpy() > 0)))
+        self._facts = (step, fresh if facts is None else pa.concat_tables([facts, fresh]))
+
+    def _say_gaps(self) -> None:
+        for gap in self._ledger.unsaid_gaps():
+            reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
+            self._say(
+                {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
+            )
+
+    def _say(self, entry: Mapping[str, Any]) -> None:
+        try:
+            self._sink.open()
+            self._sink.say(entry)
+        except Exception as error:
+            if self._ledger.fail("commit log"):
+                self._report(f"the commit log cannot be written: {_text(error)}")
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
