@@ -1,0 +1,87 @@
+"""SkyRL (NovaSky-AI/SkyRL): its off-policy correction, rollout-anchored losses, and the numbers it logs.
+
+The correction and loss files of 0.4.0 and of the main branch at 0.3.0 (August 2026) are byte-identical.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .skyrl_config import parse, write
+from .skyrl_names import CANONICAL, NOTES, PRESETS, VERSIONS
+from .skyrl_reduce import training_batch_differences
+from .skyrl_settings import Settings
+from .skyrl_step import MicroBatch, batch_tokens, logged, optimizer_steps
+from .skyrl_tokens import Tokens
+
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+
+
+def evaluate(
+    batch: DialectBatch | Mapping[str, Any],
+    config: Mapping[str, Any],
+    *,
+    version: str | None = None,
+    kind: str | None = None,
+    micro_batches: MicroBatches | None = None,
+) -> Evaluation:
+    """What SkyRL logs for one training batch as `policy/...`, and what its correction leaves of it.
+
+    `weights`: the TIS weight; without TIS the multiplier of a loss anchored on the rollout policy, if it is one.
+    `losses`: the sum over micro-batches. `arrays`: the loss per token before and after the correction.
+    Every version in VERSIONS computes the same; `micro_batches` replaces the configured cut; `kind` is not read.
+    """
+    arrays = batch_arrays(batch)
+    settings = _with_prompts(parse(config), arrays)
+    with np.errstate(all="ignore"):
+        tokens = batch_tokens(arrays, settings)
+        steps = optimizer_steps(tokens, settings, micro_batches) if tokens.mask.size else []
+        numbers = training_batch_differences(tokens) | logged(steps)
+    parts = [part for step in steps for rank in step for part in rank]
+    mask = _joined(parts, "mask", tokens.mask)
+    losses = [part.metrics["policy_loss"] for part in parts if "policy_loss" in part.metrics]
+    found = {f"loss_token_{when}": _joined(parts, f"loss_{when}") for when in ("before", "after")}
+    return Evaluation(
+        metrics={f"policy/{name}": value for name, value in numbers.items()},
+        weights=_joined(parts, "weights"),
+        mask=arrays.mask if mask is None else mask > 0,
+        warnings=(*settings.warnings, *_warnings(tokens, settings, version)),
+        losses={"policy_loss": sum(losses)} if losses else {},
+        arrays={name: array for name, array in found.items() if array is not None},
+    )
+
+
+def _with_prompts(settings: Settings, arrays: DialectBatch) -> Settings:
+    """The settings with the rows of each prompt: runs of one `group_ids` value, if only the batch tells them."""
+    groups = arrays.extra.get("group_ids")
+    if settings.prompt_boundaries is not None or groups is None or not len(groups):
+        return settings
+    starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist(), len(groups)]
+    return replace(settings, prompt_boundaries=tuple(pairwise(starts)))
+
+
+def _joined(parts: Iterable[MicroBatch], name: str, untouched: Array | None = None) -> Array | None:
+    """The parts' arrays of that name in the order of the batch; rows of no part are `untouched`, else 1."""
+    whole = untouched
+    for part in parts:
+        values = getattr(part, name)
+        if values is None:
+            return None
+        if whole is None:
+            whole = np.ones((1 + max(int(each.rows.max()) for each in parts), values.shape[1]), values.dtype)
+        whole = np.array(whole)
+        whole[part.rows] = values
+    return whole
+
+
+def _warnings(tokens: Tokens, settings: Settings, version: str | None) -> Iterator[str]:
+    if version and version not in VERSIONS:
+        yield f"version {version!r} was not compared; read as {VERSIONS[0]}"
+    if settings.corrects and tokens.rollout is None:
+        yield "the batch has no rollout_logprobs: SkyRL leaves its correction out without a word"
+    if not tokens.has_loss:
+        yield "the batch lacks current_logprobs or advantages: what SkyRL reports of its loss is left out"
