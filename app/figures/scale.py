@@ -58,12 +58,15 @@ def suitable(values: npt.ArrayLike) -> Scale:
         return PLAIN
     if (found[np.isfinite(found)] > 0).all():
         return LOGARITHMIC
-    return signed_log(float(np.quantile(sizes, 0.5)))
+    return signed_log(float(np.quantile(sizes, 0.5)), float(sizes.max()))
 
 
-def signed_log(typical: float) -> Scale:
-    """A scale that is straight up to a power of ten at or below the typical size and logarithmic beyond."""
-    return Scale(linear=10.0 ** math.floor(math.log10(typical))) if typical > 0 else PLAIN
+def signed_log(typical: float, largest: float) -> Scale:
+    """A scale that is nearly straight up to twice the typical size, so that the bulk keeps its shape, logarithmic beyond.
+
+    It spans nine decades at most: smaller sizes are zero to the eye.
+    """
+    return Scale(linear=max(2 * typical, 1e-9 * largest)) if largest > 0 else PLAIN
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
@@ -85,10 +88,10 @@ def _decades(low: float, high: float) -> Sequence[float]:
 
 
 def _signed_decades(linear: float, low: float, high: float) -> Sequence[float]:
-    reach = math.ceil(max(abs(low), abs(high)))
-    # The first decade lies within a third of a decade of zero: too near for its label where there are others.
-    sizes = [linear * 10.0**power for power in range(1 if reach > 1 else 0, reach + 1)]
-    sizes = sizes[:: max(1, math.ceil(len(sizes) / 3))]
+    reach = linear * (10.0 ** max(abs(low), abs(high)) - 1)
+    first, last = math.ceil(math.log10(linear / 2) - 1e-9), math.floor(math.log10(reach) + 1e-9)
+    sizes = [10.0**power for power in range(first, last + 1)][:: max(1, math.ceil((last - first + 1) / 3))]
+    sizes = sizes or [10.0**last * factor for factor in (1, 2, 5) if 10.0**last * factor <= reach][-1:]
     scale = Scale(linear=linear)
     values = [-size for size in reversed(sizes)] + [0.0] + sizes
     return [value for value in values if low <= float(scale.place(value)) <= high]

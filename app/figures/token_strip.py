@@ -53,7 +53,7 @@ def _scale(ratios: Floats) -> Scale:
     sizes = np.abs(ratios[np.isfinite(ratios) & (ratios != 0)])
     if len(sizes) < 2 or sizes.max() < 20 * np.median(sizes):
         return PLAIN
-    return signed_log(float(np.median(sizes)))
+    return signed_log(float(np.median(sizes)), float(sizes.max()))
 
 
 def _lay_out(figure: go.Figure, positions: Floats, theme: Theme) -> None:

@@ -1,0 +1,68 @@
+"""Histogram buckets on an axis: neighbours joined until each cell is tall enough to be seen, with densities that compare."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.metrics.distribution import BUCKETS, EDGES
+
+from .scale import PLAIN, Floats, Scale, signed_log
+
+CELLS = 90
+"""About how many cells share the axis; more would be thinner than a line."""
+OPEN_END = 0.12
+"""Height of the two cells that reach to infinity, in axis units, for want of an end."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Consecutive cells along a log-ratio axis. `owner` says which cell each bucket lies in; outside the cells it is -1."""
+
+    scale: Scale
+    places: Floats
+    """Axis positions of the cells' edges, one more than there are cells."""
+    low: Floats
+    high: Floats
+    """Log-ratios at the edges of each cell; the outermost can be infinite."""
+    owner: npt.NDArray[np.int64]
+
+    @property
+    def heights(self) -> Floats:
+        return np.diff(self.places)
+
+    def summed(self, buckets: npt.NDArray[np.int64], values: Floats) -> Floats:
+        """The values of buckets, added up per cell."""
+        return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
+
+
+def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Cells:
+    """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket."""
+    scale = _scale(buckets, counts)
+    first, last = int(buckets.min()), int(buckets.max())
+    ends = np.concatenate(([-np.inf], EDGES, [np.inf]))[first : last + 2]
+    places = scale.place(ends)
+    places[0] = places[0] if np.isfinite(places[0]) else places[1] - OPEN_END
+    places[-1] = places[-1] if np.isfinite(places[-1]) else places[-2] + OPEN_END
+    kept = _far_enough(places)
+    owner = np.full(BUCKETS, -1, np.int64)
+    owner[first : last + 1] = np.searchsorted(kept, np.arange(len(places) - 1), side="right") - 1
+    return Cells(scale, places[kept], ends[kept[:-1]], ends[kept[1:]], owner)
+
+
+def _scale(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Scale:
+    sizes = np.abs(np.concatenate((EDGES[:1], EDGES))[buckets])
+    order = np.argsort(sizes)
+    middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
+    typical = float(sizes[order][min(middle, len(sizes) - 1)])
+    return signed_log(typical, float(sizes.max())) if sizes.max() > 5 * typical else PLAIN
+
+
+def _far_enough(places: Floats) -> npt.NDArray[np.int64]:
+    """Positions of the edges that stay, so that cells are at least a CELLSth of the whole tall; both ends stay."""
+    least = (places[-1] - places[0]) / CELLS
+    kept = [0]
+    for at in range(1, len(places) - 1):
+        if places[at] - places[kept[-1]] >= least and places[-1] - places[at] >= least / 2:
+            kept.append(at)
+    return np.array([*kept, len(places) - 1], np.int64)

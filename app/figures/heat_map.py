@@ -1,0 +1,133 @@
+"""The distribution of log-ratios over the steps of a run, from counts: nothing is sampled."""
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+import polars as pl
+
+from ..digits import count
+from ..theme import LIGHT, Theme
+from .canvas import canvas, saying
+from .cells import Cells, cells
+from .marks import add_events
+from .over_steps import gap_words, step_axis
+from .scale import Floats
+
+Integers = npt.NDArray[np.int64]
+COLUMNS = 240
+DECADES = 4.0
+"""How far below the densest cell colours still differ; all occupied cells below have the faintest colour."""
+QUANTILES = ((0.01, "p1", "dot"), (0.5, "median", "solid"), (0.99, "p99", "dot"))
+UNITS = {"token": "token", "sequence": "sequence", "geometric": "sequence"}
+AXES = {"token": "log-ratio x", "sequence": "sum of log-ratios S", "geometric": "mean log-ratio m"}
+
+
+def log_ratio_heat_map(
+    distribution: pl.DataFrame,
+    gap: str,
+    level: str = "token",
+    *,
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+    columns: int = COLUMNS,
+    height: int = 340,
+) -> go.Figure:
+    """Steps across, log-ratio up, colour the logarithm of how densely the tokens (or sequences) lie.
+
+    distribution: columns step, bucket, count, as Run.distribution gives them. Where there are more steps than columns,
+    the counts of neighbouring steps are added: exact, no step is left out.
+    """
+    rows = distribution.filter(pl.col("count") > 0)
+    title = f"{AXES[level]} over steps <i>{gap_words(gap)}</i>"
+    if rows.is_empty():
+        return saying(canvas(title, theme=theme, height=height), "no distribution of this gap is on record", theme)
+    steps, width, places = _columns(rows, columns)
+    recorded = rows["step"].n_unique()
+    grid = cells(rows["bucket"].to_numpy().astype(np.int64), rows["count"].to_numpy())
+    counts = _matrix(rows, places, grid, len(steps))
+    per = f"{recorded:,} steps in {len(steps):,} columns, counts added" if recorded > len(steps) else ""
+    size = f"N = {count(float(counts.sum()), UNITS[level])}"
+    notes = ("nats", size, "colour: density, log scale", grid.scale.word, per)
+    figure = canvas(title, notes, theme=theme, height=height)
+    figure.add_trace(_heat(counts, steps, width, grid, theme, UNITS[level]))
+    _add_quantiles(figure, counts, steps, grid, theme)
+    ends = grid.places[0], grid.places[-1]
+    figure.update_yaxes(**grid.scale.axis(*ends), showgrid=False)
+    figure.add_hline(0, line={"color": theme.muted, "width": 0.7, "dash": "dot"})
+    figure.update_layout(hovermode="closest", margin={"r": 48})
+    add_events(figure, events, theme)
+    step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
+    return figure
+
+
+def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:
+    """Where each column stands, how many steps wide it is, and the column of each row. Steps not on record stay empty."""
+    steps = rows["step"].to_numpy().astype(np.int64)
+    first = int(steps.min())
+    apart = int(np.gcd.reduce(np.diff(np.unique(steps)))) or 1  # a trainer may log every tenth step
+    width = apart * max(1, -(-int(steps.max() - first + 1) // (columns * apart)))
+    places = (steps - first) // width
+    middles = first + width * np.arange(int(places.max()) + 1) + (width - apart) / 2.0
+    return middles.astype(np.float64), width, places
+
+
+def _matrix(rows: pl.DataFrame, places: Integers, grid: Cells, columns: int) -> Floats:
+    """(cells, columns) counts."""
+    heights = len(grid.low)
+    flat = places * heights + grid.owner[rows["bucket"].to_numpy()]
+    counts = np.bincount(flat, rows["count"].to_numpy(), columns * heights)
+    return counts.astype(np.float64).reshape(columns, heights).T
+
+
+def _heat(counts: Floats, steps: Floats, width: int, grid: Cells, theme: Theme, noun: str) -> go.Heatmap:
+    totals = counts.sum(axis=0, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.log10(counts / totals / grid.heights[:, None])
+    density[~np.isfinite(density)] = np.nan
+    top = float(np.nanmax(density))
+    stops = [(at / (len(theme.counts) - 1), colour) for at, colour in enumerate(theme.counts)]
+    facts = np.stack(
+        [
+            counts,
+            100 * counts / np.maximum(totals, 1),
+            *(np.broadcast_to(edge[:, None], counts.shape) for edge in (grid.low, grid.high)),
+        ],
+        axis=-1,
+    ).astype(np.float32)
+    return go.Heatmap(
+        z=density.astype(np.float32),
+        x=np.concatenate([steps - width / 2, [steps[-1] + width / 2]]),
+        y=grid.places,
+        customdata=facts,
+        colorscale=stops,
+        zmin=max(top - DECADES, float(np.nanmin(density)) - 0.3),
+        zmax=top,
+        showscale=False,
+        hoverongaps=False,
+        hovertemplate=(
+            f"step %{{x}}<br>%{{customdata[2]:.3g}} to %{{customdata[3]:.3g}} nats<br>"
+            f"%{{customdata[0]:,}} {noun}s · %{{customdata[1]:.3g}} %<extra></extra>"
+        ),
+    )
+
+
+def _add_quantiles(figure: go.Figure, counts: Floats, steps: Floats, grid: Cells, theme: Theme) -> None:
+    """Lines through the cells that hold the quantiles; a quantile is known to its cell only."""
+    totals = counts.sum(axis=0)
+    below = np.cumsum(counts, axis=0)
+    middles = (grid.places[1:] + grid.places[:-1]) / 2
+    for share, word, dash in QUANTILES:
+        at = np.argmax(below >= share * totals, axis=0)
+        line = np.where(totals > 0, middles[at], np.nan)
+        figure.add_scatter(
+            x=steps,
+            y=line,
+            mode="lines" if len(steps) > 1 else "markers",
+            line={"color": theme.text, "width": 1, "dash": dash},
+            marker={"color": theme.text, "size": 4},
+            hoverinfo="skip",
+        )
+        figure.add_annotation(
+            text=word, x=1, xref="paper", xanchor="left", xshift=3, y=float(line[np.flatnonzero(totals)[-1]]), showarrow=False,
+            font={"size": 10, "color": theme.muted},
+        )  # fmt: skip
