@@ -32,7 +32,7 @@ def batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed: int =
 @pytest.mark.parametrize("run", RUNS, ids=str)
 def test_metrics_are_what_nemo_rl_returned(run: GoldenRun) -> None:
     found = nemo_rl.evaluate(run.inputs, run.config, version=run.version, kind=run.run).metrics
-    wanted = {"train/" + LOGGED_AS.get(name, name): value for name, value in run.expected["metrics"].items()}
+    wanted = {f"train/{LOGGED_AS.get(name, name)}": value for name, value in run.expected["metrics"].items()}
     rtol = 1e-3 if run.case.startswith("c04") else 1e-4  # float32 sums upstream; c04 has ratios of exp(30)
     assert not differences(found, wanted, rtol=rtol, atol=1e-6)
 
