@@ -10,24 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .finding import Finding as Finding
+    from .finding import Severity as Severity
     from .frame import metric_frame as metric_frame
+    from .frame import unavailable as unavailable
     from .join import joined as joined
     from .merge import merge as merge
     from .metric import Metric as Metric
     from .numpy_engine import statistics as statistics
     from .registry import METRICS as METRICS
     from .registry import STATISTICS as STATISTICS
+    from .severity import grade as grade
+    from .severity import grade_signals as grade_signals
+    from .severity import verdict as verdict
+    from .signals import SIGNALS as SIGNALS
     from .statistic import Statistic as Statistic
 
 _PUBLIC = {
+    "Finding": "finding",
     "METRICS": "registry",
-    "STATISTICS": "registry",
     "Metric": "metric",
+    "SIGNALS": "signals",
+    "STATISTICS": "registry",
+    "Severity": "finding",
     "Statistic": "statistic",
+    "grade": "severity",
+    "grade_signals": "severity",
     "joined": "join",
     "merge": "merge",
     "metric_frame": "frame",
     "statistics": "numpy_engine",
+    "unavailable": "frame",
+    "verdict": "severity",
 }
 
 __all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]

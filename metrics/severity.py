@@ -1,0 +1,183 @@
+"""Severity per step: every signal of the table graded for every gap; the worst wins and says which it was."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ratioscope.record import GAPS
+
+from .finding import LABELS, Confidence, Finding, Severity
+from .frame import metric_frame
+from .metric import Values
+from .signals import SIGNALS, Measured, Signal, at_least
+
+__all__ = ["FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "lag_zero_floors", "verdict"]
+
+FIRST_STEPS = 3
+GRADE = pl.Enum(LABELS)
+
+Grades = npt.NDArray[np.int64]
+
+
+def grade(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None) -> pl.DataFrame:
+    """One row per step: severity and the signal, gap, value, floor and reading that decided it.
+
+    frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
+    step shows its KL. Steps on which nothing could be graded are left out.
+    """
+    graded = grade_signals(frame, floors_of_gaps)
+    decided = pl.col("severity").to_physical()
+    shown = (pl.col("signal") != "kl_k3").cast(pl.Int8)
+    order = pl.when(decided == 0).then(shown).otherwise(0)
+    return (
+        graded.with_columns(_order=order, _decided=decided)
+        .sort("step", "_decided", "_order", descending=[False, True, False], maintain_order=True)
+        .group_by("step", maintain_order=True)
+        .first()
+        .drop("_order", "_decided")
+    )
+
+
+def grade_signals(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None) -> pl.DataFrame:
+    """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, reading.
+
+    tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one.
+    """
+    known = floors(frame) if floors_of_gaps is None else {**floors(frame), **floors_of_gaps}
+    ordered = frame.sort("step")
+    parts = [
+        _graded(ordered, signal, gap, known.get(gap, np.nan))
+        for signal in SIGNALS
+        for gap in signal.gaps
+        if f"{gap}/tokens" in ordered.columns
+    ]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA)
+
+
+def floors(frame: pl.DataFrame) -> dict[str, float]:
+    """gap -> kl_k3 of its floor: the lowest of the run's first steps, each with its uncertainty added.
+
+    The lowest, because a run can begin badly; with uncertainty, because the lowest of several is so by chance too.
+    """
+    first = frame.sort("step").head(FIRST_STEPS)
+    result = {}
+    for gap in GAPS:
+        column = _columns(first, gap)
+        value, error = column("kl_k3"), column("kl_k3_se")
+        upper = value**2 / np.where(value > 0, at_least(value, error), np.nan)
+        if np.isfinite(upper).any():
+            result[gap] = float(np.nanmin(upper))
+    return result
+
+
+def lag_zero_floors(statistics: pl.DataFrame) -> dict[str, float]:
+    """gap -> kl_k3 of the tokens sampled by the very weights that were trained; empty where no lag is on record."""
+    frame = metric_frame(statistics, by=("lag",))
+    if "lag" not in frame.columns:
+        return {}
+    zero = frame.filter(pl.col("lag") == "0")
+    names = {gap: f"{gap}/kl_k3" for gap in GAPS if f"{gap}/kl_k3" in zero.columns}
+    return {gap: float(zero[name][0]) for gap, name in names.items() if len(zero) and zero[name][0] is not None}
+
+
+def verdict(grades: pl.DataFrame) -> Finding:
+    """What is wrong with the run, since when, how sure, and what to try: the worst grade of `grade`'s rows.
+
+    Of several signals at the worst grade the one that decided most steps speaks. Confidence is of how often: high from
+    three steps on, medium for two, low for one.
+    """
+    if not len(grades):
+        return Finding(
+            Severity.HEALTHY, "nothing could be graded", "", "", None, "low", "No step has both sides of a gap.",
+            "There is no evidence of anything.", "Record the logprobs of two policies.",
+        )  # fmt: skip
+    worst = Severity(int(grades["severity"].to_physical().max()))  # type: ignore[arg-type]
+    at_worst = grades.filter(pl.col("severity") == worst.label)
+    if worst == Severity.HEALTHY:
+        return _healthy(grades)
+    counted = at_worst.group_by("signal", "gap", maintain_order=True).agg(pl.len(), pl.col("step").min())
+    row = counted.sort("len", descending=True, maintain_order=True).row(0, named=True)
+    signal = next(s for s in SIGNALS if s.name == row["signal"])
+    own = at_worst.filter(signal=row["signal"], gap=row["gap"])
+    peak = own.sort("tested", descending=True).row(0, named=True)
+    evidence = (
+        f"{peak['reading']} at step {peak['step']}; {len(at_worst)} of {len(grades)} steps are graded {worst.label}."
+    )
+    return Finding(
+        worst, signal.title, signal.name, row["gap"], int(row["step"]), _confidence(len(at_worst)),
+        evidence, signal.meaning, signal.remedy,
+    )  # fmt: skip
+
+
+def _healthy(grades: pl.DataFrame) -> Finding:
+    peak = grades.sort("value", descending=True, nulls_last=True).row(0, named=True)
+    return Finding(
+        Severity.HEALTHY, "no signal is out of its bounds", peak["signal"], peak["gap"], None, _confidence(len(grades)),
+        f"{peak['reading']} at step {peak['step']}, the highest of {len(grades)} steps.",
+        "The engines differ by no more than their precision explains.", "Nothing.",
+    )  # fmt: skip
+
+
+def _confidence(steps: int) -> Confidence:
+    return "high" if steps >= 3 else "medium" if steps == 2 else "low"
+
+
+_SCHEMA = pl.Schema(
+    {
+        "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
+        "threshold": pl.Float64, "floor": pl.Float64, "reading": pl.String,
+    }
+)  # fmt: skip
+
+
+def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.DataFrame:
+    with np.errstate(all="ignore"):
+        measured = signal.measure(_columns(frame, gap), np.full(len(frame), floor))
+    kept = np.flatnonzero(~np.isnan(measured.tested))
+    grades = _grades(signal, measured.tested[kept])
+    reached = np.where(grades == Severity.ACT, np.nan if signal.act is None else signal.act, signal.watch)
+    floors_shown = np.full(len(frame), np.nan) if measured.floor is None else measured.floor
+    return pl.DataFrame(
+        {
+            "step": frame["step"].gather(kept).cast(pl.Int64),
+            "signal": [signal.name] * len(kept),
+            "gap": [gap] * len(kept),
+            "severity": pl.Series([LABELS[grade] for grade in grades], dtype=GRADE),
+            "value": measured.value[kept],
+            "tested": measured.tested[kept],
+            "threshold": reached,
+            "floor": pl.Series(floors_shown[kept], nan_to_null=True),
+            "reading": [_reading(signal, gap, measured, index) for index in kept],
+        },
+        schema=_SCHEMA,
+    )
+
+
+def _grades(signal: Signal, tested: Values) -> Grades:
+    """The grade of each step; of a lasting signal, the highest that a neighbouring step reaches too."""
+    grades = (tested >= signal.watch).astype(np.int64)
+    if signal.act is not None:
+        grades += tested >= signal.act
+    if not signal.lasting:
+        return grades
+    padded = np.concatenate(([0], grades, [0]))
+    return np.minimum(grades, np.maximum(padded[:-2], padded[2:]))
+
+
+def _reading(signal: Signal, gap: str, measured: Measured, index: Any) -> str:
+    value = measured.value[index]
+    floor = np.nan if measured.floor is None else measured.floor[index]
+    return f"{gap}: " + signal.shown.format(value=value, floor=floor, times=value / floor if floor else np.nan)
+
+
+def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:
+    def column(metric: str) -> Values:
+        name = f"{gap}/{metric}"
+        if name not in frame.columns:
+            return np.full(len(frame), np.nan)
+        return frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+    return column
