@@ -19,8 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ratioscope.errors import ConfigError, SchemaError
+
+from .record_arrays import record_arrays
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -82,14 +85,16 @@ class DialectBatch:
         return array[np.arange(array.shape[1]) < self.lengths[:, None]]
 
 
-def batch_arrays(batch: DialectBatch | Mapping[str, Any]) -> DialectBatch:
+def batch_arrays(batch: DialectBatch | pa.Table | Mapping[str, Any]) -> DialectBatch:
     """The batch with its arrays checked and shaped (rows, positions).
 
     A mapping holds (rows, positions) arrays, or flat ones beside `response_lengths` (tokens per row). Without `mask` all
-    tokens count. A single value per row is accepted for `advantages`.
+    tokens count. A single value per row is accepted for `advantages`. A table holds Records of one step.
     """
     if isinstance(batch, DialectBatch):
         return batch
+    if isinstance(batch, pa.Table):
+        batch = record_arrays(batch)
     arrays = {name: np.asarray(value) for name, value in batch.items() if value is not None}
     lengths = arrays.get("response_lengths")
     if lengths is not None:

@@ -1,0 +1,78 @@
+"""Records of one step as the arrays a dialect reads."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ratioscope.errors import SchemaError
+
+from ..arrow_columns import Integers, flat_values, list_lengths
+
+TOKENS: dict[str, tuple[str, pa.DataType]] = {
+    "rollout_logprobs": ("rollout_logprobs", pa.float32()),
+    "old_logprobs": ("old_logprobs", pa.float32()),
+    "current_logprobs": ("current_logprobs", pa.float32()),
+    "reference_logprobs": ("reference_logprobs", pa.float32()),
+    "entropy": ("entropy", pa.float32()),
+    "mask": ("mask", pa.uint8()),
+    "advantages": ("advantages", pa.float32()),
+    "rollout_versions": ("versions", pa.int64()),
+}
+"""Per-token column of a Record -> its name in a dialect's batch, and its type there."""
+
+
+def record_arrays(records: pa.Table) -> dict[str, Any]:
+    """Flat arrays beside `response_lengths`, as `batch_arrays` takes them; columns without a value are left out.
+
+    Rows: one step and one minibatch, with the policies of a sequence joined in its row. A null mask means all tokens, a null
+    element of another list NaN. Prompt groups become numbers (`rollout_ids`), the newest trainer version `current_version`.
+    """
+    for column in ("step", "minibatch"):
+        kinds = len(records[column].unique()) if column in records.column_names else 1
+        if kinds > 1:
+            raise SchemaError(f"a dialect reads one {column} at a time; these records hold {kinds}: select one")
+    lengths = _lengths(records)
+    arrays: dict[str, Any] = {"response_lengths": lengths}
+    for column, (name, kind) in TOKENS.items():
+        if _recorded(records, column):
+            arrays[name] = _flat(records, column, kind, lengths)
+    if _recorded(records, "group_id"):
+        arrays["rollout_ids"] = _codes(records["group_id"])
+    if _recorded(records, "reward"):
+        arrays["rewards"] = records["reward"].to_numpy()
+    if _recorded(records, "trainer_version"):
+        arrays["current_version"] = np.asarray(pc.max(records["trainer_version"]).as_py())
+    return arrays
+
+
+def _recorded(records: pa.Table, column: str) -> bool:
+    return column in records.column_names and records[column].null_count < len(records)
+
+
+def _lengths(records: pa.Table) -> Integers:
+    """Tokens of each row, by the first policy on record."""
+    for column in TOKENS:
+        if column.endswith("_logprobs") and _recorded(records, column):
+            return list_lengths(records[column])
+    raise SchemaError(f"the records hold no log-probs; they have the columns {records.column_names}")
+
+
+def _flat(records: pa.Table, column: str, kind: pa.DataType, lengths: Integers) -> Any:
+    """All tokens end to end; an advantage of one value a row is repeated. Any: an array of the column's own dtype."""
+    values, own = records[column].cast(pa.list_(kind)), list_lengths(records[column])
+    if column == "advantages" and values.null_count == 0 and (own == 1).all():
+        return np.repeat(flat_values(values, own, pa.scalar(0, kind)).to_numpy(zero_copy_only=False), lengths)
+    wrong = own != lengths
+    if column == "mask":
+        wrong &= pc.is_valid(values).to_numpy()
+    if wrong.any():
+        raise SchemaError(f"'{column}' is not as long as the log-probs in {int(wrong.sum())} of {len(records)} rows")
+    return flat_values(values, lengths, pa.scalar(1, kind)).to_numpy(zero_copy_only=False)
+
+
+def _codes(column: "pa.ChunkedArray[Any]") -> Integers:
+    """A number for each value, in order of appearance."""
+    _, first, codes = np.unique(column.to_numpy().astype(str), return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[codes], np.int64)
