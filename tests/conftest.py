@@ -5,8 +5,8 @@ from collections.abc import Generator
 
 import pytest
 
-MAY_SKIP = ("upstream",)
-"""Markers of tests that may skip even in CI: they drive packages the test environment does not hold."""
+MAY_SKIP = ("upstream", "device")
+"""Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 
 
 @pytest.hookimpl(wrapper=True)
