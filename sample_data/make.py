@@ -53,8 +53,9 @@ def main(model: Path, out: Path, scenario: str) -> None:
     loaded = WeightSync(rounds_between=1 if scenario == "healthy" else ROUNDS_BETWEEN_STALE_SYNCS)
     trainer = grpo_trainer(model, loaded)
     config = {"scenario": scenario, "model": "SmolLM2-135M-Instruct", "engine": "vLLM 0.32.0 CPU bfloat16"}
-    with ratioscope.attach(trainer, out, name=out.name, config=config, rollout_version=lambda: loaded.version):
-        trainer.train()
+    attachment = ratioscope.attach(trainer, out, name=out.name, config=config, rollout_version=lambda _: loaded.version)
+    trainer.train()
+    attachment.detach()
 
 
 class WeightSync:
