@@ -85,7 +85,11 @@ class DialectBatch:
         return array[np.arange(array.shape[1]) < self.lengths[:, None]]
 
 
-def batch_arrays(batch: DialectBatch | pa.Table | Mapping[str, Any]) -> DialectBatch:
+BatchLike = DialectBatch | pa.Table | Mapping[str, Any]
+"""What every `evaluate` takes; see batch_arrays."""
+
+
+def batch_arrays(batch: BatchLike) -> DialectBatch:
     """The batch with its arrays checked and shaped (rows, positions).
 
     A mapping holds (rows, positions) arrays, or flat ones beside `response_lengths` (tokens per row). Without `mask` all
