@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ratioscope.errors import ConfigError
 
 from .evaluation import not_allowed
+from .settings import section
 from .verl_presets import GENERATIONS, Generation
 from .verl_settings import DIVERGENCES, LEVELS, LOSS_TYPES, RATIO_LEVELS, ClipRange, Rejection, VerlSettings
 from .verl_warnings import warnings_about
@@ -43,9 +44,7 @@ def parse(config: Mapping[str, Any] | None, version: str = "0.9.1") -> VerlSetti
 
 
 def _block(whole: Mapping[str, Any], generation: Generation) -> dict[str, Any]:
-    block = whole
-    if "algorithm" in whole:
-        block = whole["algorithm"].get("rollout_correction") or {}
+    block = section(section(whole, "algorithm"), "rollout_correction") if "algorithm" in whole else whole
     unknown = sorted(set(block) - set(generation.defaults) - {"_target_"})
     if unknown:
         known = ", ".join(generation.defaults)
@@ -61,10 +60,9 @@ def _importance(
         raise not_allowed("rollout_is", level, (None, *LEVELS))
     if level is None or threshold is None:
         return None, 2.0, None
-    wanted = "a number > 0" + (
-        ' or a pair "lower_upper", 0 < lower <= upper' if generation.reports == "applied" else ""
-    )
-    if isinstance(threshold, str) and generation.reports == "applied":
+    icepop = generation.reports == "applied"
+    wanted = "a number > 0" + (' or a pair "lower_upper", 0 < lower <= upper' if icepop else "")
+    if isinstance(threshold, str) and icepop:
         lower, upper = _pair(threshold) if "_" in threshold else (None, _number(threshold))
     elif isinstance(threshold, int | float) and not isinstance(threshold, bool):
         lower, upper = None, float(threshold)
@@ -116,7 +114,8 @@ def _divergence(option: str, text: str, ordered: bool) -> Rejection:
         return Rejection(option, None, upper)
     lower, upper = _pair(text) if "_" in text else _reciprocal(text)
     if lower is None or upper is None or lower <= 0 or upper <= 0 or (ordered and lower > upper):
-        wanted = f'a ratio pair "lower_upper", 0 < lower <= upper, or one number >= 1 for {option}'
+        pair = 'a quoted ratio pair "lower_upper", 0 < lower <= upper (YAML reads a bare 0.5_2 as 0.52)'
+        wanted = f"{pair}, or one number >= 1 for {option}"
         raise not_allowed("rollout_rs_threshold", text, wanted)
     return Rejection(option, lower, upper)
 
@@ -143,7 +142,7 @@ def _loss_type(block: Mapping[str, Any]) -> Literal["ppo_clip", "reinforce"]:
 
 def _clip_range(whole: Mapping[str, Any]) -> ClipRange:
     """From `actor_rollout_ref.actor` where the whole configuration is given, else verl's defaults."""
-    actor = whole.get("actor_rollout_ref", {}).get("actor", {})
+    actor = section(section(whole, "actor_rollout_ref"), "actor")
     both = actor.get("clip_ratio", 0.2)
     low, high = (actor.get(key) for key in ("clip_ratio_low", "clip_ratio_high"))
     return ClipRange(both if low is None else low, both if high is None else high, actor.get("clip_ratio_c", 3.0))

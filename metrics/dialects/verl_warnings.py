@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .settings import section
 from .verl_settings import VerlSettings
 
 USUAL_CAPS = (1.0, 10.0)
@@ -36,9 +37,8 @@ def _lost_pair(threshold: object) -> bool:
 
 
 def _fragile_pair(threshold: object) -> bool:
-    """A pair that is a number with digit separators to YAML and Hydra: at most one dot, no exponent."""
-    texts = str(threshold).split(",") if isinstance(threshold, str) else []
-    return any("_" in text and text.count(".") <= 1 for text in texts)
+    """A pair that is a number with digit separators to YAML and Hydra: at most one dot, no comma."""
+    return isinstance(threshold, str) and "_" in threshold and "," not in threshold and threshold.count(".") <= 1
 
 
 def _thrice(threshold: object) -> bool:
@@ -70,11 +70,11 @@ def _repeated(chosen: object) -> bool:
 
 
 def _loss_mode(whole: Mapping[str, Any]) -> object:
-    return whole.get("actor_rollout_ref", {}).get("actor", {}).get("policy_loss", {}).get("loss_mode")
+    return section(section(section(whole, "actor_rollout_ref"), "actor"), "policy_loss").get("loss_mode")
 
 
 def _log_probs_off(whole: Mapping[str, Any]) -> bool:
-    return whole.get("actor_rollout_ref", {}).get("rollout", {}).get("calculate_log_probs") is False
+    return section(section(whole, "actor_rollout_ref"), "rollout").get("calculate_log_probs") is False
 
 
 RULES = (
