@@ -8,7 +8,7 @@ import numpy as np
 
 from .metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
 from .statistic import Array, Namespace, Statistic
-from .validity import CLUSTERS, FINITE
+from .validity import FINITE
 
 SERIES_BELOW = 1 / 16
 _COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9, 1 / 10, 1 / 11)
@@ -55,7 +55,7 @@ def _mean(
 
     return Metric(
         name, unit, formula, meaning, needs=(total, FINITE), value=value, gaps=gaps,
-        error=clustered_error(total, FINITE, CLUSTERS, scale=scale), estimator=estimator, direction=direction, range=range, bands=bands,
+        error=clustered_error(total, FINITE, scale=scale), estimator=estimator, direction=direction, range=range, bands=bands,
         weighting="every unmasked token of finite log-ratio counts once",
     )  # fmt: skip
 

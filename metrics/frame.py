@@ -69,7 +69,7 @@ def _column(rows: pl.DataFrame, need: Statistic | Tail) -> Any:
         return [None if part is None else np.asarray(part) for part in tails]
     if need.name not in rows.columns:
         return np.full(len(rows), np.nan)
-    return rows[need.name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return rows[need.name].to_numpy()
 
 
 def _side_by_side(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 from .metric import SAMPLED, Metric, Reading, Values, clustered_error, error_of_mean, ratio
 from .statistic import Statistic
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
-from .validity import CLUSTERS, SEQUENCES, TOKENS
+from .validity import SEQUENCES, TOKENS
 from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT, log_mean
 
 
@@ -47,7 +47,7 @@ def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: object)
 METRICS = (
     Metric("mean_weight_token", "1", "mean(exp(x))",
            "1 for any later policy if the earlier one really sampled these tokens and nothing was selected away.",
-           needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS, CLUSTERS), gaps=SAMPLED,
+           needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS), gaps=SAMPLED,
            estimator="mean", range="[0, inf)"),
     _z_metric("token", (TOKEN_SHAPE, SUM_WEIGHT, SUM_SQUARE_WEIGHT, TOKENS), _z),
     Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)", "As mean_weight_token, for whole sequences.",

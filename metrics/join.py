@@ -25,7 +25,7 @@ def joined(records: pa.Table) -> pa.Table:
     source = _facts_row(records)
     lacking = source >= 0
     index = pa.array(np.maximum(source, 0), mask=~lacking)
-    for name in SHARED:
+    for name in (name for name in SHARED if name in records.column_names):
         column = records[name]
         if 0 < column.null_count < len(column):
             place = records.schema.get_field_index(name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -93,13 +94,19 @@ def ratio(total: Values, count: Values) -> Values:
     return np.where(count > 0, total / np.where(count > 0, count, 1.0), np.nan)
 
 
-def clustered_error(total: Statistic, count: Statistic, clusters: Statistic, *, scale: float = 1.0) -> Reading:
+@cache
+def clusters_of(count: Statistic) -> Statistic:
+    """Sequences that have any of what is counted."""
+    return Statistic(f"clusters_of_{count.name}", lambda sums, xp: (sums[count.name] > 0) * 1.0, "cluster")
+
+
+def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -> Reading:
     """Standard error of scale * total / count, both sums over tokens, with sequences as the independent units.
 
     Delta method (ratio estimator): sqrt(m/(m-1) * sum_i (a_i - mean * n_i)^2) / sum_i n_i over the m sequences of the
     group, from sums of a_i^2, a_i n_i and n_i^2, so that it merges. Not available for fewer than two sequences.
     """
-    needs = (total, count, clusters, product(total, total), product(total, count), product(count, count))
+    needs = (total, count, clusters_of(count), product(total, total), product(total, count), product(count, count))
 
     def value(a: Values, n: Values, m: Values, aa: Values, an: Values, nn: Values) -> Values:
         mean = ratio(a, n)

@@ -6,6 +6,7 @@ of cluster statistics; that to cells; and the cells of all blocks to the result.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,7 @@ def statistics(records: pa.Table, *, slices: Mapping[str, Labels] | None = None,
     return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
+@cache
 def schema() -> pa.Schema:
     """The schema of a statistics table."""
     keys = [

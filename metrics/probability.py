@@ -10,7 +10,7 @@ import numpy as np
 from .columns import SHIFTS, Pair, TokenColumns
 from .metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
 from .statistic import Array, Namespace, Statistic
-from .validity import CLUSTERS, TOKENS
+from .validity import TOKENS
 
 Sides = Callable[[TokenColumns], tuple[Array, Array, Array]]
 """Columns -> (count, earlier, later): 0 where they do not count."""
@@ -94,7 +94,7 @@ def _shift_correlation(shift: int) -> Metric:
 
 METRICS = (
     Metric("prob_diff", "1", "mean(|exp(later) - exp(earlier)|)", "Typical difference of the two probabilities of a token.",
-           needs=(SUM_PROB_DIFF, TOKENS), value=ratio, error=clustered_error(SUM_PROB_DIFF, TOKENS, CLUSTERS), range="[0, 1]",
+           needs=(SUM_PROB_DIFF, TOKENS), value=ratio, error=clustered_error(SUM_PROB_DIFF, TOKENS), range="[0, 1]",
            estimator="mean", bands=(Band(0.0, 0.005, "healthy", "verl FAQ: about 0.005 or lower"),)),
     Metric("max_prob_diff", "1", "max(|exp(later) - exp(earlier)|)", "The token whose probability differs most.",
            needs=(MAX_PROB_DIFF,), value=lambda largest: np.where(np.isneginf(largest), np.nan, largest), range="[0, 1]",

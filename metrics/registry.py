@@ -18,7 +18,7 @@ METRICS: tuple[Metric, ...] = (
 
 _INGREDIENTS = (
     validity.UNMASKED, validity.TOKENS, validity.FINITE, validity.NON_FINITE, validity.ZERO_WEIGHT,
-    divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER, validity.CLUSTERS,
+    divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER,
 )  # fmt: skip
 """What sequence columns are made of; evaluated for every gap."""
 

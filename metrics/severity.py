@@ -178,6 +178,6 @@ def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:
         name = f"{gap}/{metric}"
         if name not in frame.columns:
             return np.full(len(frame), np.nan)
-        return frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        return frame[name].cast(pl.Float64).to_numpy()
 
     return column

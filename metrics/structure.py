@@ -9,7 +9,7 @@ import numpy as np
 from .divergence import SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO
 from .metric import Metric, Values, clustered_error, ratio
 from .statistic import Array, Namespace, Statistic, product
-from .validity import CLUSTERS, FINITE
+from .validity import FINITE
 
 FAR = 1e-3
 """Log-ratios smaller than this have no side (convention of the one-sidedness test)."""
@@ -44,7 +44,7 @@ def _excess_kurtosis(n: Values, x: Values, x2: Values, x3: Values, x4: Values) -
 METRICS = (
     Metric("one_sided_share", "1", "share of x < 0 among tokens with |x| > 0.001",
            "About a half for noise; near 1 (or 0) where sampling was truncated on one side only.",
-           needs=(FAR_NEGATIVE, FAR_TOKENS), value=ratio, error=clustered_error(FAR_NEGATIVE, FAR_TOKENS, CLUSTERS),
+           needs=(FAR_NEGATIVE, FAR_TOKENS), value=ratio, error=clustered_error(FAR_NEGATIVE, FAR_TOKENS),
            estimator="share", range="[0, 1]", weighting="every unmasked token with |x| > 0.001 counts once",
            absent="no token has |x| > 0.001"),
     Metric("variance_ratio", "1", "sum over sequences of (S - mean(x) * tokens)^2 / sum over tokens of (x - mean(x))^2",

@@ -8,7 +8,6 @@ import numpy as np
 
 from .metric import SAMPLED, Metric, Values, clustered_error, error_of_mean, ratio
 from .statistic import Statistic
-from .validity import CLUSTERS
 
 SURPRISAL_TOKENS = Statistic("surprisal_tokens", lambda c, xp: c.has_entropy)
 SUM_SURPRISAL_GAP = Statistic("sum_surprisal_gap", lambda c, xp: c.surprisal_gap)
@@ -28,7 +27,7 @@ METRICS = (
            "Positive: the later policy is more surprised than it expects (wrong context, higher temperature). Negative: "
            "rollouts are sharper than it believes (top-p, top-k, lower temperature).",
            needs=(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), value=ratio, gaps=SAMPLED,
-           error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS, CLUSTERS), estimator="mean", range="(-inf, inf)",
+           error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), estimator="mean", range="(-inf, inf)",
            weighting="every unmasked token with an entropy counts once", absent=_ABSENT),
     Metric("surprisal_gap_z", "1", "surprisal_gap / (sd over tokens / sqrt(tokens))",
            "Beyond 4 in size, sampling did not follow the later policy.",

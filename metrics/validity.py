@@ -1,7 +1,7 @@
 """Counts: what was measured, and what was set aside and why."""
 
 from .metric import Metric
-from .statistic import Array, Namespace, Statistic
+from .statistic import Statistic
 
 UNMASKED = Statistic("unmasked_tokens", lambda c, xp: c.unmasked)
 TOKENS = Statistic("tokens", lambda c, xp: c.token)
@@ -9,13 +9,6 @@ FINITE = Statistic("finite_tokens", lambda c, xp: c.finite)
 ZERO_WEIGHT = Statistic("zero_weight_tokens", lambda c, xp: c.token - c.finite)
 NON_FINITE = Statistic("non_finite", lambda c, xp: c.unmasked - c.token)
 POSITIVE = Statistic("positive_logprobs", lambda c, xp: c.positive)
-
-
-def _has_token(sums: dict[str, Array], xp: Namespace) -> Array:
-    return (sums["tokens"] > 0) * 1.0
-
-
-CLUSTERS = Statistic("clusters", _has_token, "cluster")
 SEQUENCES = Statistic("sequences", lambda s, xp: s.sequence, "sequence")
 EMPTY = Statistic("empty_sequences", lambda s, xp: s.empty, "sequence")
 SET_ASIDE = Statistic("sequences_set_aside", lambda s, xp: s.set_aside, "sequence")

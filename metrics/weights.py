@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from .metric import SAMPLED, Band, Metric, Reading, Values, clustered_error, error_of_mean, ratio
+from .metric import SAMPLED, Band, Metric, Reading, Values, clustered_error, clusters_of, error_of_mean, ratio
 from .statistic import Statistic, product
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
-from .validity import CLUSTERS, SEQUENCES, TOKENS
+from .validity import SEQUENCES, TOKENS
 
 SUM_WEIGHT = Statistic("sum_weight", lambda c, xp: c.weight)
 SUM_SQUARE_WEIGHT = Statistic("sum_square_weight", lambda c, xp: c.weight * c.weight)
@@ -81,7 +81,7 @@ def _ess_token_error() -> Reading:
     def value(shape: Values, n: Values, a: Values, b: Values, m: Values, *products: Values) -> Values:
         return _where_trusted(shape, n, _ess_error(products, (n, a, b), m))
 
-    return Reading((TOKEN_SHAPE, n, a, b, CLUSTERS, *(product(*pair) for pair in pairs)), value)
+    return Reading((TOKEN_SHAPE, n, a, b, clusters_of(n), *(product(*pair) for pair in pairs)), value)
 
 
 def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
@@ -105,7 +105,7 @@ def _ess_sequence_error() -> Reading:
 
 
 def _chi2_token_error() -> Reading:
-    plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS, CLUSTERS)
+    plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS)
 
     def value(shape: Values, *sums: Values) -> Values:
         return _where_trusted(shape, sums[1], plain.value(*sums))
@@ -154,7 +154,7 @@ def _share_outside(low: float, high: float) -> Metric:
     return Metric(
         f"share_outside_{low:g}_{high:g}", "1", f"share of tokens with w = exp(x) < {low:g} or > {high:g}",
         f"Tokens a trust region of [{low:g}, {high:g}] would clip or mask.",
-        needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS, CLUSTERS), estimator="share", range="[0, 1]",
+        needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS), estimator="share", range="[0, 1]",
     )  # fmt: skip
 
 
