@@ -82,7 +82,7 @@ def test_records_of_one_step_become_arrays() -> None:
     assert batch.flat(batch.needed("old_logprobs")).tolist() == [value for row in lists for value in row]
     assert batch.needed("advantages").shape == batch.shape
     groups = records["group_id"].to_pylist()
-    codes = batch.needed("rollout_ids").tolist()
+    codes = batch.needed("group_ids").tolist()
     assert all((codes[i] == codes[j]) == (a == b) for i, a in enumerate(groups) for j, b in enumerate(groups))
 
 

@@ -27,7 +27,7 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     """Flat arrays beside `response_lengths`, as `batch_arrays` takes them; columns without a value are left out.
 
     Rows: one step and one minibatch, with the policies of a sequence joined in its row. A null mask means all tokens, a null
-    element of another list NaN. Prompt groups become numbers (`rollout_ids`), the newest trainer version `current_version`.
+    element of another list NaN. Prompt groups become numbers (`group_ids`), the newest trainer version `current_version`.
     """
     for column in ("step", "minibatch"):
         kinds = len(records[column].unique()) if column in records.column_names else 1
@@ -39,7 +39,7 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
         if _recorded(records, column):
             arrays[name] = _flat(records, column, kind, lengths)
     if _recorded(records, "group_id"):
-        arrays["rollout_ids"] = _codes(records["group_id"])
+        arrays["group_ids"] = _codes(records["group_id"])
     if _recorded(records, "reward"):
         arrays["rewards"] = records["reward"].to_numpy()
     if _recorded(records, "trainer_version"):

@@ -4,6 +4,7 @@ A field's annotation says its kind (bool, int, float, str, each or None), `setti
 the numbers mean together is each dialect's business.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import UnionType
@@ -142,10 +143,14 @@ def _yaml_lines(tree: Mapping[str, Any], indent: int) -> Iterator[str]:
             yield f"{' ' * indent}{key}:\n"
             yield from _yaml_lines(value, indent + 2)
         else:
-            yield f"{' ' * indent}{key}: {_yaml_scalar(value)}\n"
+            yield f"{' ' * indent}{key}: {yaml_scalar(value)}\n"
 
 
-def _yaml_scalar(value: object) -> str:
+def yaml_scalar(value: object) -> str:
+    """A plain value as YAML 1.1 reads it back: 1e-05 without a dot would be text there, inf a word."""
     if value is None:
         return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, float) and math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text

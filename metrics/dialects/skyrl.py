@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from .skyrl_config import parse, write
-from .skyrl_names import CANONICAL, NOTES, PRESETS, VERSIONS
+from .evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .skyrl_config import parse
+from .skyrl_names import CANONICAL, NOTES, PRESETS
 from .skyrl_reduce import training_batch_differences
-from .skyrl_settings import Settings
+from .skyrl_settings import VERSIONS, Settings
 from .skyrl_step import MicroBatch, batch_tokens, logged, optimizer_steps
 from .skyrl_tokens import Tokens
+from .skyrl_write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
 
 def evaluate(
-    batch: DialectBatch | Mapping[str, Any],
+    batch: BatchLike,
     config: Mapping[str, Any],
     *,
     version: str | None = None,
@@ -36,7 +37,7 @@ def evaluate(
     Every version in VERSIONS computes the same; `micro_batches` replaces the configured cut; `kind` is not read.
     """
     arrays = batch_arrays(batch)
-    settings = _with_prompts(parse(config), arrays)
+    settings = _with_prompts(parse(config, version), arrays)
     with np.errstate(all="ignore"):
         tokens = batch_tokens(arrays, settings)
         steps = optimizer_steps(tokens, settings, micro_batches) if tokens.mask.size else []
@@ -49,7 +50,7 @@ def evaluate(
         metrics={f"policy/{name}": value for name, value in numbers.items()},
         weights=_joined(parts, "weights"),
         mask=arrays.mask if mask is None else mask > 0,
-        warnings=(*settings.warnings, *_warnings(tokens, settings, version)),
+        warnings=(*settings.warnings, *_warnings(tokens, settings)),
         losses={"policy_loss": sum(losses)} if losses else {},
         arrays={name: array for name, array in found.items() if array is not None},
     )
@@ -78,9 +79,7 @@ def _joined(parts: Iterable[MicroBatch], name: str, untouched: Array | None = No
     return whole
 
 
-def _warnings(tokens: Tokens, settings: Settings, version: str | None) -> Iterator[str]:
-    if version and version not in VERSIONS:
-        yield f"version {version!r} was not compared; read as {VERSIONS[0]}"
+def _warnings(tokens: Tokens, settings: Settings) -> Iterator[str]:
     if settings.corrects and tokens.rollout is None:
         yield "the batch has no rollout_logprobs: SkyRL leaves its correction out without a word"
     if not tokens.has_loss:

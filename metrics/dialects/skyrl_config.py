@@ -1,4 +1,4 @@
-"""SkyRL's configuration read and written: its whole mapping, dot overrides, or `trainer.algorithm` alone.
+"""SkyRL's configuration read: its whole mapping, dot overrides, or `trainer.algorithm` alone.
 
 What SkyRL refuses when a config is built, in validate_cfg or at the first loss is a ConfigError here; what it takes in
 silence although it cannot be meant is a warning.
@@ -11,11 +11,11 @@ from typing import Any
 from ratioscope.errors import ConfigError
 
 from .evaluation import not_allowed
-from .settings import Rule, changed, check, read, section
-from .skyrl_settings import ALGORITHM, BLOCKS, WITHOUT_CORRECTION, Boundaries, Settings
+from .settings import Rule, check, read, section
+from .skyrl_settings import ALGORITHM, BLOCKS, VERSIONS, WITHOUT_CORRECTION, Boundaries, Settings
 
 
-def parse(config: Mapping[str, Any]) -> Settings:
+def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     """Settings and warnings of a SkyRL configuration. Keys of `trainer.algorithm` that touch no ratio are passed over."""
     whole = _nested(config)
     algorithm, warnings = _without_deprecated(_algorithm(whole))
@@ -26,24 +26,9 @@ def parse(config: Mapping[str, Any]) -> Settings:
     check(settings, RULES)
     warnings += [text for holds, text in WARNINGS if holds(settings)]
     warnings += _logprobs_warnings(section(section(whole, "generator"), "sampling_params"), settings)
+    if version and version not in VERSIONS:
+        warnings.append(f"version {version!r} was not compared; read as {VERSIONS[0]}")
     return replace(settings, warnings=tuple(warnings))
-
-
-def write(settings: Settings) -> str:
-    """SkyRL's dot overrides for these settings, one a line, with what must be set beside them."""
-    places = {name: f"{block}.{name}" for block, names in BLOCKS.items() for name in names}
-    names = (*ALGORITHM, *places)
-    lines = [
-        f"trainer.algorithm.{places.get(name, name)}={_spelled(value)}"
-        for name, value in changed(settings, names).items()
-    ]
-    if settings.corrects or settings.anchors_on_rollout:
-        lines.append("generator.sampling_params.logprobs=1")
-    return "\n".join(lines)
-
-
-def _spelled(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _nested(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-VERSIONS = ("0.4.0", "0.3.0")
-
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "geometric_mask": {"off_policy_correction": {"sequence_mask_metric": "geometric"}},

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from .settings import setting
 
+VERSIONS = ("0.4.0", "0.3.0")
+"""All compute the same."""
 WITHOUT_CORRECTION = ("clip_cov", "kl_cov", "cross_entropy", "importance_sampling")
 LOSSES = ("regular", "dual_clip", "gspo", "cispo", "rollout_is", "dppo", "sapo", *WITHOUT_CORRECTION)
 REDUCTIONS = ("token_mean", "token_mean_legacy", "sequence_mean", "seq_mean_token_sum_norm", "prompt_mean")

@@ -8,10 +8,10 @@ import numpy as np
 from .evaluation import Array, DialectBatch, MicroBatches
 from .micro_batches import Rows, row_groups
 from .single_precision import single, total
-from .skyrl_correction import Corrected, corrected
 from .skyrl_losses import token_loss
 from .skyrl_reduce import loss_divisors, mini_batch_differences, reduced, with_std
 from .skyrl_settings import WITHOUT_CORRECTION, Settings
+from .skyrl_stages import Corrected, corrected
 from .skyrl_tokens import PRECISIONS, Tokens
 
 
@@ -32,10 +32,13 @@ OptimizerStep = list[list[MicroBatch]]
 
 
 def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
-    """The whole batch in the precision of its log-probs; old is absent where SkyRL skips the policy forward."""
+    """The whole batch in the precision of its log-probs; old is absent where SkyRL skips the policy forward.
+
+    Where nobody recorded a masked log-prob SkyRL has a finite number, so 0 stands for it.
+    """
     rounded = PRECISIONS[settings.dtype]
     current, old, rollout = (
-        None if value is None else rounded(value)
+        None if value is None else rounded(np.where(arrays.mask | np.isfinite(value), value, 0))
         for value in (arrays.current_logprobs, arrays.old_logprobs, arrays.rollout_logprobs)
     )
     if settings.skips_policy_forward and rollout is not None:
