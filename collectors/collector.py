@@ -50,6 +50,8 @@ dtype, with or without gradient) or plain lists. `Any`, because torch is no depe
 PerSequence = Any
 """One value per sequence: a list or a one-dimensional array."""
 
+QUEUE_BATCHES = 128
+QUEUE_BYTES = 1 << 30
 QUEUE_FULL = "queue full"
 CLOSED = "closed"
 LATE = "not finished in time"
@@ -82,8 +84,8 @@ class Collector:
         text: Text = "full",
         strict: bool = False,
         decode: Decode | None = None,
-        queue_batches: int = 128,
-        queue_bytes: int = 1 << 30,
+        queue_batches: int = QUEUE_BATCHES,
+        queue_bytes: int = QUEUE_BYTES,
         sink: Callable[[], Sink] | None = None,
     ) -> None:
         if text not in TEXTS:
@@ -160,6 +162,15 @@ class Collector:
             else:
                 self._enqueue(_Event(str(kind), int(step), str(note)))
 
+    def failed(self, what: str, error: Exception) -> None:
+        """Counts that something around the collector went wrong, an adapter's hook say, and says so once."""
+        if self._ledger.fail(what):
+            logger.warning(
+                "%s: %s: %s. Training goes on. More of this is only counted.", what, type(error).__name__, error
+            )
+        if self._strict:
+            raise error
+
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything logged so far written, a step that has not ended too. False if it was not in `timeout` seconds.
 
@@ -214,7 +225,10 @@ class Collector:
                 raise _Refused(QUEUE_FULL)
         held: list[HostArray] = []
         try:
-            taken = {name: snapshot(value, self._copies, held) for name, value in values.items()}
+            unique = {id(value): snapshot(value, self._copies, held) for value in values.values()}
+            taken = {
+                name: unique[id(value)] for name, value in values.items()
+            }  # old is often the very tensor that current is
             index = None if minibatch is None else operator.index(minibatch)
             batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, tuple(held))
             if self._strict:
