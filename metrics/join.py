@@ -2,14 +2,13 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .arrow_columns import Integers, row_keys
+from .arrow_columns import Column, Integers, pc, row_keys, whole
 
 SHARED = (
     "generation_step", "group_id", "rank", "replica", "token_ids", "mask", "loss_mask", "rollout_logprobs", "old_logprobs",
-    "reference_logprobs", "rollout_version_min", "rollout_version_max", "rollout_versions", "trainer_version", "turn", "advantages",
-    "reward", "finish_reason", "prompt_text", "token_texts", "inclusion_probability",
+    "reference_logprobs", "rollout_version_min", "rollout_version_max", "rollout_versions", "trainer_version", "turn",
+    "advantages", "reward", "finish_reason", "prompt_text", "token_texts", "inclusion_probability",
 )  # fmt: skip
 """What does not change from minibatch to minibatch. entropy is not here: old's is not current's."""
 
@@ -36,7 +35,7 @@ def joined(records: pa.Table) -> pa.Table:
 
 def _facts_row(records: pa.Table) -> Integers:
     """For each row with a minibatch the index of the row that holds its sequence's facts; -1 if there is none."""
-    order = records["minibatch"].cast(pa.int64()).fill_null(-1).to_numpy()
+    order = pc.fill_null(records["minibatch"].cast(pa.int64()), -1).to_numpy()
     keys = row_keys(records)
     rank = np.lexsort((order, keys))
     first = np.concatenate(([True], keys[rank][1:] != keys[rank][:-1]))
@@ -46,10 +45,8 @@ def _facts_row(records: pa.Table) -> Integers:
     return np.where((order >= 0) & (result != np.arange(len(keys))), result, -1)
 
 
-def _filled(column: pa.ChunkedArray, index: pa.Array) -> pa.ChunkedArray:
+def _filled(column: Column, index: Column) -> Column:
     """The column, with nulls replaced by the row that `index` names (null: by nothing)."""
-    whole = column.combine_chunks()
-    whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-    own = pa.array(np.arange(len(whole)))
-    wanted = pc.if_else(pc.is_valid(whole), own, index)
-    return pa.chunked_array([whole.take(wanted)])
+    array = whole(column)
+    wanted = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)
+    return pa.chunked_array([array.take(wanted)])

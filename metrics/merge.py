@@ -23,6 +23,10 @@ def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     keyed = statistics if by else statistics.with_columns(_everything=pl.lit(0))
     keys = list(by) or ["_everything"]
     known = [statistic for statistic in STATISTICS if statistic.name in statistics.columns]
+    if not keyed.select(keys).is_duplicated().any():  # aggregating 30,000 groups of one row each took four seconds
+        kept = [*(statistic.name for statistic in known), *(name for names in LISTS for name in names)]
+        alone = keyed.select(*keys, *(name for name in kept if name in keyed.columns))
+        return alone.sort(keys, nulls_last=True).drop("_everything", strict=False)
     merged = keyed.group_by(keys).agg(_combined(statistic) for statistic in known)
     for names in LISTS:
         if names[0] in statistics.columns:
