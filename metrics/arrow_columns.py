@@ -1,13 +1,18 @@
 """Records as flat arrays: the rows of one gap, their tokens end to end. No Python loop touches a row."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from ratioscope.record import GAPS
+
+pc: Any = pyarrow.compute
+Column = Any
+"""pyarrow Array or ChunkedArray. `Any`, as is pyarrow.compute: the stubs type values, and ours are known by name only."""
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -39,8 +44,10 @@ class GapRows:
 
 
 def gap_rows(records: pa.Table, gap: str) -> GapRows:
-    """The rows that have both policies of the gap; see `measured_rows` for which of several rows of a sequence count."""
+    """The rows that have both policies of the gap; see `measured_rows` for which of a sequence's several rows count."""
     rows = measured_rows(records, gap)
+    if not len(rows):
+        return GapRows(gap, rows, rows, *_NOTHING)
     earlier_name, later_name = (f"{policy}_logprobs" for policy in GAPS[gap])
     columns = [name for name in (earlier_name, later_name, "mask", "entropy") if name in records.column_names]
     table = records.select(columns)
@@ -58,6 +65,9 @@ def gap_rows(records: pa.Table, gap: str) -> GapRows:
     )
 
 
+_NOTHING = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.bool_), None)
+
+
 def measured_rows(records: pa.Table, gap: str) -> Integers:
     """Indices of the rows that have both sides of the gap.
 
@@ -72,11 +82,12 @@ def measured_rows(records: pa.Table, gap: str) -> Integers:
     minibatch = records["minibatch"] if "minibatch" in records.column_names else None
     if gap != "mismatch" or minibatch is None or minibatch.null_count == len(minibatch):
         return rows
-    order = minibatch.cast(pa.int64()).fill_null(-1).to_numpy()[rows]
+    order: Integers = pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()[rows]
     key = row_keys(records)[rows]
     first = np.full(int(key.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, key, order)
-    return rows[order == first[key]]
+    chosen: Integers = rows[order == first[key]]
+    return chosen
 
 
 def step_codes(records: pa.Table, rows: Integers) -> tuple[Integers, Integers, Integers]:
@@ -87,37 +98,53 @@ def step_codes(records: pa.Table, rows: Integers) -> tuple[Integers, Integers, I
     return pairs[:, 0], pairs[:, 1], codes.reshape(-1)
 
 
-def list_lengths(column: pa.ChunkedArray) -> Integers:
+def list_lengths(column: Column) -> Integers:
     """Number of elements of each row's list; 0 for null."""
-    return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    lengths: Integers = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
 
 
-def flat_values(column: pa.ChunkedArray, lengths: Integers, fill: pa.Scalar) -> pa.ChunkedArray | pa.Array:
+def flat_values(column: Column, lengths: Integers, fill: object) -> Column:
     """All lists end to end, `fill` for rows that are null or of another length than `lengths` says."""
-    own = list_lengths(column)
-    fits = (own == lengths) & pc.is_valid(column).to_numpy()
+    array = whole(column)
+    fits = (list_lengths(array) == lengths) & pc.is_valid(array).to_numpy(zero_copy_only=False)
     if fits.all():
-        return pc.list_flatten(column)
-    chosen = pc.list_flatten(column.filter(pa.array(fits)))
-    chosen = chosen.combine_chunks() if isinstance(chosen, pa.ChunkedArray) else chosen
-    place = np.full(int(lengths.sum()), -1, np.int64)
+        return pc.list_flatten(array)
+    chosen = pc.list_flatten(array.filter(pa.array(fits)))
     token_fits = np.repeat(fits, lengths)
-    place[token_fits] = np.arange(int(token_fits.sum()))
-    index = pa.array(place, mask=~token_fits)
-    return pc.if_else(pa.array(token_fits), chosen.take(index), fill)
+    place = np.cumsum(token_fits) - 1
+    taken = chosen.take(pa.array(place, mask=~token_fits))
+    return pc.if_else(pa.array(token_fits), taken, pa.scalar(fill, array.type.value_type))
 
 
-def flat_floats(column: pa.ChunkedArray, lengths: Integers) -> Floats:
+def flat_floats(column: Column, lengths: Integers) -> Floats:
     """Flat float32 values; NaN for null elements and for rows that do not fit."""
-    flat = flat_values(column.cast(pa.list_(pa.float32())), lengths, pa.scalar(np.float32(np.nan)))
-    return flat.to_numpy(zero_copy_only=False) if isinstance(flat, pa.Array) else flat.to_numpy()
+    flat: Floats = flat_values(column.cast(pa.list_(pa.float32())), lengths, float("nan")).to_numpy(
+        zero_copy_only=False
+    )
+    return flat
+
+
+def whole(column: Column) -> Column:
+    """The column in one piece."""
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return combined if isinstance(combined, pa.Array) else combined.chunk(0)
+
+
+def encoded(column: Column) -> tuple[tuple[str, ...], Integers]:
+    """(distinct values as strings, code of each element); -1 for null."""
+    array = whole(column)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    codes: Integers = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return tuple(str(key) for key in coded.dictionary.to_pylist()), codes
 
 
 def _flat_mask(table: pa.Table, lengths: Integers) -> Flags:
     if "mask" not in table.column_names or table["mask"].null_count == len(table):
         return np.ones(int(lengths.sum()), np.bool_)
-    flat = flat_values(table["mask"].cast(pa.list_(pa.uint8())), lengths, pa.scalar(1, pa.uint8()))
-    return pc.fill_null(flat, 0).to_numpy().astype(np.bool_)
+    flat = flat_values(table["mask"].cast(pa.list_(pa.uint8())), lengths, 1)
+    mask: Flags = pc.fill_null(flat, 0).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return mask
 
 
 def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Integers, gap: str) -> Floats | None:
@@ -133,12 +160,7 @@ def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Intege
 
 def row_keys(records: pa.Table) -> Integers:
     """An integer per row, equal where attempt, step and sequence_id are."""
-    identity = records["sequence_id"].combine_chunks().dictionary_encode()
-    identity = identity.combine_chunks() if isinstance(identity, pa.ChunkedArray) else identity
-    columns = (
-        records["attempt"].to_numpy(),
-        records["step"].to_numpy(),
-        identity.indices.to_numpy(zero_copy_only=False),
-    )
+    _, identity = encoded(records["sequence_id"])
+    columns = (records["attempt"].to_numpy(), records["step"].to_numpy(), identity)
     _, keys = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)
     return keys.reshape(-1)

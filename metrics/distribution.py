@@ -11,6 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .reduction import reduced
+
 Floats = npt.NDArray[np.float64]
 Level = Literal["token", "sequence", "geometric"]
 How = Literal["truncate", "mask"]
@@ -28,8 +30,8 @@ EDGES: Floats = np.unique(np.concatenate(([-x for x in _DECADES], _DECADES, np.l
 """Log-ratios between buckets, ascending; none is 0, so that equal policies fall inside a bucket."""
 BUCKETS = len(EDGES) + 1
 """Bucket i holds EDGES[i - 1] <= x < EDGES[i]; the first reaches down to -inf, the last up to inf."""
-ANCHORS: Floats = np.concatenate((EDGES[:1], EDGES))
-"""A log-ratio at each bucket's end, against which its weights are summed without overflow."""
+PLAIN = 300.0
+"""The square of exp of no more than this neither overflows nor underflows, so that its plain sums may be logged."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,13 @@ def bucket_table(
     """(occupied cells, counts, log-sums of w, of w^2), for cells = group * BUCKETS + bucket below `count`."""
     counts = np.bincount(cells, minlength=count)
     occupied = np.flatnonzero(counts)
-    anchor = ANCHORS[occupied % BUCKETS]
-    relative = np.exp(log_ratio - ANCHORS[cells % BUCKETS])
     with np.errstate(divide="ignore"):
-        weights = anchor + np.log(np.bincount(cells, relative, count)[occupied])
-        squares = 2 * anchor + np.log(np.bincount(cells, relative * relative, count)[occupied])
-    return occupied, counts[occupied], weights, squares
+        if np.abs(log_ratio).max(initial=0.0) > PLAIN:
+            sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
+        else:
+            w = np.exp(log_ratio)
+            sums = np.log(np.stack([np.bincount(cells, power, count)[occupied] for power in (w, w * w)]))
+    return occupied, counts[occupied], sums[0], sums[1]
 
 
 def from_row(row: Mapping[str, Sequence[float] | None], level: Level = "token") -> Histogram:
@@ -124,7 +127,8 @@ def clipped_share(part: Histogram, *, low: float = 0.0, high: float = np.inf) ->
     total = int(part.counts.sum())
     if not total:
         return Interval(np.nan, np.nan)
-    inside, cut = _split((np.exp(part.low), np.exp(part.high)), low, high)
+    with np.errstate(over="ignore"):
+        inside, cut = _split((np.exp(part.low), np.exp(part.high)), low, high)
     outside = int(part.counts[~inside & ~cut].sum())
     return Interval(outside / total, (outside + int(part.counts[cut].sum())) / total)
 
@@ -175,10 +179,12 @@ class _Treated:
 
 
 def _treated(part: Histogram, low: float, high: float, how: How) -> _Treated:
-    unit = max(float(np.max(part.log_sum_weights - np.log(part.counts))), 0.0)
-    weights, squares = np.exp(part.log_sum_weights - unit), np.exp(part.log_sum_square_weights - 2 * unit)
-    low, high = low * np.exp(-unit), high * np.exp(-unit)
-    ends = np.exp(part.low - unit), np.exp(part.high - unit)
+    # In units of the largest weight that is left, only what is not left can overflow.
+    unit = float(min(np.max(part.log_sum_weights - np.log(part.counts)), np.log(high)))
+    with np.errstate(over="ignore", divide="ignore"):
+        weights, squares = np.exp(part.log_sum_weights - unit), np.exp(part.log_sum_square_weights - 2 * unit)
+        low, high = float(np.exp(np.log(low) - unit)), float(np.exp(np.log(high) - unit))
+        ends = np.exp(part.low - unit), np.exp(part.high - unit)
     inside, cut = _split(ends, low, high)
     sums, square_sums = weights[inside].sum(), squares[inside].sum()
     if how == "truncate":

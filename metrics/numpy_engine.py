@@ -62,14 +62,14 @@ def statistics(records: pa.Table, *, slices: Mapping[str, Labels] | None = None,
 @cache
 def schema() -> pa.Schema:
     """The schema of a statistics table."""
-    keys = [
+    keys: list[tuple[str, pa.DataType]] = [
         ("attempt", pa.int32()),
         ("step", pa.int64()),
         ("gap", pa.string()),
         ("slice", pa.string()),
         ("key", pa.string()),
     ]
-    scalars = [(statistic.name, pa.float64()) for statistic in STATISTICS]
+    scalars: list[tuple[str, pa.DataType]] = [(statistic.name, pa.float64()) for statistic in STATISTICS]
     return pa.schema([*keys, *scalars, *spread_fields()])
 
 
@@ -264,7 +264,7 @@ def _table(
         "step": pa.array(steps[group], pa.int64()),
         "gap": pa.array([gap] * len(group), pa.string()),
         "slice": pa.array([piece.name] * len(group), pa.string()),
-        "key": pa.array(piece.keys, pa.string()).take(pa.array(cells.codes % width)),
+        "key": pa.array(piece.keys, pa.string()).take(pa.array(cells.codes % width, pa.int64())),
         **{statistic.name: pa.array(row) for statistic, row in zip(order, cells.matrix, strict=True)},
         **(spread.columns(group) if piece.name == "all" else {}),
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from .columns import SHIFTS, Pair, TokenColumns
 from .metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
-from .statistic import Array, Namespace, Statistic
+from .statistic import Array, Statistic
 from .validity import TOKENS
 
 Sides = Callable[[TokenColumns], tuple[Array, Array, Array]]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.datatypes import DataType, DataTypeClass
 
 from ratioscope.record import GAPS
 
@@ -18,6 +19,7 @@ __all__ = ["FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signa
 
 FIRST_STEPS = 3
 GRADE = pl.Enum(LABELS)
+PolarsType = DataType | DataTypeClass
 
 Grades = npt.NDArray[np.int64]
 
@@ -125,12 +127,10 @@ def _confidence(steps: int) -> Confidence:
     return "high" if steps >= 3 else "medium" if steps == 2 else "low"
 
 
-_SCHEMA = pl.Schema(
-    {
-        "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
-        "threshold": pl.Float64, "floor": pl.Float64, "reading": pl.String,
-    }
-)  # fmt: skip
+_SCHEMA: dict[str, PolarsType] = {
+    "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
+    "threshold": pl.Float64, "floor": pl.Float64, "reading": pl.String,
+}  # fmt: skip
 
 
 def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.DataFrame:

@@ -173,7 +173,8 @@ SIGNALS: tuple[Signal, ...] = (
            "So many tokens no longer contribute a gradient: the update has moved further than PPO trusts.",
            "Fewer minibatches or epochs per batch, or a smaller learning rate.",
            "convention: PPO clip fractions of 0.1 to 0.2 are ordinary"),
-    Signal("chi2_of_ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED, _chi2_of_ess("sequence"), 10.0, None,
+    Signal("chi2_of_ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
+           _chi2_of_ess("sequence"), 10.0, None,
            "1/ess_sequence - 1 is {value:.3g}",
            "Noise of sd s per token gives sequence log-weights of sd s sqrt(length), so long sequences lose their weights "
            "to noise alone: no fault by itself. variance_ratio far above 1 says it is more than noise.",

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .arrow_columns import GapRows, flat_values
+from .arrow_columns import Column, GapRows, encoded, flat_values, pc, whole
 
 Codes = npt.NDArray[np.int64]
-Labels = pa.Array | pa.ChunkedArray | npt.NDArray[np.generic] | Sequence[object]
-"""One label per row of the table, or a list of labels per row (one per token). Null: not in the slice."""
+Labels = Column | npt.NDArray[np.generic] | Sequence[object]
+"""One label per row of the table, or an Arrow list of labels per row (one per token). Null: not in the slice."""
 
 POSITION_EDGES = np.array([0, *(2**k for k in range(31))], np.int64)
 PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
@@ -51,34 +50,31 @@ def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
 def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
     """A slice from labels that the caller made, aligned with the table the gap was read from."""
-    column = labels if isinstance(labels, pa.ChunkedArray) else pa.chunked_array([_arrow(labels)])
+    column: Column = labels if isinstance(labels, pa.Array | pa.ChunkedArray) else pa.array(labels)
     column = column.take(gap.rows) if len(gap.rows) < len(column) else column
-    by_token = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-    if by_token:
-        value_type = column.type.value_type
-        column = pa.chunked_array([_whole(flat_values(column, gap.lengths, pa.scalar(None, value_type)))])
-    encoded = _whole(column.dictionary_encode() if not pa.types.is_dictionary(column.type) else column)
-    keys = tuple(str(key) for key in encoded.dictionary.to_pylist())
-    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    by_token = pa.types.is_list(column.type)
+    keys, codes = encoded(flat_values(column, gap.lengths, None) if by_token else column)
     return SliceCodes(name, keys, codes, by_token)
 
 
 def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
-    """Staleness: trainer version minus rollout version; per token where a sequence was sampled by several versions.
+    """Staleness: trainer version minus rollout version; by token only if some sequence was sampled by several versions.
 
     A mixed sequence without versions per token goes by its oldest.
     """
     if not _recorded(records, "trainer_version"):
         return []
-    trainer = records["trainer_version"].take(gap.rows)
+    trainer = whole(records["trainer_version"].take(gap.rows))
     if _recorded(records, "rollout_versions"):
-        versions = records["rollout_versions"].take(gap.rows)
-        missing = pa.scalar(None, pa.int64())
-        flat = _whole(flat_values(versions, gap.lengths, missing))
+        versions = flat_values(records["rollout_versions"].take(gap.rows), gap.lengths, None)
         row = np.repeat(np.arange(len(gap.rows)), gap.lengths)
-        return [_integers("lag", pc.subtract(_whole(trainer).take(pa.array(row)), flat), by_token=True)]
+        lag = pc.subtract(trainer.take(pa.array(row)), versions)
+        first = pa.array(gap.starts, mask=gap.lengths == 0)
+        alone = lag.take(first)
+        mixed = pc.any(pc.not_equal(lag, alone.take(pa.array(row)))).as_py() or lag.null_count
+        return [_integers("lag", lag, by_token=True) if mixed else _integers("lag", alone, by_token=False)]
     if _recorded(records, "rollout_version_min"):
-        lag = pc.subtract(_whole(trainer), _whole(records["rollout_version_min"].take(gap.rows)))
+        lag = pc.subtract(trainer, whole(records["rollout_version_min"].take(gap.rows)))
         return [_integers("lag", lag, by_token=False)]
     return []
 
@@ -104,22 +100,10 @@ def slices_of(records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], *, w
     return own + [labelled(name, labels, gap) for name, labels in extra.items()]
 
 
-def _integers(name: str, values: pa.Array, *, by_token: bool) -> SliceCodes:
-    encoded = values.dictionary_encode()
-    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return SliceCodes(name, tuple(str(key) for key in encoded.dictionary.to_pylist()), codes, by_token)
+def _integers(name: str, values: Column, *, by_token: bool) -> SliceCodes:
+    keys, codes = encoded(values)
+    return SliceCodes(name, keys, codes, by_token)
 
 
 def _recorded(records: pa.Table, name: str) -> bool:
     return name in records.column_names and records[name].null_count < len(records)
-
-
-def _arrow(labels: Labels) -> pa.Array:
-    return labels if isinstance(labels, pa.Array) else pa.array(labels)
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else combined.chunk(0)

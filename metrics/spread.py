@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .arrow_columns import Column
 from .distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
 from .reduction import Integers, Matrix, reduced
 from .tail import SEQUENCE_TAIL, TOKEN_TAIL, K
@@ -15,8 +16,15 @@ _TAIL_OF: dict[Level, str] = {"token": TOKEN_TAIL.name, "sequence": SEQUENCE_TAI
 
 def spread_fields() -> list[tuple[str, pa.DataType]]:
     """Names and types of the list columns."""
-    kinds = (pa.list_(pa.int16()), pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.float64()))
-    fields = [pair for level in LEVELS for pair in zip(histogram_columns(level), kinds, strict=True)]
+    kinds: tuple[pa.DataType, ...] = (
+        pa.list_(pa.int16()),
+        pa.list_(pa.int64()),
+        pa.list_(pa.float64()),
+        pa.list_(pa.float64()),
+    )
+    fields: list[tuple[str, pa.DataType]] = [
+        pair for level in LEVELS for pair in zip(histogram_columns(level), kinds, strict=True)
+    ]
     return fields + [(name, pa.list_(pa.float32())) for name in _TAIL_OF.values()]
 
 
@@ -39,16 +47,16 @@ class Spread:
             kept = largest_of_each(place, log_weight)
             self._largest[level].append((names[place[kept]], log_weight[kept]))
 
-    def columns(self, groups: Integers) -> dict[str, pa.Array]:
+    def columns(self, groups: Integers) -> dict[str, Column]:
         """The list columns of these groups (ascending)."""
-        result: dict[str, pa.Array] = {}
+        result: dict[str, Column] = {}
         for level in LEVELS:
             result |= self._histograms(level, groups)
             if self._tails and level in _TAIL_OF:
                 result[_TAIL_OF[level]] = self._tail(level, groups)
         return result
 
-    def _histograms(self, level: Level, groups: Integers) -> dict[str, pa.Array]:
+    def _histograms(self, level: Level, groups: Integers) -> dict[str, Column]:
         parts = self._cells[level]
         codes = np.concatenate([cells for cells, _ in parts]) if parts else np.empty(0, np.int64)
         matrix = np.concatenate([sums for _, sums in parts], axis=1) if parts else np.empty((3, 0))
@@ -65,7 +73,7 @@ class Spread:
             name: _lists(values, owner, groups) for name, values in zip(histogram_columns(level), flat, strict=True)
         }
 
-    def _tail(self, level: Level, groups: Integers) -> pa.Array:
+    def _tail(self, level: Level, groups: Integers) -> Column:
         parts = self._largest[level]
         owner = np.concatenate([group for group, _ in parts]) if parts else np.empty(0, np.int64)
         values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
@@ -91,7 +99,7 @@ def rank_in_group(group: Integers) -> Integers:
     return index - np.maximum.accumulate(np.where(begins, index, 0)) if len(group) else index
 
 
-def _lists(values: pa.Array, owner: Integers, groups: Integers) -> pa.Array:
+def _lists(values: Column, owner: Integers, groups: Integers) -> Column:
     """One list per group of the values it owns; owners ascend."""
     offsets = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

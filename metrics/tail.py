@@ -5,12 +5,12 @@ fixed in advance, so that tails merge: the largest K of two parts are the larges
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from .metric import SAMPLED, Band, Metric, Reading, Tail, Values
-from .statistic import Statistic
 from .validity import SEQUENCES, TOKENS
 
 K = 256
@@ -85,15 +85,15 @@ def _available(shape: Values) -> Values:
     return np.where(np.isfinite(shape), shape, np.nan)
 
 
-def _pareto_k(level: str, shape: Reading, count: Statistic) -> Metric:
+def _pareto_k(level: Literal["token", "sequence"], shape: Reading) -> Metric:
     return Metric(
         f"pareto_k_{level}", "1", f"tail shape of the weights from the {K} largest",
         "Above the threshold of the sample size a few weights dominate, and averages over them cannot be trusted.",
-        needs=(shape,), value=_available, gaps=SAMPLED, level="token" if level == "token" else "sequence",
+        needs=(shape,), value=_available, gaps=SAMPLED, level=level,
         estimator="Zhang and Stephens 2009, regularised", range="(-inf, inf)", weighting="the largest weights decide",
         bands=(Band(0.7, float("inf"), "not to be trusted", "Vehtari 2024; lower for fewer than 2200 weights"),),
-        absent=f"the {'tokens' if count is TOKENS else 'sequences'} give fewer than {MINIMUM_TAIL} tail points, or their weights are equal",
+        absent=f"the {level}s give fewer than {MINIMUM_TAIL} tail points, or their weights are equal",
     )  # fmt: skip
 
 
-METRICS = (_pareto_k("token", TOKEN_SHAPE, TOKENS), _pareto_k("sequence", SEQUENCE_SHAPE, SEQUENCES))
+METRICS = (_pareto_k("token", TOKEN_SHAPE), _pareto_k("sequence", SEQUENCE_SHAPE))

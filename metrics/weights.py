@@ -5,13 +5,14 @@ self-normalised chi-squared; the plain one, mean(w^2) - 1, can be negative by ch
 """
 
 import math
+from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from .metric import SAMPLED, Band, Metric, Reading, Values, clustered_error, clusters_of, error_of_mean, ratio
-from .statistic import Statistic, product
+from .statistic import Array, Namespace, Statistic, product
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
 
@@ -25,10 +26,13 @@ BAND_EDGES = ((0.9, 1.1), (0.8, 1.2), (0.5, 2.0))
 
 def _powers(level: str, column: str) -> tuple[Statistic, ...]:
     """Log-sums over sequences of the first four powers of the weight; the higher two for the standard error of ESS."""
+
+    def power(k: int) -> Callable[[Any, Namespace], Array]:
+        return lambda s, xp: k * getattr(s, column)
+
     words = ("", "square_", "cube_", "fourth_")
     return tuple(
-        Statistic(f"log_sum_{word}weight_{level}", lambda s, xp, k=k: k * getattr(s, column), "sequence", "logsumexp")
-        for k, word in enumerate(words, start=1)
+        Statistic(f"log_sum_{word}weight_{level}", power(k), "sequence", "logsumexp") for k, word in enumerate(words, 1)
     )
 
 

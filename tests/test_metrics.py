@@ -163,8 +163,8 @@ def test_formulas_are_spelled_alike_by_numpy_and_torch() -> None:
     later[0, 0], later[1, 1], earlier[2, 2] = -math.inf, math.nan, -math.inf
     mask = random.random((4, 9)) > 0.2
     ours = token_columns(earlier, later, mask, np, entropy=entropy, pairs={shift: earlier for shift in SHIFTS})
-    tensors = [torch.from_numpy(a) for a in (earlier, later, mask, entropy)]
-    theirs = token_columns(*tensors[:3], torch, entropy=tensors[3], pairs={shift: tensors[0] for shift in SHIFTS})
+    a, b, on, h = (torch.from_numpy(array) for array in (earlier, later, mask, entropy))
+    theirs = token_columns(a, b, on, torch, entropy=h, pairs={shift: a for shift in SHIFTS})
     with np.errstate(all="ignore"):
         for statistic in statistics_of("mismatch"):
             if statistic.level == "token":

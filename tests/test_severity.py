@@ -1,6 +1,6 @@
 """Severity reads the labelled real runs as their labels say, and small samples prove nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -29,7 +29,7 @@ def table_of(records: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def frame_of(columns: Mapping[str, list[float | None]]) -> pl.DataFrame:
+def frame_of(columns: Mapping[str, Sequence[float]]) -> pl.DataFrame:
     """A metric frame of the mismatch gap with these columns, steps 0, 1, 2, ... of 10 000 tokens each."""
     steps = len(next(iter(columns.values())))
     whole = {"tokens": [1e4] * steps, "non_finite": [0.0] * steps, **columns}
