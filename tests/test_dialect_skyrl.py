@@ -3,13 +3,18 @@
 from typing import Any
 
 import numpy as np
+import polars as pl
+import pyarrow.compute as pc
 import pytest
+import real_runs
 from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.dialects import skyrl
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.numpy_engine import statistics
 
 RUNS = golden_runs("skyrl")
 LOSS = "policy/loss_metrics/"
@@ -57,6 +62,22 @@ def test_the_golden_runs_reach_both_kinds_of_weights() -> None:
     """So that the comparison above cannot pass by comparing nothing."""
     shapes = {run.arrays["tis_ratio"].shape[1] == 1 for run in RUNS if "tis_ratio" in run.arrays}
     assert shapes == {True, False}
+
+
+def test_canonical_metrics_of_a_real_run_agree_in_one_micro_batch() -> None:
+    records = real_runs.records("trl_vllm_stale4")
+    last = records.filter(pc.equal(records["step"], pc.max(records["step"])))
+    frame = metric_frame(pl.DataFrame(pl.from_arrow(statistics(last)))).row(0, named=True)
+    found = skyrl.evaluate(last, skyrl.PRESETS["token_tis"]).metrics
+    exact = [name for name, canonical in skyrl.CANONICAL.items() if name in found and canonical is not None]
+    assert len(exact) >= 3
+    for name in exact:
+        assert found[name] == pytest.approx(frame[str(skyrl.CANONICAL[name])], rel=1e-6), name
+
+
+def test_every_number_has_a_card_and_every_note_a_number() -> None:
+    emitted = {name for preset in skyrl.PRESETS.values() for name in skyrl.evaluate(batch(), preset).metrics}
+    assert emitted <= skyrl.CANONICAL.keys() and skyrl.NOTES.keys() <= skyrl.CANONICAL.keys()
 
 
 def test_bfloat16_log_probs_are_compared_with_bounds_rounded_like_them() -> None:

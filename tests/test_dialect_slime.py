@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
+import pyarrow.compute as pc
 import pytest
+import real_runs
 from dialect_golden import GoldenRun, differences, golden_runs, read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +15,8 @@ from hypothesis import strategies as st
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.dialects import slime
 from ratioscope.metrics.dialects.slime_layout import context_parallel_positions
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.numpy_engine import statistics
 
 RUNS = golden_runs("slime")
 LAWS = settings(deadline=None, max_examples=40)
@@ -93,6 +98,35 @@ def test_a_context_parallel_rank_holds_the_positions_slime_gives_it(layout: dict
 def test_context_parallel_ranks_share_a_response_without_overlap(prompt: int, response: int, size: int) -> None:
     held = [context_parallel_positions(prompt + response, response, size, rank) for rank in range(size)]
     assert sorted(np.concatenate(held).tolist()) == list(range(response))
+
+
+def test_canonical_metrics_of_a_real_run_agree_level_by_level() -> None:
+    """Means over sequences in slime's default mode, over tokens in its per-token mode; its float32 K3 is coarse."""
+    records = real_runs.records("trl_vllm_stale4")
+    last = records.filter(pc.equal(records["step"], pc.max(records["step"])))
+    frame = metric_frame(pl.DataFrame(pl.from_arrow(statistics(last)))).row(0, named=True)
+    whole = (
+        "training_log_ppl",
+        "training_ppl",
+        "rollout_log_ppl",
+        "rollout_ppl",
+        "log_ppl_diff",
+        "ppl_ratio",
+        "chi2_seq",
+    )
+    per_token = ("kl", "k3_kl", "chi2_token", "tis_weight_before_bound")
+    for names, by_token in ((whole, False), (per_token, True)):
+        found = slime.evaluate(last, mis() | {"calculate_per_token_loss": by_token}).metrics
+        for name in (f"train/mis_{each}" for each in names):
+            assert found[name] == pytest.approx(frame[str(slime.CANONICAL[name])], rel=1e-5), name
+    found = slime.evaluate(last, {"calculate_per_token_loss": True}).metrics
+    name = "train/train_rollout_logprob_abs_diff"
+    assert found[name] == pytest.approx(frame[str(slime.CANONICAL[name])], rel=1e-6)
+
+
+def test_every_number_has_a_card_and_every_note_a_number() -> None:
+    emitted = {name for preset in slime.PRESETS.values() for name in slime.evaluate(batch(), preset).metrics}
+    assert emitted <= slime.CANONICAL.keys() and slime.NOTES.keys() <= slime.CANONICAL.keys()
 
 
 def test_the_default_mean_is_over_rollouts_and_per_token_over_tokens() -> None:

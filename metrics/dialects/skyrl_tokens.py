@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ratioscope.errors import SchemaError
-
 from .evaluation import Array
+from .presence import needed
 from .single_precision import exp, row_totals, single, total
 
 Rounded = Callable[[Any], Array]
@@ -57,13 +56,7 @@ class Tokens:
 
     def needed(self, name: str, reader: str) -> Array:
         """One of the arrays above; SchemaError naming what reads it, if the batch came without."""
-        value = getattr(self, name)
-        if value is None:
-            column = name if name == "advantages" else f"{name}_logprobs"
-            raise SchemaError(
-                f"the batch has no '{column}', which {reader} reads: record it, or choose another setting"
-            )
-        return np.asarray(value)
+        return needed(self, name, reader)
 
     def log_ratio(self, later: str, earlier: str, reader: str) -> Array:
         return self.rounded(self.needed(later, reader) - self.needed(earlier, reader))

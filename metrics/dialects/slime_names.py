@@ -43,7 +43,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 CANONICAL: dict[str, str | None] = {
     "train/train_rollout_logprob_abs_diff": "mismatch/abs_log_ratio",
-    "train/ppo_kl": "drift/kl_direct",
+    "train/ppo_kl": "drift/ppo_kl",
     "train/pg_clipfrac": None,
     "train/pg_loss": None,
     "train/loss": None,
@@ -53,7 +53,7 @@ CANONICAL: dict[str, str | None] = {
     "train/ois": None,
     "train/tis": "mismatch/mean_weight_token",
     "train/tis_abs": None,
-    "train/tis_clipfrac": "mismatch/share_outside",
+    "train/tis_clipfrac": None,
     "train/mis_training_log_ppl": "mismatch/log_ppl_old",
     "train/mis_training_ppl": "mismatch/ppl_old",
     "train/mis_rollout_log_ppl": "mismatch/log_ppl_rollout",
@@ -100,7 +100,7 @@ NOTES: dict[str, str] = {
     "train/ois": f"the PPO ratio current / anchor, not an importance weight of the mismatch; {_PER_ROLLOUT}",
     "train/tis": f"before the clip; exp is not clamped, so inf from a log-ratio of 88.7, and nan if that token is masked; "
     f"{_PER_ROLLOUT}; for off-policy IS current / rollout",
-    "train/tis_clipfrac": "zeroed tokens stay in every denominator with icepop",
+    "train/tis_clipfrac": "the share outside [tis_clip_low, tis_clip]; zeroed tokens stay in every denominator with icepop",
     "train/mis_kl": f"rollout - old, which can be negative; {_PER_ROLLOUT}",
     "train/mis_k3_kl": f"not clamped, and exp(x) - x - 1 as written loses every digit below x = 1e-3; {_PER_ROLLOUT}",
     "train/mis_training_ppl": _WEIGHTED,

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ratioscope.errors import SchemaError
-
 from .evaluation import Array, DialectBatch
 from .micro_batches import Rows
+from .presence import needed
 from .single_precision import row_totals, single
 from .slime_settings import Settings
 
@@ -49,13 +48,7 @@ class Step:
 
     def needed(self, name: str, reader: str) -> Array:
         """One of the arrays above; SchemaError naming what reads it, if the batch came without."""
-        value = getattr(self, name)
-        if value is None:
-            column = name if name == "advantages" else f"{name}_logprobs"
-            raise SchemaError(
-                f"the batch has no '{column}', which {reader} reads: record it, or choose another setting"
-            )
-        return np.asarray(value)
+        return needed(self, name, reader)
 
     def logged(self, values: Array, mask: Array | None = None) -> float:
         """A per-token value as slime logs it: its masked sum over denominators that no rejection changes."""
