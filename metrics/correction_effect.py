@@ -96,9 +96,13 @@ def _sums(records: pa.Table, correction: Correction) -> pa.Table:
         chosen = np.flatnonzero(groups == group)
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
-        table[group] = _row(corrected(correction, log_ratio[token], sequence, rows.mask[token]), len(chosen))
-    names = [correction.name] * len(steps), [correction.gap] * len(steps)
-    columns = (attempts, steps, *names, *table.T)
+        table[group] = effect_sums(corrected(correction, log_ratio[token], sequence, rows.mask[token]), len(chosen))
+    return sums_table(attempts, steps, correction.name, correction.gap, table)
+
+
+def sums_table(attempts: Integers, steps: Integers, name: str, gap: str, sums: Floats) -> pa.Table:
+    """A table of `schema()`: one row per (attempt, step); sums: (rows, SUMS)."""
+    columns = (attempts, steps, [name] * len(steps), [gap] * len(steps), *sums.T)
     return pa.table([pa.array(column, f.type) for column, f in zip(columns, schema(), strict=True)], schema=schema())
 
 
@@ -109,7 +113,8 @@ def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
     return np.concatenate([np.arange(start, stop) for start, stop in spans])
 
 
-def _row(result: Corrected, sequences: int) -> list[float]:
+def effect_sums(result: Corrected, sequences: int) -> list[float]:
+    """The values of SUMS for one batch; `sequences` counts those without tokens, too."""
     n, kept = result.sampled, result.mask & (result.weight > 0)
     raw = np.exp(np.where(n, result.log_ratio, -np.inf))
     left = np.where(kept, result.weight, 0.0)

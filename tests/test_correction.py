@@ -26,6 +26,7 @@ from ratioscope.metrics.correction import (
     truncate,
 )  # fmt: skip
 from ratioscope.metrics.correction_effect import EFFECTS, SUMS, correction_sums, effect_values
+from ratioscope.metrics.dialects.effect import dialect_sums
 
 sequences = st.lists(arrays(np.float64, st.integers(0, 6), elements=st.floats(-8, 8)), min_size=1, max_size=5)
 
@@ -159,3 +160,23 @@ def test_truncation_trades_variance_for_bias_on_a_stale_run() -> None:
 def _effects(sums: Any, name: str) -> dict[str, Any]:
     rows = sums.filter([value == name for value in sums["correction"].to_pylist()])
     return effect_values({column: rows[column].to_numpy() for column in SUMS})
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "correction"),
+    [
+        ("verl", {"rollout_is": "token", "rollout_is_threshold": 1.2}, truncate(1.2)),
+        (
+            "slime",
+            {"method": "vanilla_tis", "args": {"use_tis": True, "tis_clip": 1.2, "tis_clip_low": 0.0}},
+            truncate(1.2),
+        ),
+    ],
+)
+def test_a_trainers_own_correction_has_the_effect_of_ours(name: str, config: Any, correction: Correction) -> None:
+    table = records("trl_vllm_stale4")
+    theirs, logged = dialect_sums(table, name, config, title="theirs")
+    ours = correction_sums(table, (correction,))
+    assert len(logged) == len(theirs) == len(ours)
+    for column in SUMS:  # trainers weigh in float32
+        np.testing.assert_allclose(theirs[column].to_numpy(), ours[column].to_numpy(), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,82 @@
+"""A number's card: what it is, how it is read, and what the same quantity is called elsewhere. One source for every view.
+
+The documentation page, `ratioscope explain` and the dashboard's tooltips are renderings of these cards.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.record import GAPS
+
+from .dialects import NAMES, dialect
+from .metric import Metric
+from .registry import METRICS
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A trainer's own name for a metric of ours in one gap; `note` is how theirs differs, empty where it does not."""
+
+    trainer: str
+    gap: str
+    name: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A metric and its names elsewhere."""
+
+    metric: Metric
+    elsewhere: tuple[Elsewhere, ...]
+
+
+def card(name: str) -> Card:
+    """The card of a metric by its name, with or without its gap (`kl_k3`, `mismatch/kl_k3`)."""
+    short = name.rsplit("/", 1)[-1].removesuffix("_se")
+    for metric in METRICS:
+        if metric.name == short:
+            return Card(metric, tuple(place for known, place in _elsewhere() if known == short))
+    close = [metric.name for metric in METRICS if short[:4] in metric.name]
+    listed = ", ".join(close or [metric.name for metric in METRICS])
+    raise RatioscopeError(f"there is no metric '{name}'; {'close are' if close else 'there are'}: {listed}")
+
+
+def lines(card: Card) -> Iterator[tuple[str, str]]:
+    """(heading, text) of everything the card says; what does not apply is left out."""
+    metric = card.metric
+    symbols = "; ".join(
+        f"{gap}: x = {later} - {earlier}" for gap, (earlier, later) in GAPS.items() if gap in metric.gaps
+    )
+    yield "meaning", metric.meaning
+    yield "formula", metric.formula
+    yield "gaps", symbols
+    yield "unit", "none (a pure number)" if metric.unit == "1" else metric.unit
+    yield "estimator", metric.estimator
+    yield "weighting", metric.weighting
+    yield "direction", metric.direction
+    yield "range", metric.range
+    yield "uncertainty", "standard error, clustered by sequence" if metric.error else ""
+    for band in metric.bands:
+        yield "band", f"{_interval(band.low, band.high)}: {band.reading} ({band.source})"
+    yield "not available", f"because {metric.absent}"
+    for place in card.elsewhere:
+        yield place.trainer, f"{place.name} for {place.gap}" + (f"; {place.note}" if place.note else "")
+
+
+def _interval(low: float, high: float) -> str:
+    if low == float("-inf"):
+        return f"below {high:g}"
+    return f"from {low:g}" + ("" if high == float("inf") else f" to {high:g}")
+
+
+@cache
+def _elsewhere() -> tuple[tuple[str, Elsewhere], ...]:
+    return tuple(
+        (full.split("/", 1)[1], Elsewhere(name, full.split("/", 1)[0], theirs, dialect(name).NOTES.get(theirs, "")))
+        for name in NAMES
+        for theirs, full in dialect(name).CANONICAL.items()
+        if full is not None
+    )

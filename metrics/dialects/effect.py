@@ -1,0 +1,62 @@
+"""What a trainer's own correction does to the steps of a run, in the sums every Correction is compared by."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrow_columns import step_codes
+from ..corrected import Corrected
+from ..correction_effect import effect_sums, schema, sums_table
+from . import dialect
+from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
+
+
+def dialect_sums(
+    records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
+) -> tuple[pa.Table, dict[tuple[int, int], Evaluation]]:
+    """(the sums of `correction_effect.SUMS` per (attempt, step), what the trainer would have logged at each).
+
+    Read from the first minibatch of a step, or the rows without one. The gap is mismatch where `old` is on record.
+    """
+    trainer = dialect(name)
+    options = {} if version is None else {"version": version}
+    rows, evaluations, gap = [], {}, "mismatch"
+    for key, part in _steps(records).items():
+        batch = batch_arrays(part)
+        evaluations[key] = trainer.evaluate(batch, config, **options)
+        gap = "mismatch" if batch.old_logprobs is not None else "total"
+        rows.append(effect_sums(_corrected(batch, evaluations[key]), batch.shape[0]))
+    if not rows:
+        return schema().empty_table(), {}
+    attempts, steps = np.array(list(evaluations), np.int64).T
+    return sums_table(attempts, steps, title or name, gap, np.array(rows)), evaluations
+
+
+def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
+    minibatch = records["minibatch"].to_numpy()  # null reads as NaN
+    first = records.filter(pa.array(~(minibatch > 0)))
+    attempts, steps, groups = step_codes(first, np.arange(len(first)))
+    keys = zip(attempts.tolist(), steps.tolist(), strict=True)
+    return {key: first.filter(pa.array(groups == group)) for group, key in enumerate(keys)}
+
+
+def _corrected(batch: DialectBatch, evaluation: Evaluation) -> Corrected:
+    rollout = batch.needed("rollout_logprobs").astype(np.float64)
+    later = batch.old_logprobs if batch.old_logprobs is not None else batch.needed("current_logprobs")
+    ones: Array = np.ones(batch.shape)
+    weight = np.asarray(ones if evaluation.weights is None else ones * evaluation.weights, np.float64)
+    log_ratio = later.astype(np.float64) - rollout
+    sampled = batch.mask & ~np.isnan(log_ratio)
+    # Trainers clamp, mask and average before they weigh; whatever ends elsewhere than at exp(x) was held by a bound.
+    held = ~np.isclose(weight, np.exp(log_ratio), rtol=1e-4, atol=1e-12) & (evaluation.weights is not None)
+    sequence = np.repeat(np.arange(batch.shape[0]), batch.shape[1])
+    return Corrected(
+        log_ratio=log_ratio.reshape(-1),
+        sequence=sequence,
+        sampled=sampled.reshape(-1),
+        weight=weight.reshape(-1),
+        mask=(evaluation.mask & sampled).reshape(-1),
+        clipped=(held & sampled).reshape(-1),
+    )
