@@ -11,7 +11,7 @@ from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.errors import SchemaError
+from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import skyrl
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
@@ -228,6 +228,24 @@ def test_what_a_loss_reads_and_the_batch_lacks_is_named() -> None:
     with pytest.raises(SchemaError, match="no 'old_logprobs', which regular reads"):
         skyrl.evaluate(given, {})
     skyrl.evaluate(given, skyrl.PRESETS["rollout_is"])
+
+
+def test_rows_outside_every_mini_batch_are_not_touched() -> None:
+    given = batch(4, 6, spread=2.0)
+    correction = skyrl.PRESETS["token_mask"]["off_policy_correction"] | {"tis_ratio_type": "token"}
+    whole, part = (
+        skyrl.evaluate(given, {"trainer_algorithm": {"off_policy_correction": correction}} | cut)
+        for cut in ({}, {"mini_batch_boundaries": [[0, 2]]})
+    )
+    assert whole.weights is not None and part.weights is not None
+    assert (part.mask[:2] == whole.mask[:2]).all() and (part.mask[2:] == given["mask"][2:]).all()
+    assert (part.weights[:2] == whole.weights[:2]).all() and (part.weights[2:] == 1).all()
+    assert not (whole.mask[2:] == given["mask"][2:]).all()
+
+
+def test_boundaries_of_another_batch_are_refused() -> None:
+    with pytest.raises(ConfigError, match="mini_batch_boundaries is .2, 9.; allowed: .start, end. rows within the 4"):
+        skyrl.evaluate(batch(4), {"trainer_algorithm": {}, "mini_batch_boundaries": [[0, 2], [2, 9]]})
 
 
 bounds = st.sampled_from([None, 0.5, 0.9, 1.1, 2.0])

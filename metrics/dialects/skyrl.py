@@ -3,7 +3,7 @@
 The correction and loss files of 0.4.0 and of the main branch at 0.3.0 (August 2026) are byte-identical.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -43,12 +43,13 @@ def evaluate(
         steps = optimizer_steps(tokens, settings, micro_batches) if tokens.mask.size else []
         numbers = training_batch_differences(tokens) | logged(steps)
     parts = [part for step in steps for rank in step for part in rank]
-    mask = _joined(parts, "mask", tokens.mask)
+    rows = len(tokens.mask)
+    mask = _joined(parts, "mask", rows, tokens.mask)
     losses = [part.metrics["policy_loss"] for part in parts if "policy_loss" in part.metrics]
-    found = {f"loss_token_{when}": _joined(parts, f"loss_{when}") for when in ("before", "after")}
+    found = {f"loss_token_{when}": _joined(parts, f"loss_{when}", rows) for when in ("before", "after")}
     return Evaluation(
         metrics={f"policy/{name}": value for name, value in numbers.items()},
-        weights=_joined(parts, "weights"),
+        weights=_joined(parts, "weights", rows),
         mask=arrays.mask if mask is None else mask > 0,
         warnings=(*settings.warnings, *_warnings(tokens, settings)),
         losses={"policy_loss": sum(losses)} if losses else {},
@@ -65,17 +66,15 @@ def _with_prompts(settings: Settings, arrays: DialectBatch) -> Settings:
     return replace(settings, prompt_boundaries=tuple(pairwise(starts)))
 
 
-def _joined(parts: Iterable[MicroBatch], name: str, untouched: Array | None = None) -> Array | None:
-    """The parts' arrays of that name in the order of the batch; rows of no part are `untouched`, else 1."""
-    whole = untouched
-    for part in parts:
-        values = getattr(part, name)
-        if values is None:
-            return None
-        if whole is None:
-            whole = np.ones((1 + max(int(each.rows.max()) for each in parts), values.shape[1]), values.dtype)
-        whole = np.array(whole)
-        whole[part.rows] = values
+def _joined(parts: Sequence[MicroBatch], name: str, rows: int, untouched: float | Array = 1.0) -> Array | None:
+    """The parts' arrays of that name in the order of the batch, None if they have none; rows of no part are `untouched`."""
+    values = [getattr(part, name) for part in parts]
+    if not values or any(value is None for value in values):
+        return None
+    whole = np.empty((rows, values[0].shape[1]), np.float32)
+    whole[:] = untouched
+    for part, value in zip(parts, values, strict=True):
+        whole[part.rows] = value
     return whole
 
 

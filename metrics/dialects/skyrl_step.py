@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .evaluation import Array, DialectBatch, MicroBatches
+from .evaluation import Array, DialectBatch, MicroBatches, not_allowed
 from .micro_batches import Rows, row_groups
 from .single_precision import single, total
 from .skyrl_losses import token_loss
@@ -34,21 +34,22 @@ OptimizerStep = list[list[MicroBatch]]
 def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
     """The whole batch in the precision of its log-probs; old is absent where SkyRL skips the policy forward.
 
-    Where nobody recorded a masked log-prob SkyRL has a finite number, so 0 stands for it.
+    Where nobody recorded a masked value SkyRL has a finite number, so 0 stands for it.
     """
     rounded = PRECISIONS[settings.dtype]
-    current, old, rollout = (
-        None if value is None else rounded(np.where(arrays.mask | np.isfinite(value), value, 0))
-        for value in (arrays.current_logprobs, arrays.old_logprobs, arrays.rollout_logprobs)
+    current, old, rollout, advantages = (
+        None if value is None else single(np.where(arrays.mask | np.isfinite(value), value, 0))
+        for value in (arrays.current_logprobs, arrays.old_logprobs, arrays.rollout_logprobs, arrays.advantages)
     )
+    current, old, rollout = (None if value is None else rounded(value) for value in (current, old, rollout))
     if settings.skips_policy_forward and rollout is not None:
         old = None
-    advantages = None if arrays.advantages is None else single(arrays.advantages)
     return Tokens(single(arrays.mask), current, old, rollout, advantages, rounded)
 
 
 def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | None) -> list[OptimizerStep]:
     """What happens in each mini-batch; `given` micro-batches belong to the mini-batch their first row is in."""
+    _check_rows(settings, len(tokens.mask))
     scaled = replace(tokens, advantages=_scaled(tokens, settings))
     return [
         [[_micro_batch(scaled.rows(rows), rows, settings) for rows in rank] for rank in ranks]
@@ -60,6 +61,14 @@ def logged(steps: list[OptimizerStep]) -> dict[str, float]:
     """The reduction chain: over the micro-batches of a rank, over ranks, over optimizer steps."""
     ranks = [[reduced([part.metrics for part in rank], sum_losses=True) for rank in step] for step in steps]
     return with_std(reduced([reduced(step, sum_losses=True) for step in ranks], sum_losses=False))
+
+
+def _check_rows(settings: Settings, rows: int) -> None:
+    """ConfigError for boundaries beyond the batch: they were another batch's."""
+    for name in ("mini_batch_boundaries", "prompt_boundaries"):
+        for pair in getattr(settings, name) or ():
+            if not 0 <= pair[0] <= pair[1] <= rows:
+                raise not_allowed(name, pair, f"(start, end) rows within the {rows} of this batch")
 
 
 def _mini_batches(settings: Settings, rows: int) -> tuple[tuple[int, int], ...]:

@@ -10,14 +10,13 @@ import numpy as np
 
 from .evaluation import Array, BatchLike, Evaluation, MicroBatches, batch_arrays
 from .micro_batches import row_groups
-from .single_precision import single
 from .slime_config import parse
 from .slime_hooks import HookOutcome, icepop, off_policy_is, vanilla_tis
 from .slime_loss import reference_kl, sequence_mask, token_loss
 from .slime_mis import mis
 from .slime_names import CANONICAL, NOTES, PRESETS
 from .slime_settings import VERSIONS, Settings
-from .slime_tokens import Step, step_of
+from .slime_tokens import Step, recorded, step_of
 from .slime_write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
@@ -81,11 +80,15 @@ def _terms(
 ) -> dict[str, float | None]:
     """The parts of the loss and their sum; None what cannot be known from this batch."""
     pg = None if settings.custom_pg_loss_reducer else step.logged(pg_loss, mask)
-    entropy = step.logged(single(extra["entropy"]), mask) if "entropy" in extra else 0.0
+    entropy = step.logged(recorded(extra["entropy"], step.mask > 0), mask) if "entropy" in extra else 0.0
     kl: float | None = 0.0
     if settings.use_kl_loss:
         reference = extra.get("reference_logprobs")
-        kl = None if reference is None else step.logged(reference_kl(step, single(reference), settings), mask)
+        kl = (
+            None
+            if reference is None
+            else step.logged(reference_kl(step, recorded(reference, step.mask > 0), settings), mask)
+        )
     whole = None if pg is None or kl is None else pg - settings.entropy_coef * entropy + settings.kl_loss_coef * kl
     return {"loss": whole, "pg_loss": pg, "entropy_loss": entropy, "kl_loss": kl if settings.use_kl_loss else None}
 

@@ -64,11 +64,11 @@ class Step:
 def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Rows]) -> Step:
     """The batch with slime's anchor and denominators."""
     current, old, rollout = (
-        None if value is None else _recorded(value, batch.mask)
+        None if value is None else recorded(value, batch.mask)
         for value in (batch.current_logprobs, batch.old_logprobs, batch.rollout_logprobs)
     )
     if old is None or settings.old_log_probs_missing:
-        old = _recorded(batch.needed("current_logprobs"), batch.mask)
+        old = recorded(batch.needed("current_logprobs"), batch.mask)
     mask = single(batch.mask)
     counts = row_totals(mask)
     rollouts = _rollouts(batch)
@@ -77,9 +77,9 @@ def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Rows]) 
         mask=mask,
         current=current,
         old=old,
-        anchor=_recorded(batch.needed("rollout_logprobs"), batch.mask) if settings.use_rollout_logprobs else old,
+        anchor=recorded(batch.needed("rollout_logprobs"), batch.mask) if settings.use_rollout_logprobs else old,
         rollout=rollout,
-        advantages=None if batch.advantages is None else single(batch.advantages),
+        advantages=None if batch.advantages is None else recorded(batch.advantages, batch.mask),
         micro_batches=micro_batches,
         denominators=np.bincount(rollouts, counts[:, 0])[rollouts][:, None],
         divisor=_divisor(settings, counts, rollouts),
@@ -87,8 +87,8 @@ def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Rows]) 
     )
 
 
-def _recorded(values: Array, mask: Array) -> Array:
-    """Log-probs in float32; where nobody recorded a masked one slime has a finite number, so 0 stands for it."""
+def recorded(values: Array, mask: Array) -> Array:
+    """Per-token values in float32; where nobody recorded a masked one slime has a finite number, so 0 stands for it."""
     return single(np.where(mask | np.isfinite(values), values, 0))
 
 
