@@ -2,7 +2,7 @@
 
 Colour never carries a meaning alone: a severity also has a word and a mark, a policy its own dash, a sign its own side of zero.
 Severities differ in lightness and the gaps in lightness and hue, so that both survive every common colour blindness.
-`.streamlit/config.toml` repeats the surfaces for Streamlit; a test keeps the two equal.
+Streamlit's own theme is made from these (server.look).
 """
 
 from collections.abc import Mapping

@@ -111,7 +111,8 @@ def _answer(scope: dict[str, Any]) -> list[Any]:
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            return await send({"type": f"{scope['type']}.reached"})
+            await send({"type": f"{scope['type']}.reached"})
+            return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"X-Frame-Options", b"ALLOWALL")]})
         await send({"type": "http.response.body", "body": b"answer"})
 

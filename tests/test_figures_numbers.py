@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratioscope.app import digits, guard, theme
-from ratioscope.app.figures import scale, thinned, token_text
+from ratioscope.app.figures import scale, thinned, tinted_text
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 
 
-@pytest.mark.parametrize("module", [digits, guard, theme, scale, thinned, token_text], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [digits, guard, theme, scale, thinned, tinted_text], ids=lambda m: m.__name__)
 def test_examples_in_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Figures: functions from a frame to a plotly Figure (tokens as text: to HTML). The dashboard, the report and notebooks share them.
+"""Figures: functions from a frame to a plotly Figure (tokens as text: to HTML), for the dashboard, the report and notebooks.
 
 They compute nothing but where to draw. Each says what it shows: metric, unit, weighting, N, band, and how rows became points.
 """
@@ -7,7 +7,7 @@ from .heat_map import log_ratio_heat_map as log_ratio_heat_map
 from .marks import Limit as Limit
 from .over_steps import metric_over_steps as metric_over_steps
 from .ribbon import severity_ribbon as severity_ribbon
-from .token_strip import token_strip as token_strip
-from .token_text import token_text as token_text
+from .strip_chart import token_strip as token_strip
+from .tinted_text import token_text as token_text
 from .weights import weight_histogram as weight_histogram
 from .weights import weight_survival as weight_survival

@@ -1,11 +1,15 @@
 """The sheet every figure is drawn on: one template per theme, a title that says what is shown and a line that says how."""
 
 from collections.abc import Sequence
+from functools import cache
 from textwrap import wrap
+from typing import Literal
 
 import plotly.graph_objects as go
 
-from ..theme import FONT, Theme
+from ..theme import FONT, THEMES, Theme
+from .overlay import lay_over
+from .overlay import words as middle
 
 MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
 LINE = 15
@@ -13,18 +17,20 @@ WIDTH = 76
 """Characters of a line of notes that fit a chart half a page wide; Plotly does not break lines itself."""
 
 
-def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int) -> go.Figure:
-    """An empty figure with title and notes (estimator, unit, weighting, N, band) in one muted line under it.
+def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int, lines: int = 1) -> go.Figure:
+    """An empty figure with title and notes (estimator, unit, weighting, N, band) in muted lines under it.
 
     title and notes must come escaped (`escape.plotly`) where they hold foreign text; empty notes are left out.
+    lines: room for at least so many lines of notes, so that charts beside each other align.
     """
-    lines = _lines([note for note in notes if note])
+    broken = _lines([note for note in notes if note])
+    broken += [" "] * (lines - len(broken))
     return go.Figure(
         layout=go.Layout(
             template=template(theme),
             height=height,
-            margin={**MARGIN, "t": MARGIN["t"] + LINE * (len(lines) - 1)},
-            title={"text": title, "subtitle": {"text": "<br>".join(lines)}},
+            margin={**MARGIN, "t": MARGIN["t"] + LINE * (len(broken) - 1)},
+            title={"text": title, "subtitle": {"text": "<br>".join(broken)}},
             uirevision="keep",  # a refresh with more steps must not undo the reader's zoom
         )
     )
@@ -34,9 +40,7 @@ def saying(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
     """The figure without axes, with the words in its middle: why there is nothing to draw."""
     figure.update_xaxes(visible=False).update_yaxes(visible=False)
     lines = "<br>".join(wrap(words, WIDTH - 16))
-    return figure.add_annotation(
-        text=lines, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"color": theme.muted}
-    )
+    return lay_over(figure, texts=[middle(lines, theme.muted, x=0.5, y=0.5, xref="paper", yref="paper")])
 
 
 def _lines(notes: Sequence[str]) -> list[str]:
@@ -51,6 +55,12 @@ def _lines(notes: Sequence[str]) -> list[str]:
 
 def template(theme: Theme) -> go.layout.Template:
     """Thin lines, a faint horizontal grid, no frame, no legend unless asked for."""
+    return _template(theme.name)
+
+
+@cache
+def _template(name: Literal["light", "dark"]) -> go.layout.Template:
+    theme = THEMES[name]
     axis = {
         "showgrid": False,
         "zeroline": False,

@@ -11,6 +11,7 @@ from .canvas import canvas, saying
 from .cells import Cells, cells
 from .marks import add_events
 from .over_steps import gap_words, step_axis
+from .overlay import Overlay, across, lay_over, words
 from .scale import Floats
 
 Integers = npt.NDArray[np.int64]
@@ -53,7 +54,7 @@ def log_ratio_heat_map(
     _add_quantiles(figure, counts, steps, grid, theme)
     ends = grid.places[0], grid.places[-1]
     figure.update_yaxes(**grid.scale.axis(*ends), showgrid=False)
-    figure.add_hline(0, line={"color": theme.muted, "width": 0.7, "dash": "dot"})
+    lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
     figure.update_layout(hovermode="closest", margin={"r": 48})
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
@@ -116,6 +117,7 @@ def _add_quantiles(figure: go.Figure, counts: Floats, steps: Floats, grid: Cells
     totals = counts.sum(axis=0)
     below = np.cumsum(counts, axis=0)
     middles = (grid.places[1:] + grid.places[:-1]) / 2
+    texts: list[Overlay] = []
     for share, word, dash in QUANTILES:
         at = np.argmax(below >= share * totals, axis=0)
         line = np.where(totals > 0, middles[at], np.nan)
@@ -127,7 +129,6 @@ def _add_quantiles(figure: go.Figure, counts: Floats, steps: Floats, grid: Cells
             marker={"color": theme.text, "size": 4},
             hoverinfo="skip",
         )
-        figure.add_annotation(
-            text=word, x=1, xref="paper", xanchor="left", xshift=3, y=float(line[np.flatnonzero(totals)[-1]]), showarrow=False,
-            font={"size": 10, "color": theme.muted},
-        )  # fmt: skip
+        end = float(line[np.flatnonzero(totals)[-1]])
+        texts.append(words(word, theme.muted, size=10, x=1, xref="paper", xanchor="left", xshift=3, y=end))
+    lay_over(figure, texts=texts)

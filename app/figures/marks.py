@@ -10,6 +10,7 @@ import polars as pl
 from ..digits import digits
 from ..escape import plotly as escaped
 from ..theme import MARKS, Theme, faded
+from .overlay import Overlay, across, lay_over, shelf, upright, words
 from .scale import Scale
 
 LINES = 24
@@ -43,28 +44,36 @@ def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale)
 def add_limits(
     figure: go.Figure, limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], theme: Theme
 ) -> None:
-    """A dashed line with its words at the right end, and a breath of its colour on the worse side."""
+    """A dashed line with its words at the left end, and a breath of its colour on the worse side."""
     low, high = shown
+    shapes: list[Overlay] = []
+    texts: list[Overlay] = []
     for limit in limits:
         place = float(scale.place(limit.at))
         if not low <= place <= high:
             continue
         colour = theme.severity[limit.severity] if limit.severity else theme.muted
         if limit.severity:
-            bottom, top = (place, high) if limit.worse == "above" else (low, place)
-            figure.add_hrect(bottom, top, fillcolor=faded(colour, 0.05), line_width=0, layer="below")
-        figure.add_hline(place, line={"color": faded(colour, 0.8), "width": 1, "dash": "dash"}, layer="above")
-        figure.add_annotation(
-            text=limit.words,
-            x=0,
-            xref="paper",
-            xanchor="left",
-            xshift=2,
-            y=place,
-            yanchor="bottom" if limit.worse == "above" else "top",
-            showarrow=False,
-            font={"size": 10, "color": theme.ink[limit.severity] if limit.severity else theme.muted},
-        )
+            shapes.append(shelf(*((place, high) if limit.worse == "above" else (low, place)), faded(colour, 0.05)))
+        shapes.append(across(place, faded(colour, 0.8), dash="dash"))
+        texts.append(_limit_words(limit, place, theme))
+    lay_over(figure, shapes, texts)
+
+
+def _limit_words(limit: Limit, place: float, theme: Theme) -> Overlay:
+    return words(
+        limit.words,
+        theme.ink[limit.severity] if limit.severity else theme.muted,
+        size=10,
+        x=0,
+        xref="paper",
+        xanchor="left",
+        xshift=2,
+        y=place,
+        yanchor="bottom" if limit.worse == "above" else "top",
+        bgcolor=faded(theme.background, 0.6),
+        borderpad=0,
+    )
 
 
 def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> None:
@@ -87,8 +96,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> 
         )
     )
     if len(events) <= LINES:
-        for step in marks["step"].to_list():
-            figure.add_vline(step, line={"color": theme.border, "width": 1, "dash": "dot"}, layer="below")
+        lay_over(figure, [upright(step, theme.border, dash="dot") for step in marks["step"].to_list()])
 
 
 def _grouped(events: pl.DataFrame) -> pl.DataFrame:
@@ -100,9 +108,9 @@ def _grouped(events: pl.DataFrame) -> pl.DataFrame:
     width = max(1, int(np.ptp(steps) // SHOWN) + 1) if len(steps) else 1
     rows = known.with_columns(bucket=pl.col("step") // width).group_by("bucket", maintain_order=True)
     marks = rows.agg(pl.col("step").min(), pl.col("words").head(3), count=pl.len()).sort("step")
-    words = [
+    shown = [
         "<br>".join(escaped(text, 120) for text in row["words"])
         + (f"<br>and {row['count'] - 3} more" if row["count"] > 3 else "")
         for row in marks.iter_rows(named=True)
     ]
-    return marks.select("step").with_columns(words=pl.Series(words, dtype=pl.String))
+    return marks.select("step").with_columns(words=pl.Series(shown, dtype=pl.String))

@@ -38,7 +38,7 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (_column(frame, column) for column in ("step", name, f"{name}_se"))
     drawn = thinned(steps, values, errors, points)
-    band = f"band ±{ERRORS:g} standard errors" if np.isfinite(drawn.error).any() else ""
+    band = _band_words(drawn)
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",
@@ -48,7 +48,7 @@ def metric_over_steps(
         scale.word,
         drawn.note,
     )
-    figure = canvas(f"{metric.name} <i>{gap}</i>", notes, theme=theme, height=height)
+    figure = canvas(f"{metric.name} <i>{gap}</i>", notes, theme=theme, height=height, lines=2)
     if not np.isfinite(values).any():
         return _without_values(figure, values, metric, theme)
     colour = theme.gaps[gap]
@@ -63,10 +63,10 @@ def metric_over_steps(
     return figure
 
 
-def step_axis(figure: go.Figure, steps: Floats) -> None:
-    """The steps as x axis, ticked at whole steps, with the two ends in full view."""
+def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
+    """The steps as x axis, ticked at whole steps, with the two ends in full view. width: of what is drawn at a step."""
     first, last = float(steps.min()), float(steps.max())
-    room = max(0.5, 0.01 * (last - first))
+    room = max(width / 2, 0.01 * (last - first))
     figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
 
 
@@ -78,6 +78,13 @@ def gap_words(gap: str) -> str:
     """
     earlier, later = GAPS[gap]
     return f"{gap} ({later} − {earlier})"
+
+
+def _band_words(drawn: Thinned) -> str:
+    known, wanted = np.isfinite(drawn.error), np.isfinite(drawn.mean)
+    if not known.any():
+        return "no standard error"
+    return f"band ±{ERRORS:g} standard errors" + ("" if known[wanted].all() else ", where known")
 
 
 def _column(frame: pl.DataFrame, name: str) -> Floats:

@@ -26,10 +26,11 @@ def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int =
     figure = canvas("severity per step", (note, "the worst graded signal of a step counts"), theme=theme, height=height)
     if rows.is_empty():
         return saying(figure, "no step is graded yet", theme)
+    width = _width(grades, rows)
     figure.add_bar(
         x=rows["step"].to_list(),
         y=[HEIGHTS[severity] for severity in rows["severity"]],
-        width=_width(grades, rows),
+        width=width,
         marker={"color": [theme.severity[severity] for severity in rows["severity"]], "line": {"width": 0}},
         customdata=[_words(row) for row in rows.iter_rows(named=True)],
         hovertemplate="%{customdata}<extra></extra>",
@@ -40,7 +41,7 @@ def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int =
         range=[0, 3.2], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
     )
     figure.update_layout(bargap=0, hovermode="x", dragmode=False, margin={"b": 28})
-    step_axis(figure, grades["step"].cast(pl.Float64).to_numpy())
+    step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), width)
     return figure
 
 

@@ -88,12 +88,15 @@ def _decades(low: float, high: float) -> Sequence[float]:
 
 
 def _signed_decades(linear: float, low: float, high: float) -> Sequence[float]:
-    reach = linear * (10.0 ** max(abs(low), abs(high)) - 1)
-    first, last = math.ceil(math.log10(linear / 2) - 1e-9), math.floor(math.log10(reach) + 1e-9)
-    sizes = [10.0**power for power in range(first, last + 1)][:: max(1, math.ceil((last - first + 1) / 3))]
-    sizes = sizes or [10.0**last * factor for factor in (1, 2, 5) if 10.0**last * factor <= reach][-1:]
     scale = Scale(linear=linear)
-    values = [-size for size in reversed(sizes)] + [0.0] + sizes
+    reach = linear * (10.0 ** max(abs(low), abs(high)) - 1)
+    apart = (high - low) / 11
+    sizes: list[float] = []
+    for power in range(math.floor(math.log10(reach) + 1e-9), math.floor(math.log10(linear)) - 2, -1):
+        place = float(scale.place(10.0**power))  # from the outermost inwards, as long as the labels have room
+        if place > apart and (not sizes or float(scale.place(sizes[-1])) - place > apart):
+            sizes.append(10.0**power)
+    values = [-size for size in sizes] + [0.0] + sizes[::-1]
     return [value for value in values if low <= float(scale.place(value)) <= high]
 
 

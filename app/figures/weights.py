@@ -14,6 +14,7 @@ from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import UNITS
 from .over_steps import gap_words
+from .overlay import Overlay, column, lay_over, upright, words
 from .scale import Floats, Scale
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
@@ -125,28 +126,21 @@ def weight_survival(
         beyond = np.log10(np.maximum(_beyond(part, amounts, grid), 1e-300))
         shown = np.where(beyond > -299, beyond, np.nan)
         lowest = min(lowest, float(np.nanmin(shown, initial=0.0)))
-        words = [
+        told = [
             f"{digits(100 * 10**share)} % {name} beyond {digits(_exp(edge))}"
             for share, edge in zip(shown, _edges(grid), strict=True)
         ]
         figure.add_scatter(
             x=grid.places, y=shown, mode="lines", line={"color": colour, "width": 1.5, "dash": dash}, name=name,
-            customdata=words, hovertemplate="%{customdata}<extra></extra>",
+            customdata=told, hovertemplate="%{customdata}<extra></extra>",
         )  # fmt: skip
     labels = "   ".join(
         f'<span style="color:{colour}">{"┅" if dash == "dot" else "━"} {name}</span>'
         for name, _, colour, dash in curves
     )
-    figure.add_annotation(
-        text=labels,
-        x=0.5,
-        xref="paper",
-        xanchor="center",
-        y=0,
-        yref="paper",
-        yanchor="bottom",
-        showarrow=False,
-        font={"size": 11},
+    lay_over(
+        figure,
+        texts=[words(labels, theme.muted, x=0.5, xref="paper", xanchor="center", y=0, yref="paper", yanchor="bottom")],
     )
     _share_axis(figure, math.floor(lowest - 0.2))
     _weight_axis(figure, grid, (low, high), theme)
@@ -195,16 +189,19 @@ def _weight_axis(figure: go.Figure, grid: Cells, cap: tuple[float, float], theme
         ticktext=[digits(weight) for weight in ticks.values()],
         title={"text": "weight"},
     )
-    for (low_side, bound), place in zip(bounds, places, strict=True):
+    shapes: list[Overlay] = []
+    for (low_side, _), place in zip(bounds, places, strict=True):
         outside = (shown[0], place) if low_side else (place, shown[1])
-        figure.add_vrect(
-            outside[0], outside[1], fillcolor=faded(theme.severity["watch"], 0.1), line_width=0, layer="below"
-        )
-        figure.add_vline(place, line={"color": theme.ink["watch"], "width": 1.2})
-        figure.add_annotation(
-            text=f"{'floor' if low_side else 'cap'} {digits(bound)}", x=place, y=1, yref="paper", yanchor="top", showarrow=False,
-            xanchor="right" if low_side else "left", xshift=-3 if low_side else 3, font={"size": 11, "color": theme.ink["watch"]},
-        )  # fmt: skip
+        shapes.append(column(*outside, faded(theme.severity["watch"], 0.1)))
+        shapes.append(upright(place, theme.ink["watch"], width=1.2, layer="above"))
+    texts = (_bound_words(*bound, place, theme) for bound, place in zip(bounds, places, strict=True))
+    lay_over(figure, shapes, texts)
+
+
+def _bound_words(low_side: bool, bound: float, place: float, theme: Theme) -> Overlay:
+    text = f"{'floor' if low_side else 'cap'} {digits(bound)}"
+    side: Overlay = {"xanchor": "right", "xshift": -3} if low_side else {"xanchor": "left", "xshift": 3}
+    return words(text, theme.ink["watch"], x=place, y=1, yref="paper", yanchor="top", **side)
 
 
 def _ticks(scale: Scale, first: float, last: float) -> dict[float, float]:

@@ -11,10 +11,13 @@ from ..escape import plotly as escaped
 from ..theme import LIGHT, Theme, faded
 from .canvas import canvas, saying
 from .over_steps import gap_words
+from .overlay import Overlay, across, column, lay_over, words
 from .scale import PLAIN, Floats, Scale, padded, signed_log
 from .thinned import Thinned, thinned
 
 POINTS = 1500
+MASKED_RUNS = 500
+"""More runs of masked tokens than this are not shaded; the text and the hover still say so."""
 DASHES = {"rollout": "solid", "old": "dot", "current": "dash", "reference": "dashdot"}
 DOMAINS = ((0.62, 1.0), (0.24, 0.56), (0.0, 0.18))
 """From top to bottom: log-ratio, log-probs, entropy; shares of the height."""
@@ -86,7 +89,7 @@ def _add_ratios(figure: go.Figure, drawn: Thinned, scale: Scale, theme: Theme) -
     known = np.concatenate([below, above, [0.0]])
     known = known[np.isfinite(known)]
     figure.update_layout(yaxis=scale.axis(*padded(float(known.min()), float(known.max()))), barmode="overlay")
-    figure.add_hline(0, line={"color": theme.muted, "width": 0.7})
+    lay_over(figure, [across(0, theme.muted, width=0.7)])
 
 
 def _add_policies(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, theme: Theme, points: int) -> None:
@@ -105,8 +108,15 @@ def _add_policies(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, th
     names = (
         f'<span style="color:{theme.policies[p]}">{"━" if DASHES[p] == "solid" else "┅"} {p}</span>' for p in shown
     )
-    place = {"x": 1, "xref": "paper", "xanchor": "right", "y": DOMAINS[1][1], "yref": "paper", "yanchor": "bottom"}
-    figure.add_annotation(text="   ".join(names), showarrow=False, font={"size": 11}, **place)
+    place: Overlay = {
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "y": DOMAINS[1][1],
+        "yref": "paper",
+        "yanchor": "bottom",
+    }
+    lay_over(figure, texts=[words("   ".join(names), theme.muted, **place)])
 
 
 def _add_entropy(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, theme: Theme, points: int) -> None:
@@ -115,15 +125,8 @@ def _add_entropy(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, the
         _add_row(figure, thinned(positions, entropy, points=points), "entropy", theme.muted, "y3", "solid")
     else:
         figure.update_layout(yaxis3={"range": [0, 1], "tickvals": []})
-        figure.add_annotation(
-            text="entropy was not recorded",
-            x=0.5,
-            xref="paper",
-            y=0.5,
-            yref="y3",
-            showarrow=False,
-            font_color=theme.muted,
-        )
+        absent = words("entropy was not recorded", theme.muted, x=0.5, xref="paper", y=0.5, yref="y3")
+        lay_over(figure, texts=[absent])
 
 
 def _add_row(figure: go.Figure, drawn: Thinned, name: str, colour: str, axis: str, dash: str) -> None:
@@ -145,25 +148,20 @@ def _add_masked(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, them
         return
     masked = ~tokens["mask"].fill_null(True).to_numpy()
     changes = np.flatnonzero(np.diff(np.concatenate([[0], masked.astype(np.int8), [0]])))
-    for start, stop in changes.reshape(-1, 2)[:200]:
-        figure.add_vrect(
-            positions[start] - 0.5,
-            positions[stop - 1] + 0.5,
-            fillcolor=faded(theme.muted, 0.14),
-            line_width=0,
-            layer="below",
-        )
+    grey = faded(theme.muted, 0.14)
+    runs = changes.reshape(-1, 2)[:MASKED_RUNS]
+    lay_over(figure, [column(float(positions[a]) - 0.5, float(positions[b - 1]) + 0.5, grey) for a, b in runs])
 
 
 def _add_hover(figure: go.Figure, tokens: pl.DataFrame, drawn: Thinned, positions: Floats) -> None:
     """One invisible line that carries the words of all the rows: a unified hover over three axes shows only one of them."""
-    words = _exact_words(tokens) if drawn.exact else _bucket_words(drawn)
+    facts = _exact_words(tokens) if drawn.exact else _bucket_words(drawn)
     figure.add_scatter(
         x=drawn.middle,
         y=np.zeros(len(drawn.mean)),
         mode="lines",
         line={"width": 0},
-        customdata=words,
+        customdata=facts,
         hovertemplate="%{customdata}<extra></extra>",
     )
 
@@ -174,12 +172,12 @@ def _exact_words(tokens: pl.DataFrame) -> list[str]:
         for n in (*(f"{p}_logprob" for p in (*POLICIES, "reference")), "mismatch", "total", "drift", "entropy")
         if n in tokens.columns
     ]
-    words = []
+    found = []
     for row in tokens.iter_rows(named=True):
         text = "" if row.get("token_text") is None else f"<b>{escaped(row['token_text'], 40)}</b><br>"
         facts = [f"{name.removesuffix('_logprob')} {digits(row[name])}" for name in shown if row[name] is not None]
-        words.append(text + "<br>".join(facts) + ("<br>masked" if row.get("mask") is False else ""))
-    return words
+        found.append(text + "<br>".join(facts) + ("<br>masked" if row.get("mask") is False else ""))
+    return found
 
 
 def _bucket_words(drawn: Thinned) -> list[str]:
