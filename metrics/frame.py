@@ -65,11 +65,16 @@ def _gap_frame(rows: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 def _column(rows: pl.DataFrame, need: Statistic | Tail) -> Any:
     if isinstance(need, Tail):
-        tails = rows[need.name] if need.name in rows.columns else [None] * len(rows)
-        return [None if part is None else np.asarray(part) for part in tails]
+        return _lists(rows[need.name]) if need.name in rows.columns else [None] * len(rows)
     if need.name not in rows.columns:
         return np.full(len(rows), np.nan)
     return rows[need.name].to_numpy()
+
+
+def _lists(column: pl.Series) -> list[Any]:
+    """One array per list, null as empty; views of the flat values, for a frame may have many thousand rows."""
+    flat = column.list.explode(empty_as_null=False, keep_nulls=False).to_numpy()
+    return np.split(flat, column.list.len().fill_null(0).cum_sum().to_numpy()[:-1])
 
 
 def _side_by_side(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:

@@ -5,6 +5,8 @@ the records, not the gap. Tested only while k-hat holds: under heavy tails a sam
 over the sampling mask; what the trainer filtered before recording nobody can see here.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .metric import SAMPLED, Metric, Reading, Values, clustered_error, error_of_mean, ratio
@@ -33,8 +35,7 @@ def _mean_of_logs(log_total: Values, n: Values) -> Values:
     return np.exp(log_mean(log_total, n))
 
 
-def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: object) -> Metric:
-    assert callable(value)
+def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Values]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
         "Beyond 5 in size, with a mean off by more than 0.01: the recorded logprobs are not those of the sampler.",

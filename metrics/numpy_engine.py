@@ -215,7 +215,7 @@ def _runs(codes: Sequence[Integers]) -> Integers:
     changes = np.zeros(len(codes[0]), np.bool_)
     for code in codes:
         changes[1:] |= code[1:] != code[:-1]
-    return np.cumsum(changes)
+    return np.cumsum(changes, dtype=np.int64)
 
 
 def _cells(sequences: Matrix, group: Integers, code: Integers, width: int, order: Sequence[Statistic]) -> Cells:

@@ -6,6 +6,7 @@ their bucket, so that they sort as numbers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,8 @@ def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
 def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
     """A slice from labels that the caller made, aligned with the table the gap was read from."""
-    column: Column = labels if isinstance(labels, pa.Array | pa.ChunkedArray) else pa.array(labels)
+    given: Any = labels
+    column: Column = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
     column = column.take(gap.rows) if len(gap.rows) < len(column) else column
     by_token = pa.types.is_list(column.type)
     keys, codes = encoded(flat_values(column, gap.lengths, None) if by_token else column)

@@ -15,6 +15,8 @@ from .validity import SEQUENCES, TOKENS
 
 K = 256
 MINIMUM_TAIL = 25
+GROUPS_AT_ONCE = 64
+"""Fits that share their arithmetic; more would not fit the cache."""
 
 TOKEN_TAIL = Tail("token_tail")
 SEQUENCE_TAIL = Tail("sequence_tail")
@@ -33,47 +35,63 @@ def khat_threshold(n: Values) -> Values:
     return np.minimum(1 - 1 / np.log10(np.maximum(n, 1.0 + 1e-9)), 0.7)
 
 
-def tail_shape(log_weights: npt.ArrayLike, n: float) -> float:
-    """k-hat of the n weights whose largest logarithms these are; -inf where the tail is constant: bounded beyond doubt.
+def tail_shapes(tails: Tails, counts: Values) -> Values:
+    """k-hat of each group of `counts` weights whose largest log-weights are its tail, in any order.
 
-    NaN for fewer than MINIMUM_TAIL tail points, or where ties leave nothing to fit.
+    -inf where the tail is constant: bounded beyond doubt. NaN for fewer than MINIMUM_TAIL tail points, or where ties leave
+    nothing to fit.
     """
-    length = tail_length(n)
-    largest = np.sort(np.asarray(log_weights, np.float64))[::-1]
-    if length < MINIMUM_TAIL or len(largest) <= length or not np.isfinite(largest[0]):
-        return float("nan")
-    if largest[0] == largest[length]:
-        return float("-inf")
-    weights = np.exp(largest[: length + 1] - largest[0])
-    return generalised_pareto_shape((weights[:-1] - weights[-1])[::-1])
+    shapes = np.full(len(counts), np.nan)
+    largest = _side_by_side(tails)
+    lengths = np.array([tail_length(n) if n > 0 else 0 for n in counts], np.int64)
+    kept = np.isfinite(largest).sum(axis=1)
+    for length in np.unique(lengths[lengths >= MINIMUM_TAIL]):
+        groups = np.flatnonzero((lengths == length) & (kept > 0) & ~np.isnan(largest[:, length]))
+        for part in np.array_split(groups, len(groups) // GROUPS_AT_ONCE + 1):
+            shapes[part] = _shapes_of_length(largest[part, : length + 1])
+    return shapes
 
 
-def generalised_pareto_shape(excesses: npt.NDArray[np.float64]) -> float:
-    """Shape k of a generalised Pareto distribution: the posterior mean of Zhang and Stephens 2009, regularised.
+def _shapes_of_length(largest: Values) -> Values:
+    """k-hat of each row, from descending log-weights of which the last is the threshold."""
+    constant = largest[:, 0] == largest[:, -1]
+    weights = np.exp(largest - largest[:, :1])
+    excesses = (weights[:, :-1] - weights[:, -1:])[:, ::-1]
+    with np.errstate(all="ignore"):
+        return np.where(constant, -np.inf, generalised_pareto_shape(excesses))
 
-    excesses: ascending, over the threshold. Vehtari 2024 (appendix G) adds ten observations of shape 1/2.
+
+def generalised_pareto_shape(excesses: Values) -> Values:
+    """Shape k of a generalised Pareto distribution, per row: the posterior mean of Zhang and Stephens 2009, regularised.
+
+    excesses: ascending, over the threshold. Vehtari 2024 (appendix G) adds ten observations of shape 1/2. NaN where a
+    quarter of them is 0.
     """
-    n = len(excesses)
+    n = excesses.shape[-1]
     points = 30 + int(np.sqrt(n))
-    quarter = excesses[int(n / 4 + 0.5) - 1]
-    if quarter <= 0:
-        return float("nan")
-    grid = 1 / excesses[-1] + (1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))) / (3 * quarter)
-    shape = np.log1p(-grid[:, None] * excesses).mean(axis=1)
+    quarter = excesses[..., int(n / 4 + 0.5) - 1]
+    spread = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    grid = 1 / excesses[..., -1:] + spread / (3 * np.where(quarter > 0, quarter, np.nan)[..., None])
+    shape = np.log1p(-grid[..., None] * excesses[..., None, :]).mean(axis=-1)
     log_likelihood = n * (np.log(-grid / shape) - shape - 1)
-    weight = np.exp(log_likelihood - log_likelihood.max())
-    location = float((grid * weight).sum() / weight.sum())
-    k = float(np.log1p(-location * excesses).mean())
-    return (k * n + 0.5 * 10) / (n + 10)
+    weight = np.exp(log_likelihood - log_likelihood.max(axis=-1, keepdims=True))
+    location = (grid * weight).sum(axis=-1) / weight.sum(axis=-1)
+    k = np.log1p(-location[..., None] * excesses).mean(axis=-1)
+    return np.asarray((k * n + 0.5 * 10) / (n + 10))
 
 
-def _shapes(tails: Tails, n: Values) -> Values:
-    pairs = zip(tails, n, strict=True)
-    return np.array([np.nan if t is None or not m > 0 else tail_shape(t, m) for t, m in pairs], np.float64)
+def _side_by_side(tails: Tails) -> Values:
+    """(groups, K) log-weights, descending; NaN beyond what a group kept."""
+    known = [np.empty(0) if tail is None else np.asarray(tail, np.float64) for tail in tails]
+    lengths = np.array([len(tail) for tail in known], np.int64)
+    result = np.full((len(known), K), np.nan)
+    result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)])
+    # NaN sorts last either way, so the negative is sorted.
+    return -np.sort(-result, axis=1)
 
 
-TOKEN_SHAPE = Reading((TOKEN_TAIL, TOKENS), _shapes)
-SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), _shapes)
+TOKEN_SHAPE = Reading((TOKEN_TAIL, TOKENS), tail_shapes)
+SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
 
 
 def trusted(shape: Values, n: Values, *, power: int = 1) -> npt.NDArray[np.bool_]:
