@@ -1,0 +1,180 @@
+"""What a run consists of: every writer's commits together, kept current, and what was recovered, uncommitted or set aside."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import TOKENS, commit_file
+
+from .attempts import Shadow, horizons, shadows, visible
+from .commit_log import CommitLog
+from .commits import Segment, TokenFile
+from .listing import Listing, listing, logs
+from .parquet_files import ParquetFiles, Signature
+from .recovery import recovered, writer_of
+from .writer_history import WriterHistory
+
+
+@dataclass
+class Catalog:
+    """The run at `root` as far as `refresh` has read it. version: grows with every change, files set aside included."""
+
+    root: Path
+    files: ParquetFiles
+    histories: dict[str, WriterHistory] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    version: int = 0
+    _set_aside: dict[str, str] = field(default_factory=dict)
+    _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
+    _seen: dict[str, Signature | None] = field(default_factory=dict)
+    _looked: bool = False
+
+    def refresh(self) -> bool:
+        """Reads what was appended to the commit logs since the last call; True if it changed anything."""
+        changed = self._retry()
+        for file in sorted(logs(self.root)):
+            changed |= self._advance(file)
+        if not self._looked or self.notes or self._doubtful():
+            changed |= self._look_around()
+            self._looked = True
+        self.version += changed
+        return changed
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """path -> why it is not read."""
+        refused = (history.refused for history in self.histories.values())
+        return {**self._set_aside, **{path: reason for part in refused for path, reason in part.items()}}
+
+    def quarantine(self, path: str, reason: str) -> None:
+        """Sets a file aside until it changes."""
+        self.version += self._set_aside.get(path) != reason
+        self._set_aside[path] = reason
+        self._seen[path] = self.files.signature(path)
+
+    def token_files(self) -> list[TokenFile]:
+        """Every token file on record that was not set aside, of every attempt."""
+        set_aside = self.set_aside
+        return [item for item in self._items() if isinstance(item, TokenFile) and item.path not in set_aside]
+
+    def segments(self) -> list[Segment]:
+        """Every statistics segment on record that was not set aside."""
+        set_aside = self.set_aside
+        return [item for item in self._items() if isinstance(item, Segment) and item.path not in set_aside]
+
+    def steps_of_attempts(self) -> dict[int, set[int]]:
+        """attempt -> the steps it committed, files that were set aside included."""
+        found: dict[int, set[int]] = {}
+        for item in self._items():
+            found.setdefault(item.attempt, set()).update([item.step] if isinstance(item, TokenFile) else item.steps)
+        return found
+
+    def shadows(self) -> tuple[Shadow, ...]:
+        return shadows(self.steps_of_attempts())
+
+    def uncommitted(self) -> list[str]:
+        """Files that lie in the run and are not part of it: the last steps of a writer that was killed, or is at work."""
+        found = listing(self.root)
+        known = {item.path for item in self._items()} | set(self.set_aside)
+        return sorted((found.token_files | found.segments) - known)
+
+    def _items(self) -> Iterator[TokenFile | Segment]:
+        committed = {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
+        for history in self.histories.values():
+            yield from history.token_files.values()
+            yield from history.segments.values()
+        yield from (item for path, item in self._recovered.items() if path not in committed)
+
+    def _advance(self, file: str) -> bool:
+        writer = PurePosixPath(file).stem
+        if commit_file(writer).as_posix() != file:
+            return False
+        history = self.histories.get(writer) or WriterHistory(CommitLog(self.root, writer))
+        try:
+            changed = history.advance()
+        except (OSError, SourceError) as error:
+            self.quarantine(file, f"it cannot be read: {error}")
+            return False
+        self.histories[writer] = history
+        return changed
+
+    def _doubtful(self) -> bool:
+        return any(history.log.torn for history in self.histories.values())
+
+    def _look_around(self) -> bool:
+        """Compares the logs with what lies in the folders: sets aside what is foreign or missing, recovers what can be."""
+        found = listing(self.root)
+        before = (dict(self._recovered), dict(self._set_aside))
+        for path, reason in found.foreign.items():
+            self.quarantine(path, reason)
+        self._set_missing_aside(found)
+        self._recover(found)
+        self.notes = tuple(self._told(found))
+        return before != (self._recovered, self._set_aside)
+
+    def _set_missing_aside(self, found: Listing) -> None:
+        present = found.token_files | found.segments
+        for item in self._items():
+            if item.path not in present and item.path not in self._set_aside:
+                self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
+
+    def _recover(self, found: Listing) -> None:
+        sound = {writer for writer, history in self.histories.items() if not history.log.torn}
+        committed = {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
+        wanted = {path for path in found.token_files | found.segments if writer_of(path) not in sound} - committed
+        self._recovered = {path: item for path, item in self._recovered.items() if path in wanted}
+        for path in sorted(wanted - set(self._recovered) - set(self._set_aside)):
+            item = recovered(self.files, path, self.quarantine)
+            if item is not None:
+                self._recovered[path] = item
+
+    def _told(self, found: Listing) -> Iterator[str]:
+        torn = sorted(writer for writer, history in self.histories.items() if history.log.torn)
+        for writer in torn:
+            log = self.histories[writer].log
+            what = f"{log.altered} altered lines" if log.altered else "an unfinished last line"
+            yield f"{log.file} has {what}; its other lines were read"
+        if self._recovered:
+            tokens = sum(path.startswith(f"{TOKENS}/") for path in self._recovered)
+            yield (
+                f"{tokens} token files and {len(self._recovered) - tokens} statistics segments are read without a"
+                f" commit, because the log that would name them is {'torn' if torn else 'missing'}: their footers were read,"
+                " their digests are unknown"
+            )
+
+    def _retry(self) -> bool:
+        """Gives files that were set aside another chance once they have changed."""
+        again = [path for path, seen in self._seen.items() if self.files.signature(path) != seen]
+        for path in again:
+            del self._seen[path]
+            self._set_aside.pop(path, None)
+        self._looked &= not again
+        return bool(again)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The part of a catalog that is shown: attempts that were resumed over are cut where the next one begins.
+
+    steps: ascending, also those of which every file was set aside.
+    """
+
+    steps: tuple[int, ...]
+    token_files: dict[int, tuple[TokenFile, ...]]
+    segments: tuple[Segment, ...]
+    limits: dict[int, tuple[int, int] | None]
+
+
+def sight(catalog: Catalog) -> Sight:
+    """Visible token files by step, ascending, and the segments that hold a visible step."""
+    steps = catalog.steps_of_attempts()
+    limits = horizons({attempt: min(found) for attempt, found in steps.items() if found})
+    by_step: dict[int, list[TokenFile]] = {}
+    for file in catalog.token_files():
+        if visible(file.attempt, file.step, limits):
+            by_step.setdefault(file.step, []).append(file)
+    segments = (s for s in catalog.segments() if any(visible(s.attempt, step, limits) for step in s.steps))
+    ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
+    shown = {step for attempt, own in steps.items() for step in own if visible(attempt, step, limits)}
+    return Sight(tuple(sorted(shown)), ordered, tuple(sorted(segments, key=lambda s: s.path)), limits)

@@ -1,0 +1,68 @@
+"""Columns found against columns wanted: what a table of another version or program can be read as, and what it cannot."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope.errors import SchemaError
+from ratioscope.metrics.arrow_columns import Column, pc
+
+ListType = Any
+"""pyarrow DataType. `Any`, because the stubs give value_type to lists alone, and a test for lists does not narrow."""
+_CLASSES = (
+    (pa.types.is_boolean, "truth values"),
+    (pa.types.is_integer, "whole numbers"),
+    (pa.types.is_floating, "numbers"),
+    (lambda found: pa.types.is_string(found) or pa.types.is_large_string(found), "texts"),
+)
+
+
+def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in `found` that nobody asks for. SchemaError if a required one is missing, doubled, or of another kind."""
+    names = found.names
+    if missing := [name for name in required if name not in names]:
+        raise SchemaError(
+            f"it has no column {missing[0]!r}; it has {_shown(names)}, wanted {_shown(required)}."
+            " A file of another program is no part of a run: move it out of the folder"
+        )
+    if doubled := [name for name in wanted.names if names.count(name) > 1]:
+        raise SchemaError(f"it has {names.count(doubled[0])} columns named {doubled[0]!r}; wanted one")
+    for field in wanted:
+        if field.name in names and not _reads_as(found.field(field.name).type, field.type):
+            raise SchemaError(
+                f"its column {field.name!r} holds {found.field(field.name).type}; wanted {_described(field.type)}"
+            )
+    return tuple(name for name in names if name not in set(wanted.names))
+
+
+def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """The table with exactly the wanted columns: cast where they differ in width, null where they are absent."""
+    columns = [
+        _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in wanted
+    ]
+    return pa.table(columns, schema=wanted)
+
+
+def _cast(column: Column, wanted: pa.DataType) -> Column:
+    return column if column.type == wanted else pc.cast(column, wanted)
+
+
+def _reads_as(found: ListType, wanted: ListType) -> bool:
+    if pa.types.is_list(wanted):
+        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return is_list and _reads_as(found.value_type, wanted.value_type)
+    if pa.types.is_dictionary(found):
+        return _reads_as(found.value_type, wanted)
+    return any(test(found) and test(wanted) for test, _ in _CLASSES)
+
+
+def _described(wanted: ListType) -> str:
+    if pa.types.is_list(wanted):
+        return f"lists of {_described(wanted.value_type)}"
+    return next(words for test, words in _CLASSES if test(wanted))
+
+
+def _shown(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:12])
+    return f"[{shown}{', ...' if len(names) > 12 else ''}]"

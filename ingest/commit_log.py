@@ -1,0 +1,85 @@
+"""One writer's commit log, read as it grows: each byte once, torn and altered lines counted, never fatal."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ratioscope.layout import commit_file, decode_line
+
+from .regular_file import open_regular
+
+_CHUNK = 1 << 22
+_LONGEST_LINE = 1 << 20
+_MOST_TRIES = 8
+
+
+@dataclass
+class CommitLog:
+    """The place reached in RUN/commits/<writer>.jsonl.
+
+    `altered` counts whole lines whose checksum does not hold; `tail` is what follows the last newline: a line that is
+    being written, or one that a crash cut. Both mean that commits may be missing from what was read.
+    """
+
+    root: Path
+    writer: str
+    altered: int = 0
+    tail: bytes = b""
+    _offset: int = 0
+    _identity: tuple[int, int] | None = field(default=None, repr=False)
+
+    @property
+    def file(self) -> str:
+        return commit_file(self.writer).as_posix()
+
+    @property
+    def torn(self) -> bool:
+        return bool(self.altered or self.tail)
+
+    def advance(self) -> list[dict[str, Any]] | None:
+        """The entries appended since the last call; None if the log was replaced or cut and must be read afresh."""
+        with open_regular(self.root, self.file) as file:
+            found = os.fstat(file.fileno())
+            identity = (found.st_dev, found.st_ino)
+            if self._identity not in (None, identity) or found.st_size < self._offset:
+                return None
+            self._identity = identity
+            file.seek(self._offset)
+            entries: list[dict[str, Any]] = []
+            while chunk := file.read(_CHUNK):
+                self._offset += len(chunk)
+                entries += self._entries(chunk)
+        return entries
+
+    def _entries(self, chunk: bytes) -> list[dict[str, Any]]:
+        *lines, self.tail = (self.tail + chunk).split(b"\n")
+        if (
+            len(self.tail) > _LONGEST_LINE
+        ):  # no line of ours is that long: what follows is read from its next newline on
+            self.tail = self.tail[:1]
+        return [entry for line in lines if line for entry in self._decoded(line)]
+
+    def _decoded(self, line: bytes) -> list[dict[str, Any]]:
+        entry = checked(line)
+        if entry is not None:
+            return [entry]
+        self.altered += 1
+        glued = glued_entry(line)
+        return [] if glued is None else [glued]
+
+
+def checked(line: bytes) -> dict[str, Any] | None:
+    """The entry of a line, None if it does not hold or is nested beyond reason."""
+    try:
+        return decode_line(line)
+    except RecursionError:
+        return None
+
+
+def glued_entry(line: bytes) -> dict[str, Any] | None:
+    """The whole entry behind a torn one on the same line: a writer went on after a crash without a newline."""
+    starts = islice(re.finditer(rb'\{"', line), 1, _MOST_TRIES)
+    return next((entry for match in starts if (entry := checked(line[match.start() :])) is not None), None)

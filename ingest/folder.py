@@ -1,0 +1,78 @@
+"""What a path is, when somebody says it is a run: a run, or an error that says what was found and what to try."""
+
+import difflib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS
+
+HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
+DEMO = "`ratioscope demo` opens one"
+_MOST_LOOKED_AT = 2000
+_MOST_SHOWN = 5
+
+
+def run_folder(path: str | os.PathLike[str]) -> Path:
+    """The path, if it is a run; SourceError says why it is not."""
+    folder = Path(path)
+    try:
+        mode = folder.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceError(f"{folder} does not exist{_similar(folder)}; {HOLDS}, {DEMO}") from error
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{str(folder)!r} cannot be opened: {error}") from error
+    if not stat.S_ISDIR(mode):
+        inside = next((parent for parent in folder.absolute().parents if is_run(parent)), None)
+        hint = f"; it lies in the run {inside}: open that" if inside is not None else f"; {HOLDS}"
+        raise SourceError(f"{folder} is {'a file' if stat.S_ISREG(mode) else 'no folder'}, wanted a run folder{hint}")
+    if not is_run(folder):
+        raise SourceError(_no_run(folder))
+    return folder
+
+
+def is_run(folder: Path) -> bool:
+    """Whether something in the folder says that a run was recorded there."""
+    if (folder / RUN_FILE).is_file():
+        return True
+    marks = ((TOKENS, "step="), (COMMITS, ".jsonl"), (STATISTICS, ".parquet"))
+    return any(mark in name for part, mark in marks for name in _names(folder / part))
+
+
+def runs_in(folder: str | os.PathLike[str]) -> list[Path]:
+    """The runs that lie directly in a folder, by name."""
+    path = Path(folder)
+    return [path / name for name in sorted(_names(path)) if (path / name).is_dir() and is_run(path / name)]
+
+
+def _no_run(folder: Path) -> str:
+    try:
+        names = sorted(_names(folder, strict=True))
+    except OSError as error:
+        return f"{folder} cannot be listed: {error.strerror}"
+    if not names:
+        return f"{folder} is an empty folder: nothing has been recorded in it yet; {HOLDS}, {DEMO}"
+    if found := runs_in(folder):
+        shown = ", ".join(str(run) for run in found[:_MOST_SHOWN])
+        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        return f"{folder} is no run, but holds {'runs' if len(found) > 1 else 'one'}: open {shown}{more}"
+    shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+    return f"{folder} is no run: it holds {shown}; {HOLDS}, {DEMO}"
+
+
+def _similar(path: Path) -> str:
+    close = difflib.get_close_matches(path.name, list(_names(path.parent)), n=1)
+    return f"; did you mean {path.parent / close[0]}" if close else ""
+
+
+def _names(folder: Path, *, strict: bool = False) -> Iterator[str]:
+    """Names in a folder, some thousands at most; none where it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            for _, entry in zip(range(_MOST_LOOKED_AT), entries, strict=False):
+                yield entry.name
+    except OSError:
+        if strict:
+            raise

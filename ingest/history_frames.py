@@ -1,0 +1,83 @@
+"""Commit logs as tables: who wrote, what happened, and what was dropped."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from .writer_history import WriterHistory
+
+TIME = pl.Datetime("us", "UTC")
+Text, Number = pl.String(), pl.Int64()
+_WRITERS = pl.Schema(
+    {
+        "writer": Text, "rank": Number, "host": Text, "attempt": Number, "opened": TIME, "last_commit": TIME,
+        "closed": TIME, "last_step": Number, "offered": Number, "written": Number, "dropped": Number,
+    }
+)  # fmt: skip
+_EVENTS = pl.Schema({"step": Number, "event": Text, "note": Text, "time": TIME, "writer": Text})
+_DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reason": Text, "writer": Text})
+
+
+@dataclass(frozen=True)
+class Conservation:
+    """Sequences over all writers, a sequence logged twice counted twice. What is neither written nor dropped is pending, or
+    was lost with its process."""
+
+    offered: int
+    written: int
+    dropped: int
+
+    @property
+    def pending(self) -> int:
+        return self.offered - self.written - self.dropped
+
+
+def writers_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
+    """One row per writer. closed: null while it may still write; offered, written, dropped are sequences."""
+    rows = [_writer(history) for history in histories]
+    return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
+
+
+def events_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
+    """What happened, by step. What several writers noted of one step is told once, as the first of them saw it."""
+    events = [event for history in histories for event in history.events]
+    rows = [(event.step, event.event, event.note, _micros(event.time), event.writer) for event in events]
+    frame = pl.DataFrame(rows, schema=_EVENTS, orient="row").sort("step", "time", "writer", nulls_last=True)
+    return frame.unique(["step", "event", "note"], keep="first", maintain_order=True)
+
+
+def drops_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
+    """What was offered and not written, with its reason; step null where it is not known."""
+    drops = [drop for history in histories for drop in history.drops]
+    rows = [(drop.step, drop.sequences, drop.tokens, drop.reason, drop.writer) for drop in drops]
+    return pl.DataFrame(rows, schema=_DROPS, orient="row").sort("step", "writer", nulls_last=True)
+
+
+def conservation(histories: Sequence[WriterHistory]) -> Conservation:
+    """The counts of all writers together."""
+    counted = [_counts(history) for history in histories]
+    return Conservation(*(sum(counts[place] for counts in counted) for place in range(3)))
+
+
+def _writer(history: WriterHistory) -> tuple[Any, ...]:
+    last = max((file.step for file in history.token_files.values()), default=None)
+    times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
+    return (history.log.writer, history.rank, history.host, history.attempt, *times, last, *_counts(history))
+
+
+def _counts(history: WriterHistory) -> tuple[int, int, int]:
+    """offered, written, dropped: as the writer counted when it closed, else as far as its newest commit and its gaps tell."""
+    written = sum(file.rows for file in history.token_files.values())
+    if history.totals is not None:
+        offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
+        return offered or 0, written if closed is None else closed, dropped or 0
+    newest = max(history.token_files.values(), key=lambda file: (file.offered or 0, file.step), default=None)
+    offered, dropped = (0, 0) if newest is None else (newest.offered or 0, newest.dropped or 0)
+    dropped = max(dropped, sum(drop.sequences for drop in history.drops))
+    return max(offered, written + dropped), written, dropped
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1e6)

@@ -1,0 +1,86 @@
+"""What lies in a run's folders: Parquet files by path, and what does not belong there. Opens nothing, follows no link."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ratioscope.layout import COMMITS, STATISTICS, TOKENS
+
+from .regular_file import kind
+
+_STEP_FOLDER = re.compile(r"step=-?\d{1,19}")
+_MOST_ENTRIES = 4_000_000
+
+
+@dataclass
+class Listing:
+    """Paths relative to the run. `foreign`: path -> why it is no file of a run. Names that begin with a dot or an underscore
+    are files being written or another program's marks, and are left out."""
+
+    token_files: set[str] = field(default_factory=set)
+    segments: set[str] = field(default_factory=set)
+    logs: set[str] = field(default_factory=set)
+    foreign: dict[str, str] = field(default_factory=dict)
+    entries: int = 0
+
+
+def listing(root: Path) -> Listing:
+    """Everything that lies in the three folders of a run, in one pass; at most a few million entries are looked at."""
+    found = Listing()
+    _files(root, COMMITS, ".jsonl", found.logs, found)
+    _files(root, STATISTICS, ".parquet", found.segments, found)
+    for folder in _entries(root, TOKENS, found):
+        path = f"{TOKENS}/{folder.name}"
+        if not _STEP_FOLDER.fullmatch(folder.name):
+            found.foreign[path] = "it is no folder of a step; wanted step=<number>"
+        elif not folder.is_dir(follow_symlinks=False):
+            found.foreign[path] = f"it is {_kind(folder)}, not a folder"
+        else:
+            _files(root, path, ".parquet", found.token_files, found)
+    return found
+
+
+def logs(root: Path) -> set[str]:
+    """The commit logs alone: what a reader that follows a run looks for each time."""
+    found = Listing()
+    _files(root, COMMITS, ".jsonl", found.logs, found)
+    return found.logs
+
+
+def _files(root: Path, folder: str, ending: str, into: set[str], found: Listing) -> None:
+    for entry in _entries(root, folder, found):
+        path = f"{folder}/{entry.name}"
+        if not entry.is_file(follow_symlinks=False):
+            found.foreign[path] = f"it is {_kind(entry)}, not a regular file"
+        elif not entry.name.endswith(ending):
+            found.foreign[path] = f"it is no file of a run; wanted a name that ends in {ending}"
+        else:
+            into.add(path)
+
+
+def _entries(root: Path, folder: str, found: Listing) -> list["os.DirEntry[str]"]:
+    path = root / folder
+    try:
+        if path.is_symlink():
+            found.foreign[folder] = "it is a symbolic link; links inside a run are not followed"
+            return []
+        with os.scandir(path) as entries:
+            kept = [entry for entry in entries if not entry.name.startswith((".", "_"))]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        found.foreign[folder] = f"it cannot be listed: {error.strerror}"
+        return []
+    found.entries += len(kept)
+    if found.entries > _MOST_ENTRIES:
+        found.foreign[folder] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
+        return []
+    return kept
+
+
+def _kind(entry: "os.DirEntry[str]") -> str:
+    try:
+        return kind(entry.stat(follow_symlinks=False).st_mode)
+    except OSError as error:  # removed since it was listed
+        return f"not readable ({error.strerror})"

@@ -1,0 +1,125 @@
+"""The Parquet files of a run: opened without following links, believed only after their digest was checked.
+
+A digest is checked once per (inode, size, mtime) of a file. Page checksums are verified on every read besides: pyarrow and
+polars both return wrong numbers for a flipped bit unless one of the two catches it.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope.errors import SourceError
+from ratioscope.metrics.arrow_columns import Column, pc
+
+from .quarantine import named_reasons
+from .regular_file import open_regular
+
+MOST_ROWS = 1 << 22
+MOST_COLUMNS = 4096
+MOST_VALUES = 1 << 28
+"""In one column of one file; a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
+MOST_TEXT = 1 << 32
+"""Decoded bytes of one text column. A dictionary of 1.6 KB can decode to 500 GB, whatever the footer says."""
+
+Signature = tuple[int, int, int]
+
+
+class CutShort(SourceError):
+    """The file has not the size that its commit says."""
+
+
+class ParquetFiles:
+    """Which files of the run at `root` have been checked."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._checked: dict[tuple[str, str], Signature] = {}
+
+    def signature(self, path: str) -> Signature | None:
+        """What tells whether a file is the one that was seen before; None if it is not there."""
+        try:
+            found = os.lstat(self._root / path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    @contextmanager
+    def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[pq.ParquetFile]:
+        """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
+        with named_reasons(path), open_regular(self._root, path) as file:
+            self._check(path, file, size, sha256)
+            metadata = pq.read_metadata(file)
+            demand_reasonable(metadata)
+            # Texts are read as dictionaries, so that they can be measured before they are decoded.
+            texts = text_leaves(metadata)
+            # Any: the stubs do not know page_checksum_verification
+            options: Any = {"page_checksum_verification": True, "read_dictionary": texts, "pre_buffer": True}
+            with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
+                yield parquet
+
+    def verify(self, path: str, size: int, sha256: str | None) -> None:
+        """SourceError unless the file is there and has this digest."""
+        with named_reasons(path), open_regular(self._root, path) as file:
+            self._check(path, file, size, sha256)
+
+    def _check(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> None:
+        found = os.fstat(file.fileno())
+        if size is not None and found.st_size != size:
+            raise CutShort(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
+        signature = found.st_ino, found.st_size, found.st_mtime_ns
+        if sha256 is None or self._checked.get((path, sha256)) == signature:
+            return
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        if digest != sha256:
+            raise SourceError(
+                f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
+            )
+        self._checked[path, sha256] = signature
+
+
+def demand_reasonable(metadata: pq.FileMetaData) -> None:
+    """SourceError for a footer that claims more than any step of a training run holds."""
+    if metadata.num_rows > MOST_ROWS:
+        raise SourceError(f"it claims {metadata.num_rows} rows; at most {MOST_ROWS} are read from one file")
+    if metadata.num_columns > MOST_COLUMNS:
+        raise SourceError(f"it claims {metadata.num_columns} columns; at most {MOST_COLUMNS} are read from one file")
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    for column in range(metadata.num_columns):
+        values = sum(group.column(column).num_values for group in groups)
+        if values > MOST_VALUES:
+            raise SourceError(f"it claims {values} values in one column; at most {MOST_VALUES} are read from one file")
+
+
+def read(parquet: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
+    """These columns of the file, of these row groups or all, in one chunk; text columns refused if they decode to too much."""
+    wanted = [name for name in columns if name in parquet.schema_arrow.names]
+    every = range(parquet.metadata.num_row_groups) if groups is None else groups
+    table = parquet.read_row_groups(list(every), columns=wanted)
+    for name in table.column_names:
+        _demand_small_text(name, table[name])
+    return table
+
+
+def text_leaves(metadata: pq.FileMetaData) -> list[str]:
+    """Paths of the columns that hold texts, inside lists too."""
+    columns = (metadata.schema.column(index) for index in range(metadata.num_columns))
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _demand_small_text(name: str, column: Column) -> None:
+    chunks = (chunk.flatten() if pa.types.is_nested(chunk.type) else chunk for chunk in column.chunks)
+    total = 0
+    for chunk in chunks:
+        if isinstance(chunk, pa.DictionaryArray) and len(chunk):
+            longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
+            total += longest * len(chunk)
+    if total > MOST_TEXT:
+        raise SourceError(f"its column {name!r} decodes to up to {total} bytes; at most {MOST_TEXT} are read")

@@ -1,0 +1,100 @@
+"""Token rows of committed files as one table in the Record schema. A file that is not as committed is set aside."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope.errors import RatioscopeError, SchemaError, SourceError
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import FIELDS, POLICIES, arrow_schema
+
+from .columns import conformed, extra_columns
+from .commits import TokenFile
+from .parquet_files import ParquetFiles, read
+
+KEYS = ("attempt", "step", "minibatch", "sequence_id")
+REQUIRED = ("attempt", "step", "sequence_id")
+
+SetAside = Callable[[str, str], None]
+"""Told the path of a file that is not read, and why."""
+
+
+class RecordRows:
+    """Reads token files. `extra`: columns met that no Record has."""
+
+    def __init__(self, files: ParquetFiles, set_aside: SetAside) -> None:
+        self.files = files
+        self._set_aside = set_aside
+        self.extra: set[str] = set()
+
+    def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of the files, one after the other, with these columns and KEYS (None: all)."""
+        wanted = arrow_schema() if columns is None else _part_of_schema(columns)
+        tables = [table for file in token_files if (table := self._one(file, wanted)) is not None]
+        return pa.concat_tables(tables).combine_chunks() if tables else wanted.empty_table()
+
+    def sound(self, file: TokenFile) -> pa.Schema | None:
+        """The file's own schema if all of it may be read without further checks; else None, and it is set aside.
+
+        Where no digest is known every page is read once, because only pyarrow looks at their checksums.
+        """
+        try:
+            with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+                self.extra.update(demand_token_file(parquet, file))
+                if file.sha256 is None:
+                    read(parquet, parquet.schema_arrow.names)
+                return parquet.schema_arrow
+        except RatioscopeError as error:
+            self._set_aside(file.path, str(error))
+            return None
+
+    def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
+        try:
+            with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+                self.extra.update(demand_token_file(parquet, file))
+                table = conformed(read(parquet, wanted.names), wanted)
+                _demand_keys(table, file)
+                return table
+        except RatioscopeError as error:
+            self._set_aside(file.path, str(error))
+            return None
+
+
+def demand_token_file(parquet: pq.ParquetFile, file: TokenFile) -> tuple[str, ...]:
+    """SourceError unless the footer is that of this token file; the names of columns that no Record has."""
+    extra = demand_columns(parquet.schema_arrow)
+    if parquet.metadata.num_rows != file.rows:
+        raise SourceError(f"it has {parquet.metadata.num_rows} rows, its commit says {file.rows}")
+    return extra
+
+
+def demand_columns(found: pa.Schema) -> tuple[str, ...]:
+    """SchemaError unless these columns can hold Records; the names of those that no Record has."""
+    extra = extra_columns(found, arrow_schema(), REQUIRED)
+    if not any(f"{policy}_logprobs" in found.names for policy in POLICIES):
+        raise SchemaError(
+            f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
+        )
+    return extra
+
+
+def _size(file: TokenFile) -> int | None:
+    return None if file.recovered else file.bytes
+
+
+def _part_of_schema(columns: Sequence[str]) -> pa.Schema:
+    chosen = {*columns, *KEYS}
+    return pa.schema([field for field in arrow_schema() if field.name in chosen & set(FIELDS)])
+
+
+def _demand_keys(table: pa.Table, file: TokenFile) -> None:
+    """Rows of another step or attempt than the commit's would be counted where they do not belong."""
+    for name, wanted in (("step", file.step), ("attempt", file.attempt)):
+        column = table[name]
+        if column.null_count or not pc.all(pc.equal(column, wanted)).as_py() and len(column):
+            found = np.unique(column.drop_null().to_numpy())[:3].tolist()
+            raise SourceError(f"its rows have {name} {found}, its commit says {wanted}")
+    if table["sequence_id"].null_count:
+        raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")

@@ -1,0 +1,96 @@
+"""Files that no commit names, because the log that named them is missing or torn: believed by their footers.
+
+A file has its name only once it is whole, so its footer says what its commit would have said, save the digest.
+"""
+
+from collections.abc import Callable
+
+import pyarrow.parquet as pq
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import GAPS, POLICIES
+
+from .commits import Segment, TokenFile
+from .parquet_files import ParquetFiles, read
+from .record_rows import REQUIRED, demand_columns
+from .statistics_files import demand_segment
+
+
+def writer_of(path: str) -> str:
+    """The writer that a file name begins with: <writer>.<part>.parquet."""
+    return path.rsplit("/", 1)[-1].rsplit(".", 2)[0]
+
+
+def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
+    """What a token file says of itself; SourceError if it is none."""
+    with files.opened(path, None, None) as parquet:
+        demand_columns(parquet.schema_arrow)
+        keys = read(parquet, REQUIRED)
+        steps, attempts = (pc.unique(keys[name]).to_pylist() for name in ("step", "attempt"))
+        if len(steps) != 1 or len(attempts) != 1 or None in (*steps, *attempts):
+            raise SourceError(
+                f"no commit names it, and it holds rows of steps {steps[:3]}, attempts {attempts[:3]}; wanted one of each"
+            )
+        if not path.startswith(f"tokens/step={steps[0]:09d}/"):
+            raise SourceError(f"no commit names it, and its rows are of step {steps[0]}, not of its folder")
+        policies = frozenset(policy for policy in POLICIES if _recorded(parquet, f"{policy}_logprobs"))
+        return TokenFile(
+            path,
+            writer_of(path),
+            attempts[0],
+            steps[0],
+            rows=parquet.metadata.num_rows,
+            tokens=_tokens(parquet, policies),
+            bytes=0,
+            sha256=None,
+            policies=policies,
+            gaps=frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides)),
+            recovered=True,
+        )
+
+
+def recovered_segment(files: ParquetFiles, path: str) -> Segment:
+    """What a statistics segment says of itself; SourceError if it is none."""
+    with files.opened(path, None, None) as parquet:
+        demand_segment(parquet.schema_arrow)
+        keys = read(parquet, ("attempt", "step"))
+        attempts = pc.unique(keys["attempt"]).to_pylist()
+        if len(attempts) != 1:
+            raise SourceError(f"no commit names it, and it holds rows of attempts {attempts[:3]}; wanted one")
+        return Segment(path, writer_of(path), attempts[0], frozenset(pc.unique(keys["step"]).to_pylist()), 0, None)
+
+
+def recovered(files: ParquetFiles, path: str, set_aside: Callable[[str, str], None]) -> TokenFile | Segment | None:
+    """The file as a commit would have described it; None, and set aside, if it is not one of ours."""
+    try:
+        return recovered_token_file(files, path) if path.startswith("tokens/") else recovered_segment(files, path)
+    except RatioscopeError as error:
+        set_aside(path, str(error))
+        return None
+
+
+def _recorded(parquet: pq.ParquetFile, name: str) -> bool:
+    """Whether any row has a value in this list column; told by its null counts where the footer has them."""
+    columns = [index for index, path in enumerate(_paths(parquet)) if path.startswith(f"{name}.")]
+    groups = range(parquet.metadata.num_row_groups)
+    chunks = [parquet.metadata.row_group(group).column(column) for group in groups for column in columns]
+    return any(c.statistics is None or (c.statistics.null_count or 0) < c.num_values for c in chunks)
+
+
+def _tokens(parquet: pq.ParquetFile, policies: frozenset[str]) -> int:
+    """Values of the longest log-prob column; absent rows count as none."""
+    paths = _paths(parquet)
+    columns = [index for index, path in enumerate(paths) if path.split("_logprobs.")[0] in policies]
+    groups = [parquet.metadata.row_group(group) for group in range(parquet.metadata.num_row_groups)]
+    totals = (sum(_present(group.column(column)) for group in groups) for column in columns)
+    return max(totals, default=0)
+
+
+def _present(chunk: pq.ColumnChunkMetaData) -> int:
+    nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
+    return int(chunk.num_values - (nulls or 0))
+
+
+def _paths(parquet: pq.ParquetFile) -> list[str]:
+    return [parquet.metadata.schema.column(index).path for index in range(parquet.metadata.num_columns)]

@@ -1,0 +1,245 @@
+"""A Run: an opened run folder, that may still grow. The one door through which everything else reads a run."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ratioscope.errors import MissingExtra, SourceError
+from ratioscope.metrics.arrow_columns import Column, pc
+from ratioscope.metrics.distribution import Level
+from ratioscope.metrics.join import joined
+from ratioscope.record import GAPS, POLICIES
+
+from .attempts import Shadow
+from .cache import Cache, cache_folder
+from .catalog import Catalog, Sight
+from .commits import TokenFile
+from .folder import run_folder
+from .history_frames import Conservation, conservation, drops_frame, events_frame, writers_frame
+from .parquet_files import ParquetFiles
+from .quarantine import Quarantined
+from .record_rows import RecordRows
+from .record_scan import record_scan, token_scan
+from .row_plan import gaps_on_record
+from .row_statistics import Progress, RowStatistics
+from .run_file import run_file
+from .run_metrics import RunMetrics
+from .run_statistics import SCALARS, RunStatistics
+from .segment_tables import SegmentTables
+from .sequences import READ, sequence_table
+from .token_frame import token_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def open_run(path: str | os.PathLike[str]) -> "Run":
+    """The run in this folder; SourceError if there is none, or if a newer ratioscope wrote it. Damaged files are no error."""
+    return Run(run_folder(path))
+
+
+class Run:
+    """Frames are never changed in place, so that several threads may hold them. `refresh` follows a run being written.
+
+    revision: grows whenever refresh found something new.
+    """
+
+    def __init__(self, path: Path, cache: Cache | None = None) -> None:
+        self.path = path
+        self.revision = 0
+        self._lock = threading.RLock()
+        self._run_file = run_file(path)
+        files = ParquetFiles(path)
+        self._catalog = Catalog(path, files)
+        self._rows = RecordRows(files, self._catalog.quarantine)
+        of_rows = RowStatistics(self._rows, Cache(cache_folder()) if cache is None else cache)
+        self._statistics = RunStatistics(SegmentTables(files, self._catalog.quarantine), of_rows)
+        self._metrics = RunMetrics(self._catalog, self._statistics, of_rows)
+        self._catalog.refresh()
+
+    def refresh(self) -> bool:
+        """Reads what was committed since the last call; True if it changed anything."""
+        with self._lock:
+            changed = self._catalog.refresh()
+            if changed:
+                self._run_file = run_file(self.path)
+            self.revision += changed
+            return changed
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """run.json as it was found; empty where it cannot be read."""
+        return self._run_file.info
+
+    @property
+    def name(self) -> str:
+        return self._run_file.name(self.path)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of how the run was read: what is missing, recovered, or computed from rows."""
+        own = [self._run_file.note] if self._run_file.note else []
+        extra = sorted(self._rows.extra)
+        own += (
+            [f"token files have columns that no Record has, and that are not read: {', '.join(extra)}"] if extra else []
+        )
+        return (*own, *self._catalog.notes, *self._statistics.notes)
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps on record, ascending."""
+        return list(self._sight.steps)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Policies with log-probs in any token row of the run."""
+        held = {policy for files in self._sight.token_files.values() for file in files for policy in file.policies}
+        return tuple(policy for policy in POLICIES if policy in held)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Gaps of which some step has both sides, in token rows or in statistics."""
+        held = set(gaps_on_record(self._sight.token_files))
+        if not held.issuperset(GAPS) and set(self._sight.steps) - set(self._sight.token_files):
+            held |= set(self._metrics.table("all", SCALARS).frame["gap"].unique())
+        return tuple(gap for gap in GAPS if gap in held)
+
+    @property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """Files that are not read, and why. A damaged file is noticed when it is first needed."""
+        return tuple(sorted(Quarantined(path, reason) for path, reason in self._catalog.set_aside.items()))
+
+    @property
+    def uncommitted(self) -> list[str]:
+        """Files that no commit names: the last step of a writer that was killed, or is at work. They are not read."""
+        return self._catalog.uncommitted()
+
+    @property
+    def shadowed(self) -> tuple[Shadow, ...]:
+        """Steps of older attempts that a resumed run wrote again, and that are not shown."""
+        return self._catalog.shadows()
+
+    @property
+    def events(self) -> pl.DataFrame:
+        """step, event, note, time, writer."""
+        return events_frame(self._catalog.histories.values())
+
+    @property
+    def drops(self) -> pl.DataFrame:
+        """step, sequences, tokens, reason, writer: what was offered and not written."""
+        return drops_frame(self._catalog.histories.values())
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many sequences and tokens were offered and not written, over all writers."""
+        return {"sequences": self.conservation.dropped, "tokens": int(self.drops["tokens"].sum())}
+
+    @property
+    def conservation(self) -> Conservation:
+        """Sequences offered, written and dropped, over all writers and attempts."""
+        return conservation(list(self._catalog.histories.values()))
+
+    @property
+    def writers(self) -> pl.DataFrame:
+        """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
+        return writers_frame(self._catalog.histories.values())
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal committed files: a key for whatever is made of the run."""
+        files = [(file.path, file.sha256) for files in self._sight.token_files.values() for file in files]
+        segments = [(segment.path, segment.sha256) for segment in self._sight.segments]
+        lines = sorted(f"{path} {sha256}" for path, sha256 in (*files, *segments))
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def statistics(self, slice: str = "all") -> pl.DataFrame:
+        """Statistics of a slice, merged over writers: one row per (attempt, step, gap, key), histograms for `all`."""
+        with self._lock:
+            return self._metrics.statistics(slice)
+
+    def metrics(self, by: Sequence[str] = ("step",), *, progress: Progress | None = None) -> pl.DataFrame:
+        """One row per group, a column `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
+
+        by: any of step and attempt, and at most one slice, a written one (replica, lag, position, probability, turn) or one
+        that is computed from token rows (see slices.ON_DEMAND), of which `progress` is told. () is the whole run.
+        """
+        with self._lock:
+            return self._metrics.frame(by, progress)
+
+    def metrics_pandas(self, by: Sequence[str] = ("step",), *, progress: Progress | None = None) -> "pd.DataFrame":
+        """`metrics` for pandas."""
+        if find_spec("pandas") is None:
+            raise MissingExtra("metrics_pandas", "dashboard")
+        return self.metrics(by, progress=progress).to_pandas()
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """`<gap>/<metric>` -> "because ..." for every metric without a value over the whole run."""
+        with self._lock:
+            return self._metrics.unavailable()
+
+    def exact(self, slice: str = "all") -> bool:
+        """Whether values of this slice rest on every token that was recorded: not where a budget kept rows by chance."""
+        with self._lock:
+            return self._metrics.exact(slice)
+
+    def distribution(self, level: Level, gap: str) -> pl.DataFrame:
+        """step, bucket, low, high (log-ratio, nats), count, log_sum_weight, log_sum_square_weight, for occupied buckets.
+
+        level: token, sequence (log-weight S) or geometric (mean m).
+        """
+        with self._lock:
+            return self._metrics.distribution(level, gap)
+
+    def sequences(self, step: int | None = None) -> pl.DataFrame:
+        """One row per sequence and minibatch of a step, or of all, with what each measures per gap: see sequences.py."""
+        steps = self.steps if step is None else [step]
+        tables = [sequence_table(joined(self._rows.table(self._files_of(each), READ))) for each in steps]
+        return pl.concat(tables or [sequence_table(self._rows.table((), READ))], how="diagonal_relaxed")
+
+    def sequence(self, step: int, sequence_id: str, minibatch: int | None = None) -> pl.DataFrame:
+        """One row per token of a sequence, see token_frame.py. minibatch None: the row that holds its facts, else its first."""
+        found = self._rows.table(self._files_of(step))
+        own = joined(found.filter(pc.equal(found["sequence_id"], sequence_id)))
+        minibatches = own["minibatch"].to_pylist()
+        if not minibatches:
+            raise SourceError(f"step {step} has no sequence {sequence_id!r}; it has {_shown(found['sequence_id'])}")
+        wanted = min(minibatches, key=lambda k: -1 if k is None else k) if minibatch is None else minibatch
+        if wanted not in minibatches:
+            raise SourceError(f"sequence {sequence_id!r} has no minibatch {minibatch}; it has {minibatches}")
+        return token_frame(own.slice(minibatches.index(wanted), 1))
+
+    def tokens(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
+        """One row per token, read step by step when collected; x per gap in the column `<gap>`."""
+        chosen = self.steps if steps is None else steps
+        return token_scan(self._rows, {step: self._files_of(step) for step in chosen})
+
+    def records(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
+        """Record rows as they were written. The digests of their files are checked in this call."""
+        chosen = self.steps if steps is None else steps
+        return record_scan(self.path, self._rows, [file for step in chosen for file in self._files_of(step)])
+
+    @property
+    def _sight(self) -> Sight:
+        with self._lock:
+            return self._metrics.sight
+
+    def _files_of(self, step: int) -> tuple[TokenFile, ...]:
+        """Token files of a step; none where only its statistics are on record."""
+        sight = self._sight
+        if step not in sight.token_files and step not in sight.steps:
+            known = f"steps {sight.steps[0]} to {sight.steps[-1]}" if sight.steps else "no steps"
+            raise SourceError(f"step {step} is not on record; the run {self.name} has {known}")
+        return sight.token_files.get(step, ())
+
+
+def _shown(ids: Column) -> str:
+    """A few of the ids."""
+    few = pc.unique(ids).slice(0, 3).to_pylist()
+    return f"{len(pc.unique(ids))}, such as {', '.join(map(repr, few))}" if few else "none"

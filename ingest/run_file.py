@@ -1,0 +1,47 @@
+"""run.json as it was found: damaged or missing it is a note, of a newer schema it is an error."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import RUN_FILE
+from ratioscope.record import SCHEMA_VERSION
+
+from .commits import newer_schema
+from .quarantine import printable
+from .regular_file import open_regular
+
+_MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """`info` is what run.json holds, empty where it cannot be read; `note` then says why."""
+
+    info: dict[str, Any] = field(default_factory=dict)
+    note: str | None = None
+
+    def name(self, folder: Path) -> str:
+        """The run's own name, else that of its folder."""
+        return printable(str(self.info.get("name") or folder.resolve().name))
+
+
+def run_file(root: Path) -> RunFile:
+    """run.json of the run; SourceError if a newer ratioscope wrote it."""
+    try:
+        with open_regular(root, RUN_FILE) as file:
+            info = json.loads(file.read(_MOST_BYTES))
+    except FileNotFoundError:
+        return RunFile(
+            note=f"{RUN_FILE} is missing: the run is named after its folder, its trainer and settings are unknown"
+        )
+    except (OSError, ValueError, RecursionError) as error:
+        return RunFile(note=f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}")
+    if not isinstance(info, dict):
+        return RunFile(note=f"{RUN_FILE} holds no object but {printable(str(info))[:60]!r}")
+    version = info.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise SourceError(f"{root}: {newer_schema(version)}")
+    return RunFile(info)

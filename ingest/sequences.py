@@ -1,0 +1,91 @@
+"""The sequences of a step, with what each of them measures per gap: the table from which the worst are picked."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.record import FIELDS, GAPS
+
+from .token_frame import token_counts, token_frame
+
+FACTS = tuple(name for name, field in FIELDS.items() if field.per == "sequence")
+METRICS = ("tokens", "kl_k3", "abs_log_ratio", "max_abs_log_ratio", "non_finite", "zero_weight_tokens")
+"""Read of each sequence as of any other slice."""
+COUNTS = ("tokens", "non_finite", "zero_weight_tokens")
+READ = (
+    *FACTS, "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "advantages", "rollout_versions",
+    "turn",
+)  # fmt: skip
+
+
+def sequence_table(records: pa.Table) -> pl.DataFrame:
+    """One row per joined Record: its facts, `length` in tokens, `lag`, `advantage` (mean over its tokens), and per gap
+    `<gap>/log_ratio_sum`, `log_ratio_mean` (nats; null where a token was set aside), METRICS, and `worst_position`.
+
+    mismatch is told once per sequence, total and drift in every minibatch; null elsewhere. Sorted by the file's own order.
+    """
+    frame = pl.from_arrow(records.select([name for name in FACTS if name in records.column_names]))
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_columns(
+        length=pl.Series(token_counts(records), dtype=pl.Int64),
+        lag=pl.col("trainer_version") - pl.col("rollout_version_min"),
+        advantage=_advantage(records),
+        _row=pl.int_range(pl.len(), dtype=pl.Int64),
+    )
+    for part in _gaps(records):
+        frame = frame.join(part, on="_row", how="left", maintain_order="left")
+    return frame.drop("_row")
+
+
+def _gaps(records: pa.Table) -> Iterator[pl.DataFrame]:
+    """Per gap on record a frame by `_row`."""
+    measured = pl.from_arrow(statistics(records, slices={"_row": pa.array(np.arange(len(records)))}, written=False))
+    assert isinstance(measured, pl.DataFrame)
+    if measured.is_empty():
+        return
+    metrics = metric_frame(measured, by=("_row",)).with_columns(pl.col("_row").cast(pl.Int64))
+    worst = _worst_positions(records)
+    for gap in GAPS:
+        own = measured.filter(gap=gap)
+        if own.is_empty():
+            continue
+        named = [f"{gap}/{name}" for name in METRICS if f"{gap}/{name}" in metrics.columns]
+        yield (
+            _sums(own, gap)
+            .join(
+                metrics.select("_row", *named).cast({f"{gap}/{name}": pl.Int64() for name in COUNTS}),
+                on="_row",
+                how="left",
+            )
+            .join(worst.select("_row", pl.col(gap).alias(f"{gap}/worst_position")), on="_row", how="left")
+        )
+
+
+def _sums(own: pl.DataFrame, gap: str) -> pl.DataFrame:
+    whole = pl.when(pl.col("non_finite") == 0, pl.col("tokens") > 0)
+    total = pl.when(pl.col("zero_weight_tokens") > 0).then(float("-inf")).otherwise(pl.col("sum_log_ratio"))
+    return own.select(
+        pl.col("key").cast(pl.Int64).alias("_row"),
+        whole.then(total).alias(f"{gap}/log_ratio_sum"),
+        whole.then(total / pl.col("tokens")).alias(f"{gap}/log_ratio_mean"),
+    )
+
+
+def _worst_positions(records: pa.Table) -> pl.DataFrame:
+    """By row and gap the position of the unmasked token with the largest |x|."""
+    row = pl.Series("_row", np.repeat(np.arange(len(records)), token_counts(records)), dtype=pl.Int64)
+    tokens = token_frame(records, ("position", "mask", *GAPS)).with_columns(row)
+    sampled = tokens.filter(pl.col("mask").fill_null(True)).with_columns(pl.col(*GAPS).abs().fill_nan(None))
+    return sampled.group_by("_row").agg(pl.col("position").get(pl.col(gap).arg_max()).alias(gap) for gap in GAPS)
+
+
+def _advantage(records: pa.Table) -> pl.Series:
+    if "advantages" not in records.column_names:
+        return pl.Series("advantage", [None] * len(records), dtype=pl.Float64)
+    column = pl.from_arrow(records["advantages"].cast(pa.list_(pa.float64())))
+    assert isinstance(column, pl.Series)
+    return column.list.mean()

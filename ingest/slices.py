@@ -1,0 +1,83 @@
+"""Slices that are not written with the statistics: made on demand from token rows, by labels per row or per token."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope.errors import ConfigError
+from ratioscope.metrics.arrow_columns import Column, list_lengths, pc
+from ratioscope.metrics.slices import WRITTEN, Labels
+
+from .token_frame import token_counts, token_frame
+
+DECILES = 10
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """A slice by name. columns: what its labels are made of; absent: how to record them."""
+
+    name: str
+    columns: tuple[str, ...]
+    labels: Callable[[pa.Table], Labels]
+    meaning: str
+    absent: str
+
+
+def _column(name: str) -> Callable[[pa.Table], Labels]:
+    return lambda records: records[name]
+
+
+def length_deciles(records: pa.Table) -> Labels:
+    """The decile, 1 to 10, of each row's response length among the rows of its step; rows of equal length share one."""
+    lengths, steps = token_counts(records), records["step"].to_numpy()
+    deciles = np.zeros(len(lengths), np.int64)
+    for step in np.unique(steps):
+        own = steps == step
+        edges = np.quantile(lengths[own], np.arange(1, DECILES) / DECILES, method="lower")
+        deciles[own] = np.searchsorted(edges, lengths[own], side="left") + 1
+    return pa.array(deciles)
+
+
+def signs(values: Column) -> Column:
+    """negative, zero or positive; null for null and NaN."""
+    numbers = pc.sign(values.cast(pa.float64()))
+    known = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+    return pa.array(["negative", "zero", "positive"]).take(pc.add(known, 1.0).cast(pa.int64()))
+
+
+def advantage_signs(records: pa.Table) -> Labels:
+    """Per row where no row has more than one advantage, else per token."""
+    column: Column = records["advantages"]
+    if list_lengths(column).max(initial=0) <= 1:
+        single = pc.if_else(pc.equal(pc.list_value_length(column), 1), column, pa.scalar(None, column.type))
+        return signs(pc.list_element(single, 0))
+    flat = token_frame(records, ("advantage",))["advantage"].to_arrow()
+    offsets: Column = pa.array(np.concatenate(([0], np.cumsum(token_counts(records)))).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, signs(flat))
+
+
+def slice_named(name: str) -> OnDemand | None:
+    """The slice made on demand, None if it is a written one; ConfigError lists the names there are."""
+    if name in WRITTEN:
+        return None
+    if name not in ON_DEMAND:
+        raise ConfigError(f"there is no slice {name!r}; there are {', '.join((*WRITTEN, *ON_DEMAND))}")
+    return ON_DEMAND[name]
+
+
+_SLICES = (
+    OnDemand("group_id", ("group_id",), _column("group_id"), "the prompt group", "log group_ids"),
+    OnDemand("rank", ("rank",), _column("rank"), "the trainer rank that wrote the row", "give each Collector its rank"),
+    OnDemand("minibatch", ("minibatch",), _column("minibatch"), "the update within the step", "log minibatch"),
+    OnDemand("finish_reason", ("finish_reason",), _column("finish_reason"), "why sampling ended", "log finish_reasons"),
+    OnDemand("token_id", ("token_ids",), _column("token_ids"), "the sampled token", "log token_ids"),
+    OnDemand(
+        "length_decile", (), length_deciles, "response length among the rows of its step, 1 shortest to 10 longest", ""
+    ),
+    OnDemand("reward_sign", ("reward",), lambda records: signs(records["reward"]), "sign of the reward", "log rewards"),
+    OnDemand("advantage_sign", ("advantages",), advantage_signs, "sign of the advantage", "log advantages"),
+)
+ON_DEMAND = {made.name: made for made in _SLICES}

@@ -1,0 +1,101 @@
+"""Records as a table with one row per token: what a person reads, and what an analysis of tokens begins with."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ratioscope.metrics.arrow_columns import Column, flat_values, list_lengths, measured_rows
+from ratioscope.record import FIELDS, GAPS, POLICIES, polars_schema
+
+Integers = npt.NDArray[np.int64]
+
+LISTS = {
+    "token_id": "token_ids", "token_text": "token_texts", "mask": "mask", "loss_mask": "loss_mask",
+    **{f"{policy}_logprob": f"{policy}_logprobs" for policy in (*POLICIES, "reference")},
+    "entropy": "entropy", "advantage": "advantages", "turn": "turn", "rollout_version": "rollout_versions",
+}  # fmt: skip
+"""column of the token table -> per-token column of the Record."""
+FACTS = tuple(name for name, field in FIELDS.items() if field.per == "sequence" and name != "prompt_text")
+"""Columns of the Record that are repeated for every token."""
+
+
+def token_schema() -> pl.Schema:
+    """Columns of `token_frame`."""
+    records = polars_schema()
+    lists = {name: getattr(records[source], "inner", pl.Null()) for name, source in LISTS.items()}
+    gaps = {name: pl.Float64() for gap in GAPS for name in (gap, f"{gap}_weight")}
+    return pl.Schema({**{name: records[name] for name in FACTS}, "position": pl.Int64(), **lists, **gaps})
+
+
+def columns_read(wanted: Collection[str]) -> tuple[str, ...]:
+    """Columns of the Record that these columns of the token table are made of; always the log-probs, for the lengths."""
+    lists = (source for name, source in LISTS.items() if name in wanted)
+    return tuple(dict.fromkeys((*(name for name in FACTS if name in wanted), *lists, *_logprobs())))
+
+
+def token_frame(records: pa.Table, wanted: Collection[str] | None = None) -> pl.DataFrame:
+    """One row per token of joined Records, in their order.
+
+    A gap's column is x, later minus earlier in nats, on the rows it is measured on: mismatch once per sequence, total and
+    drift once per minibatch; null elsewhere. `<gap>_weight` is exp(x). Masked tokens are here too, see `mask`.
+    """
+    schema = token_schema()
+    names = [name for name in schema.names() if wanted is None or name in wanted]
+    lengths = token_counts(records)
+    row: Column = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    columns: dict[str, Column] = {"position": pa.array(_places(lengths))}
+    columns |= {name: records[name].take(row) for name in names if name in FACTS}
+    columns |= {name: _list(records, LISTS[name], lengths) for name in names if name in LISTS}
+    for gap in (gap for gap in GAPS if {gap, f"{gap}_weight"} & set(names)):
+        columns |= _gap(records, gap, lengths)
+    frame = pl.from_arrow(pa.table({name: columns[name] for name in names}))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.cast({name: schema[name] for name in names})
+
+
+def token_counts(records: pa.Table) -> Integers:
+    """Tokens of each row: those of its longest log-prob list."""
+    counts: Integers = np.maximum.reduce([list_lengths(records[name]) for name in _logprobs()])
+    return counts
+
+
+def _logprobs() -> tuple[str, ...]:
+    return tuple(f"{policy}_logprobs" for policy in POLICIES)
+
+
+def _list(records: pa.Table, name: str, lengths: Integers) -> Column:
+    """Flat values, null where a row's list is absent or of another length; a single advantage stands for all its tokens."""
+    column: Column = records[name]
+    flat = flat_values(column, lengths, pa.scalar(None, column.type.value_type))
+    own = list_lengths(column)
+    if name != "advantages" or not ((own == 1) & (lengths != 1)).any():
+        return flat
+    single = (own == 1) & (lengths != 1)
+    values = _floats(flat).copy()
+    ones = column.filter(pa.array(single)).combine_chunks().flatten()
+    values[np.repeat(single, lengths)] = np.repeat(ones.to_numpy(zero_copy_only=False), lengths[single])
+    return pa.array(values, pa.float32(), from_pandas=True)
+
+
+def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, Column]:
+    missing = pa.scalar(None, pa.float32())
+    earlier, later = (_floats(flat_values(records[f"{p}_logprobs"], lengths, missing)) for p in GAPS[gap])
+    measured = np.zeros(len(lengths), np.bool_)
+    measured[measured_rows(records, gap)] = True
+    absent = ~np.repeat(measured, lengths)
+    with np.errstate(all="ignore"):
+        log_ratio = later - earlier
+        return {gap: pa.array(log_ratio, mask=absent), f"{gap}_weight": pa.array(np.exp(log_ratio), mask=absent)}
+
+
+def _floats(flat: Column) -> npt.NDArray[np.float64]:
+    values = flat.to_numpy(zero_copy_only=False) if isinstance(flat, pa.Array) else flat.to_numpy()
+    return np.asarray(values, np.float64)
+
+
+def _places(counts: Integers) -> Integers:
+    """0, 1, 2, ... within each row."""
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

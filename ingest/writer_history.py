@@ -1,0 +1,113 @@
+"""What one writer's commit log says so far: its files, events, drops and how it stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OPEN
+
+from .commit_log import CommitLog
+from .commits import Segment, TokenFile, committed, optional, seconds, whole
+from .quarantine import printable
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in the run, at a step."""
+
+    step: int
+    event: str
+    note: str
+    time: float | None
+    writer: str
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What was offered to a writer and not written."""
+
+    step: int | None
+    sequences: int
+    tokens: int
+    reason: str
+    writer: str
+
+
+@dataclass
+class WriterHistory:
+    """The state a commit log has reached. `closed` holds the writer's own final counts, None while it may still write."""
+
+    log: CommitLog
+    rank: int | None = None
+    host: str | None = None
+    attempt: int = 0
+    opened: float | None = None
+    last_commit: float | None = None
+    closed: float | None = None
+    totals: Mapping[str, int | None] | None = None
+    token_files: dict[str, TokenFile] = field(default_factory=dict)
+    segments: dict[str, Segment] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    drops: list[Drop] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def advance(self) -> bool:
+        """Reads what was appended; True if anything was. A log that was replaced is read from its start."""
+        before = (self.log.altered, self.log.tail)
+        entries = self.log.advance()
+        if entries is None:
+            fresh = WriterHistory(CommitLog(self.log.root, self.log.writer))
+            fresh.advance()
+            self.__dict__.update(fresh.__dict__)
+            return True
+        for entry in entries:
+            self._take(entry)
+        return bool(entries) or before != (self.log.altered, self.log.tail)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        taker = {OPEN: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap, CLOSE: self._close}
+        take = taker.get(str(entry.get("kind")))
+        if take is None:  # a kind of a later version: what it says is no part of this schema
+            return
+        try:
+            take(entry)
+        except SourceError as error:
+            self.refused[str(entry.get("file", self.log.file))[:200]] = str(error)
+
+    def _open(self, entry: Mapping[str, Any]) -> None:
+        self.rank = optional(entry, "rank")
+        self.host = None if entry.get("host") is None else printable(str(entry["host"]))
+        self.attempt = optional(entry, "attempt") or 0
+        self.opened = seconds(entry)
+        self.closed, self.totals = None, None
+
+    def _commit(self, entry: Mapping[str, Any]) -> None:
+        item = committed(entry, self.log.writer, self.attempt)
+        self.refused.pop(item.path, None)
+        if isinstance(item, TokenFile):
+            self.token_files[item.path] = item
+        else:
+            self.segments[item.path] = item
+        self.last_commit = item.time or self.last_commit
+
+    def _event(self, entry: Mapping[str, Any]) -> None:
+        note = entry.get("note")
+        self.events.append(
+            Event(
+                whole(entry, "step"),
+                printable(str(entry.get("event"))),
+                "" if note is None else printable(str(note)),
+                seconds(entry),
+                self.log.writer,
+            )
+        )
+
+    def _gap(self, entry: Mapping[str, Any]) -> None:
+        step = None if entry.get("step") is None else whole(entry, "step")
+        sequences, tokens = optional(entry, "sequences") or 0, optional(entry, "tokens") or 0
+        self.drops.append(Drop(step, sequences, tokens, printable(str(entry.get("reason", ""))), self.log.writer))
+
+    def _close(self, entry: Mapping[str, Any]) -> None:
+        self.closed = seconds(entry)
+        self.totals = {name: optional(entry, name) for name in ("offered", "written", "dropped")}

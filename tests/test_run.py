@@ -1,0 +1,93 @@
+"""A Run reads what writers committed, and nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import real_runs
+import run_folders
+from polars.testing import assert_frame_equal
+
+from ratioscope import open_run
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.record import GAPS
+
+STALE = real_runs.records("trl_vllm_stale4")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def expected(by: tuple[str, ...] = ("step",)) -> pl.DataFrame:
+    frame = pl.from_arrow(statistics(STALE))
+    assert isinstance(frame, pl.DataFrame)
+    return metric_frame(frame, by)
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+@pytest.mark.parametrize("by", [("step",), (), ("step", "lag"), ("lag",), ("position",)], ids=str)
+def test_metrics_are_those_of_all_rows_whoever_wrote_them(tmp_path: Path, writers: int, by: tuple[str, ...]) -> None:
+    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=writers, segment_steps=5))
+    assert_frame_equal(run.metrics(by), expected(by), rel_tol=1e-9)
+    assert not run.quarantined and not run.notes and run.exact()
+
+
+def test_a_run_says_what_it_holds(tmp_path: Path) -> None:
+    run = open_run(run_folders.write_run(tmp_path / "stale", STALE, writers=2))
+    assert run.name == "stale" and run.info["trainer"] == "fake"
+    assert run.steps == list(range(0, 24, 2))
+    assert run.gaps == tuple(GAPS) and run.policies == ("rollout", "old", "current")
+    assert run.conservation.offered == run.conservation.written == len(STALE) and run.conservation.pending == 0
+    assert run.writers["rank"].to_list() == [0, 1] and run.writers["closed"].null_count() == 0
+    assert run.uncommitted == [] and run.shadowed == ()
+
+
+def test_the_distribution_counts_every_token(tmp_path: Path) -> None:
+    run = open_run(run_folders.write_run(tmp_path / "run", STALE))
+    tokens = run.distribution("token", "mismatch").group_by("step").agg(pl.col("count").sum()).sort("step")
+    assert_frame_equal(
+        tokens.cast(pl.Float64),
+        run.metrics().select("step", count="mismatch/tokens").cast(pl.Float64),
+        check_dtypes=False,
+    )
+    weights = run.distribution("sequence", "mismatch").select(pl.col("log_sum_weight").exp().sum()).item()
+    sequences = pl.concat(run.sequences(step) for step in run.steps)
+    assert weights == pytest.approx(np.exp(sequences["mismatch/log_ratio_sum"]).sum(), rel=1e-9)
+
+
+def test_sequences_and_tokens_measure_what_the_step_measures(tmp_path: Path) -> None:
+    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=2))
+    step = run.steps[-1]
+    sequences, whole = run.sequences(step), run.metrics().filter(step=step)
+    assert len(sequences) == int(whole["mismatch/sequences"][0])
+    for gap in GAPS:
+        assert sequences[f"{gap}/tokens"].sum() == whole[f"{gap}/tokens"][0]
+        assert sequences[f"{gap}/max_abs_log_ratio"].max() == whole[f"{gap}/max_abs_log_ratio"][0]
+    worst = sequences.sort("total/max_abs_log_ratio", descending=True).row(0, named=True)
+    tokens = run.sequence(step, worst["sequence_id"])
+    assert len(tokens) == worst["length"]
+    assert tokens["total"].abs().arg_max() == worst["total/worst_position"]
+    assert tokens["total"].sum() == pytest.approx(worst["total/log_ratio_sum"], rel=1e-9)
+    assert tokens["total_weight"].to_list() == pytest.approx(np.exp(tokens["total"].to_numpy()).tolist())
+    difference = (tokens["current_logprob"].cast(pl.Float64) - tokens["rollout_logprob"].cast(pl.Float64)).alias(
+        "total"
+    )
+    assert_frame_equal(difference.to_frame(), tokens.select("total"))
+
+
+def test_lazy_tokens_and_records_hold_every_row(tmp_path: Path) -> None:
+    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=2))
+    records = run.records().collect().sort("step", "sequence_id")
+    original = pl.from_arrow(STALE)
+    assert isinstance(original, pl.DataFrame)
+    assert_frame_equal(records, original.sort("step", "sequence_id"))
+    means = run.tokens().group_by("step").agg(pl.col("mismatch").mean()).sort("step").collect()
+    assert means["mismatch"].to_list() == pytest.approx(run.metrics()["mismatch/mean_log_ratio"].to_list(), rel=1e-9)
+    chosen = run.tokens(run.steps[:3]).filter(pl.col("mismatch").abs() > 0.1).select("step", "token_id").collect()
+    assert set(chosen["step"]) <= set(run.steps[:3]) and len(chosen) > 0
+    assert run.tokens().head(7).collect().height == 7
