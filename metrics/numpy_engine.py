@@ -228,7 +228,7 @@ def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan)
     values, sequence, code = tokens.values[: len(plan.sliced)], tokens.sequence, tokens.codes[piece.name]
     if (code < 0).any():
         chosen = np.flatnonzero(code >= 0)
-        values, sequence, code = values[:, chosen], sequence[chosen], code[chosen]
+        values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
     pairs = reduced(values, sequence * width + code, plan.sliced)
     named = _named(pairs.matrix, plan.sliced)
     clusters = np.stack([s.formula(named, np) for s in plan.cluster])

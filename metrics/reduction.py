@@ -24,8 +24,8 @@ class Cells:
 def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine]) -> Cells:
     """Columns of equal code combined, each row in its own way. Codes may come in any order."""
     if len(codes) and (codes[1:] < codes[:-1]).any():
-        sorting = np.argsort(codes, kind="stable")
-        matrix, codes = matrix[:, sorting], codes[sorting]
+        sorting = ascending(codes)
+        matrix, codes = np.take(matrix, sorting, axis=1), codes[sorting]
     starts = first_of_each(codes)
     result = np.empty((len(order), len(starts)))
     combines = [row.combine if isinstance(row, Statistic) else row for row in order]
@@ -37,6 +37,14 @@ def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine
             rows = slice(chosen[0], chosen[-1] + 1) if together else chosen
             result[rows] = _REDUCTIONS[combine](matrix[rows], starts)
     return Cells(codes[starts], result)
+
+
+def ascending(codes: Integers) -> Integers:
+    """Indices that sort the codes, equal ones in their order."""
+    low = codes.min()
+    # numpy sorts 16-bit integers by radix: four times as fast.
+    narrow = codes.max() - low < 1 << 15
+    return np.argsort((codes - low).astype(np.int16) if narrow else codes, kind="stable")
 
 
 def first_of_each(codes: Integers) -> Integers:
