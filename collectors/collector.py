@@ -16,17 +16,15 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, SupportsIndex
 
 from ratioscope import __version__
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
-from .batch import Batch, bytes_offered, sequences_offered, snapshot
+from .batch import Batch, bytes_offered, plain, sequences_offered, snapshot
 from .counts import Counts, Gap, Ledger
 from .host_copy import HostArray, HostCopies
 from .records import rows_of
@@ -35,6 +33,7 @@ from .run_file import start_run
 from .sink import ParquetSink, Sink
 from .token_texts import Decode, TokenTexts
 from .writer import MALFORMED, Writer
+from .writer_thread import EventItem, WriterThread
 
 Text = Literal["full", "ids", "none"]
 TEXTS: dict[str, frozenset[str]] = {
@@ -55,7 +54,6 @@ QUEUE_BYTES = 1 << 30
 QUEUE_FULL = "queue full"
 CLOSED = "closed"
 LATE = "not finished in time"
-_EVENTS = 10_000  # waiting events; some megabytes
 _NUMBERED = 256  # steps and minibatches whose numbering is remembered
 _EXIT_SECONDS = 10.0
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
@@ -98,9 +96,8 @@ class Collector:
         self._decode = decode if text == "full" else None
         info = _info(name or self.run_dir.name, trainer, config or {})
         self._make_sink = sink or (lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt))
-        self._closed = False
-        self._thread: threading.Thread | None = None
-        self._inherited: HostCopies | None = None
+        self._told = 0  # losses that were raised
+        self._inherited: object = None
         self._reset(str(rank))
         _alive.add(self)
         if sink is None:
@@ -109,7 +106,7 @@ class Collector:
     def log(
         self,
         *,
-        step: int,
+        step: SupportsIndex,
         rollout_logprobs: PerToken | None = None,
         old_logprobs: PerToken | None = None,
         current_logprobs: PerToken | None = None,
@@ -117,7 +114,7 @@ class Collector:
         loss_mask: PerToken | None = None,
         lengths: PerSequence | None = None,
         sequence_ids: PerSequence | None = None,
-        minibatch: int | None = None,
+        minibatch: SupportsIndex | None = None,
         token_ids: PerToken | None = None,
         token_texts: Sequence[Sequence[str]] | Sequence[str] | None = None,
         group_ids: PerSequence | None = None,
@@ -141,26 +138,28 @@ class Collector:
         tokens per sequence, or cumulative. Padding is cut off; holes in the mask are kept. advantages and
         rollout_versions may be per sequence or per token; ids default to step-rank-index, in the order of the calls.
         """
-        values = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
-        values = {name: value for name, value in values.items() if value is not None and name not in self._left_out}
+        given = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
         offered = 1  # at least, where not even that can be told
         try:
+            values = {n: plain(value) for n, value in given.items() if value is not None and n not in self._left_out}
             offered = sequences_offered(values)
-            self._offer(self._batch(operator.index(step), minibatch, offered, values))
-        except _Refused as refusal:
-            self._refuse(step, offered, refusal.reason, "")
+            refused = self._take(operator.index(step), minibatch, offered, values)
         except Exception as error:
             self._refuse(step, offered, MALFORMED, f"{type(error).__name__}: {error}")
             if self._strict:
+                self._told += offered
                 raise
+        else:
+            if refused is not None:
+                self._refuse(step, offered, refused, "")
 
-    def event(self, kind: str, step: int, note: str = "") -> None:
+    def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
         """Notes that something happened: weight_sync, resume, config_change, or a word of your own."""
-        with self._wake:
-            if self._closed or len(self._items) > self._queue_batches + _EVENTS:
+        try:
+            if not self._thread.put(EventItem(str(kind), operator.index(step), str(note))):
                 self._ledger.fail("events")
-            else:
-                self._enqueue(_Event(str(kind), int(step), str(note)))
+        except Exception as error:
+            self.failed("events", error)
 
     def failed(self, what: str, error: Exception) -> None:
         """Counts that something around the collector went wrong, an adapter's hook say, and says so once."""
@@ -174,33 +173,23 @@ class Collector:
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything logged so far written, a step that has not ended too. False if it was not in `timeout` seconds.
 
-        None waits without limit, 0 does not wait. With `strict=True` raises if anything was lost so far.
+        None waits without limit, 0 does not wait. With `strict=True` raises if anything was lost that no call told of yet.
         """
-        flush = _Flush(threading.Event())
-        with self._wake:
-            if self._thread is not None and not self._closed:
-                self._enqueue(flush)
-            else:
-                flush.done.set()
-        finished = flush.done.wait(timeout)
+        finished = self._thread.flush(timeout)
         self._raise_losses()
         return finished
 
     def close(self, timeout: float | None = 10.0) -> bool:
         """Writes what is left and ends the writer. What is not written after `timeout` seconds is dropped and counted."""
-        with self._wake:
-            first, self._closed = not self._closed, True
-            if first and self._thread is not None:
-                self._enqueue(_STOP)
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                self._abandon()
-        if first and self.counts.sequences.dropped:
+        first = not self._thread.is_stopped
+        finished = self._thread.stop(timeout)
+        self._ledger.seal(LATE)
+        if not finished:
+            self._thread.abandon()
+        if first and (self.counts.sequences.dropped or self.counts.failures):
             logger.warning("%s: %s", self.run_dir, _losses(self.counts))
-        if first:
-            self._raise_losses()
-        return self._thread is None or not self._thread.is_alive()
+        self._raise_losses()
+        return finished
 
     @property
     def counts(self) -> Counts:
@@ -213,94 +202,57 @@ class Collector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._strict = False  # what happened in the block is the better news
         self.close()
 
-    def _batch(self, step: int, minibatch: int | None, offered: int, values: Mapping[str, Any]) -> Batch:
+    def _take(self, step: int, minibatch: SupportsIndex | None, offered: int, values: Mapping[str, Any]) -> str | None:
+        """Copies and queues; the reason if it did not."""
         size = bytes_offered(values)
-        with self._wake:
-            first_index = self._number(step, minibatch, offered)
-            if self._closed:
-                raise _Refused(CLOSED)
-            if self._items and (len(self._items) >= self._queue_batches or self._queued + size > self._queue_bytes):
-                raise _Refused(QUEUE_FULL)
+        index = None if minibatch is None else operator.index(minibatch)
+        first_index = self._number(step, index, offered)
+        if self._thread.is_stopped:
+            return CLOSED
+        if not self._thread.has_room(size):
+            return QUEUE_FULL
         held: list[HostArray] = []
         try:
-            unique = {id(value): snapshot(value, self._copies, held) for value in values.values()}
-            taken = {
-                name: unique[id(value)] for name, value in values.items()
-            }  # old is often the very tensor that current is
-            index = None if minibatch is None else operator.index(minibatch)
+            # one copy of a tensor given twice: old is often the very one that current is
+            copied = {id(value): snapshot(value, self._copies, held) for value in values.values()}
+            taken = {name: copied[id(value)] for name, value in values.items()}
             batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, tuple(held))
-            if self._strict:
-                self._check(batch)
+            self._check(batch)
+            return None if self._thread.put(batch) else CLOSED
         except BaseException:
             for copy in held:
                 self._copies.release(copy)
             raise
-        return batch
 
     def _check(self, batch: Batch) -> None:
-        """Raises on the caller's thread what the writer would only count."""
-        if (fault := rows_of(batch, 0).fault) is not None:
+        """With strict, raises on the caller's thread what the writer would only count."""
+        if self._strict and (fault := rows_of(batch, 0).fault) is not None:
             raise SchemaError(fault)
 
     def _number(self, step: int, minibatch: int | None, sequences: int) -> int:
         """Where the numbering of sequences without ids goes on; per minibatch, so that ids of the same sequence agree."""
-        key = (step, minibatch)
-        first = self._numbers.pop(key, 0)
-        self._numbers[key] = first + sequences
-        if len(self._numbers) > _NUMBERED:
-            self._numbers.pop(next(iter(self._numbers)))
-        return first
-
-    def _offer(self, batch: Batch) -> None:
-        with self._wake:
-            self._ledger.offer(batch.offered)
-            self._queued += batch.bytes
-            self._enqueue(batch)
+        with self._numbering:
+            first = self._numbers.pop((step, minibatch), 0)
+            self._numbers[step, minibatch] = first + sequences
+            if len(self._numbers) > _NUMBERED:
+                self._numbers.pop(next(iter(self._numbers)))
+            return first
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
-        self._ledger.offer(offered)
         known = int(step) if isinstance(step, numbers.Integral) else None
-        if self._ledger.drop(Gap(known, reason, detail[:500], offered, 0)) and not self._strict:
+        if self._ledger.refuse(Gap(known, reason, detail[:500], offered, 0)) and not self._strict:
             logger.warning(
                 "step %s: %d sequences dropped, %s %s. More of this is only counted.", step, offered, reason, detail
             )
 
-    def _enqueue(self, item: "_Item") -> None:
-        """To be called with the lock held."""
-        self._items.append(item)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ratioscope-writer", daemon=True)
-            self._thread.start()
-        self._wake.notify()
-
-    def _run(self) -> None:
-        texts = None if self._decode is None else TokenTexts(self._decode)
-        writer = Writer(self._make_sink(), self._ledger, self._copies, logger.warning, texts)
-        while True:
-            with self._wake:
-                while not self._items:
-                    self._wake.wait()
-                item = self._items.popleft()
-                self._queued -= item.bytes if isinstance(item, Batch) else 0
-            try:
-                _handle(item, writer)
-            except Exception:
-                if self._ledger.fail("writer"):
-                    logger.exception("the writer failed; it goes on with the next batch")
-            if item is _STOP:
-                return
-
-    def _abandon(self) -> None:
-        """After the deadline: what waits will not be written, and what is under way counts as lost."""
-        with self._wake:
-            self._items.clear()
-            self._items.append(_STOP)
-            self._ledger.seal(LATE)
-
     def _raise_losses(self) -> None:
-        if self._strict and (self.counts.sequences.dropped or self.counts.failures):
+        lost = self.counts.sequences.dropped + sum(self.counts.failures.values())
+        if self._strict and lost > self._told:
+            self._told = lost
             raise SourceError(f"{self.run_dir}: {_losses(self.counts)}")
 
     def _begin(self, info: Mapping[str, Any]) -> None:
@@ -312,64 +264,28 @@ class Collector:
                     f"{self.run_dir} cannot be made: {error}; give a folder that can be written"
                 ) from error
             logger.warning(
-                "%s cannot be made: %s. Training goes on; recording starts once it can.", self.run_dir, error
+                "%s cannot be made: %s. Training goes on; recording begins once it can.", self.run_dir, error
             )
 
     def _reset(self, label: str) -> None:
-        """The state of a collector that has seen nothing."""
+        """The state of a collector that has seen nothing. label: part of the ids of sequences without ids."""
         self._label = label
-        self._wake = threading.Condition()
-        self._items: deque[_Item] = deque()
-        self._queued = 0
-        self._thread = None
+        self._told = 0
         self._ledger = Ledger()
         self._copies = HostCopies(self._queue_bytes)
-        self._numbers: dict[tuple[int, int | None], int] = {}
+        self._numbering, self._numbers = threading.Lock(), dict[tuple[int, int | None], int]()
+        self._thread = WriterThread(self._writer, self._ledger, batches=self._queue_batches, nbytes=self._queue_bytes)
+
+    def _writer(self) -> Writer:
+        texts = None if self._decode is None else TokenTexts(self._decode)
+        return Writer(self._make_sink(), self._ledger, self._copies, logger.warning, texts)
 
     def _after_fork(self) -> None:
-        self._inherited = self._copies  # not freed: page-locked memory belongs to the parent
+        was_stopped = self._thread.is_stopped
+        self._inherited = (self._thread, self._copies)  # not freed: page-locked memory belongs to the parent
         self._reset(f"{self._rank}.{os.getpid()}")
-
-
-class _Refused(Exception):
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class _Event:
-    kind: str
-    step: int
-    note: str
-
-
-@dataclass(frozen=True)
-class _Flush:
-    done: threading.Event
-
-
-@dataclass(frozen=True)
-class _Stop:
-    pass
-
-
-_STOP = _Stop()
-_Item = Batch | _Event | _Flush | _Stop
-
-
-def _handle(item: _Item, writer: Writer) -> None:
-    match item:
-        case Batch():
-            writer.take(item)
-        case _Event():
-            writer.event(item.kind, item.step, item.note)
-        case _Flush():
-            try:
-                writer.finish()
-            finally:
-                item.done.set()
-        case _Stop():
-            writer.close()
+        if was_stopped:
+            self._thread.stop(0)
 
 
 def _losses(counts: Counts) -> str:
@@ -400,7 +316,9 @@ _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
 def _close_all() -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
     for collector in list(_alive):
-        collector.close(max(0.1, deadline - time.monotonic()))
+        if not collector._thread.is_stopped:
+            collector._strict = False  # nobody is left to hear it
+            collector.close(max(0.1, deadline - time.monotonic()))
 
 
 def _after_fork_in_child() -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from threading import Lock
+from threading import RLock
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Ledger:
     """Keeps the counts; the trainer's thread and the writer's both post to it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._sequences, self._tokens = Tally(), Tally()
         self._reasons: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._sealed = False
+        self._is_sealed = False
         self._gaps: dict[tuple[int | None, str], Gap] = {}
 
     @property
@@ -60,35 +60,36 @@ class Ledger:
         with self._lock:
             return Counts(self._sequences, self._tokens, dict(self._reasons), dict(self._failures))
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether nothing is pending any more, whatever the writer does."""
+        return self._is_sealed
+
     def offer(self, sequences: int) -> None:
-        """Sequences came in. Negative: fewer than were counted at the call."""
+        """Sequences were taken and are pending. Negative: fewer than were counted at the call."""
         with self._lock:
-            self._sequences = replace(self._sequences, offered=self._sequences.offered + sequences)
+            if not self._is_sealed:
+                self._sequences = replace(self._sequences, offered=self._sequences.offered + sequences)
+
+    def refuse(self, gap: Gap) -> bool:
+        """Sequences came in and were not taken. True the first time for this reason: say so once."""
+        with self._lock:
+            self._sequences = replace(self._sequences, offered=self._sequences.offered + gap.sequences)
+            return self._drop(gap)
 
     def write(self, sequences: int, tokens: int) -> None:
-        """Sequences are on disk."""
+        """Pending sequences are on disk."""
         with self._lock:
-            if self._sealed:
-                return
-            t = self._tokens
-            self._sequences = replace(self._sequences, written=self._sequences.written + sequences)
-            self._tokens = replace(t, offered=t.offered + tokens, written=t.written + tokens)
+            if not self._is_sealed:
+                self._sequences = replace(self._sequences, written=self._sequences.written + sequences)
+                self._tokens = replace(
+                    self._tokens, offered=self._tokens.offered + tokens, written=self._tokens.written + tokens
+                )
 
     def drop(self, gap: Gap) -> bool:
-        """Sequences will never be on disk. True the first time for this reason: say so once."""
+        """Pending sequences will never be on disk. True the first time for this reason: say so once."""
         with self._lock:
-            if self._sealed:
-                return False
-            t = self._tokens
-            self._sequences = replace(self._sequences, dropped=self._sequences.dropped + gap.sequences)
-            self._tokens = replace(t, offered=t.offered + gap.tokens, dropped=t.dropped + gap.tokens)
-            first = gap.reason not in self._reasons
-            self._reasons[gap.reason] += gap.sequences
-            known = self._gaps.get((gap.step, gap.reason), Gap(gap.step, gap.reason, "", 0, 0))
-            self._gaps[gap.step, gap.reason] = replace(
-                gap, sequences=known.sequences + gap.sequences, tokens=known.tokens + gap.tokens
-            )
-            return first
+            return not self._is_sealed and self._drop(gap)
 
     def fail(self, what: str) -> bool:
         """Something went wrong that lost no sequence. True the first time."""
@@ -97,15 +98,11 @@ class Ledger:
             return self._failures[what] == 1
 
     def seal(self, reason: str) -> None:
-        """Counts all that is pending as dropped; what is posted afterwards changes nothing."""
-        pending = self.counts.sequences.pending
-        if pending and not self._sealed:
-            self.drop(Gap(None, reason, "", pending, 0))
-        self._sealed = True
-
-    @property
-    def sealed(self) -> bool:
-        return self._sealed
+        """Counts all that is pending as dropped. What the writer posts afterwards changes nothing."""
+        with self._lock:
+            if self._sequences.pending > 0:
+                self._drop(Gap(None, reason, "", self._sequences.pending, 0))
+            self._is_sealed = True
 
     def unsaid_gaps(self) -> tuple[Gap, ...]:
         """The gaps since the last call, one per step and reason."""
@@ -113,3 +110,14 @@ class Ledger:
             gaps = tuple(self._gaps.values())
             self._gaps.clear()
             return gaps
+
+    def _drop(self, gap: Gap) -> bool:
+        t = self._tokens
+        self._sequences = replace(self._sequences, dropped=self._sequences.dropped + gap.sequences)
+        self._tokens = replace(t, offered=t.offered + gap.tokens, dropped=t.dropped + gap.tokens)
+        is_first = gap.reason not in self._reasons
+        self._reasons[gap.reason] += gap.sequences
+        known = self._gaps.get((gap.step, gap.reason), Gap(gap.step, gap.reason, "", 0, 0))
+        together = replace(gap, sequences=known.sequences + gap.sequences, tokens=known.tokens + gap.tokens)
+        self._gaps[gap.step, gap.reason] = together
+        return is_first

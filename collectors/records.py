@@ -135,7 +135,7 @@ def _numbers(argument: str, value: Any, rows: int) -> pa.Array[Any]:
         scalars = [None if item is None else np.asarray(unwrapped(item)).item() for item in value]
         column: pa.Array[Any] = pa.array(_checked(argument, scalars, rows))
         return column
-    array = np.asarray(unwrapped(value))
+    array = np.array(unwrapped(value))  # a copy: Arrow would go on reading a buffer that is used again
     if array.dtype.kind not in "biuf":
         raise SchemaError(f"{argument} is {array.dtype}; wanted a number per sequence")
     column = pa.array(_checked(argument, np.repeat(array, rows) if array.ndim == 0 else array.reshape(-1), rows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 import secrets
 import time
@@ -29,6 +30,8 @@ from .counts import Tally
 from .durable_file import make_folder, write_whole
 from .records import tokens_of
 from .run_file import attempt_to_join, host_name, launch, note_attempt, start_run
+
+logger = logging.getLogger("ratioscope")
 
 _ROW_GROUP_TOKENS = 1 << 22
 
@@ -59,7 +62,7 @@ class ParquetSink:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
         self.writer = f"r{rank:05d}-{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._log = CommitLog(root / layout.commit_file(self.writer))
-        self._is_open = False
+        self._is_open, self._is_announced = False, False
         self._segment, self._segment_rows = 0, pa.table({})
 
     def open(self) -> int:
@@ -69,8 +72,7 @@ class ParquetSink:
                 make_folder(self._root / folder)
             if self._attempt is None:
                 self._attempt = attempt_to_join(self._root, self._rank)
-            self._log.say(self._opening())
-            note_attempt(self._root, self._attempt, self._info)
+            self._announce(self._attempt)
             self._is_open = True
         assert self._attempt is not None
         return self._attempt
@@ -89,6 +91,16 @@ class ParquetSink:
 
     def say(self, entry: Mapping[str, Any]) -> None:
         self._log.say({**entry, "time": time.time()})
+
+    def _announce(self, attempt: int) -> None:
+        """Says once that the writer has begun: a line that cannot be written waits for the next."""
+        if not self._is_announced:
+            self._is_announced = True
+            self._log.say(self._opening())
+        try:
+            note_attempt(self._root, attempt, self._info)
+        except (OSError, ValueError) as error:  # what readers go by is the line above
+            logger.warning("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
 
     def _opening(self) -> dict[str, Any]:
         return {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ratioscope.errors import SchemaError
 from ratioscope.record import FIELDS
 
-from .batch import is_ragged
+from .batch import Joined, is_ragged
 from .host_copy import HostArray
 
 Flat = Any
@@ -67,7 +67,7 @@ class Ragged:
         if offsets[-1] >= 1 << 31:
             raise SchemaError(f"{offsets[-1]} tokens in one batch; at most 2147483647 fit a column: log it in parts")
         nulls = None if self.present.all() else pa.array(~self.present)
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(self.values), mask=nulls)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(_owned(self.values)), mask=nulls)
 
 
 Column = Padded | Ragged
@@ -146,7 +146,9 @@ def typed(name: str, value: Any) -> NDArray[Any]:
         return array.astype(_NUMPY[kind], copy=False)
 
 
-def _ragged(name: str, rows: list[Any]) -> Ragged:
+def _ragged(name: str, rows: list[Any] | Joined) -> Ragged:
+    if isinstance(rows, Joined):
+        return Ragged(typed(name, rows.values.wait()), np.array(rows.lengths, np.int64), np.array(rows.present, bool))
     present = np.array([row is not None for row in rows], bool)
     if FIELDS[name].kind == "string":
         texts = [[] if row is None else row for row in rows]
@@ -174,6 +176,11 @@ def strings(texts: list[Any]) -> pa.Array[Any]:
         return pa.array(
             [None if t is None else t.encode("utf-8", "backslashreplace").decode() for t in texts], pa.string()
         )
+
+
+def _owned(values: Flat) -> Flat:
+    """Values with memory of their own: Arrow would go on reading a buffer that the next call of `log` overwrites."""
+    return values.copy() if isinstance(values, np.ndarray) and not values.flags.owndata else values
 
 
 def _counts(rows: list[Any]) -> Lengths:

@@ -42,13 +42,11 @@ class Writer:
         for step in sorted(step for step in self._buffered if step < batch.step):
             self._write(step)
         try:
-            records = self._records(batch)
-        except OSError as error:
-            self.drop(batch.step, batch.offered, NOT_WRITTEN, _text(error))
+            attempt = self._sink.open()
         except Exception as error:
-            self.drop(batch.step, batch.offered, MALFORMED, _text(error))
+            self.drop(batch.step, batch.offered, NOT_WRITTEN, _text(error))
         else:
-            self._buffered.setdefault(batch.step, []).append(records)
+            self._buffer(batch, attempt)
         finally:
             for copy in batch.copies:
                 self._copies.release(copy)
@@ -76,12 +74,17 @@ class Writer:
                 f"step {step}: {sequences} sequences dropped, {reason}: {detail}. More of this is only counted."
             )
 
-    def _records(self, batch: Batch) -> pa.RecordBatch:
-        rows = rows_of(batch, self._sink.open())
+    def _buffer(self, batch: Batch, attempt: int) -> None:
+        try:
+            rows = rows_of(batch, attempt)
+        except Exception as error:
+            self.drop(batch.step, batch.offered, MALFORMED, _text(error))
+            return
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
             self.drop(batch.step, rows.offered - rows.records.num_rows, MALFORMED, rows.fault)
-        return self._with_texts(batch.step, rows.records)
+        if rows.records.num_rows:
+            self._buffered.setdefault(batch.step, []).append(self._with_texts(batch.step, rows.records))
 
     def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
         if self._texts is None:
@@ -95,7 +98,7 @@ class Writer:
     def _write(self, step: int) -> None:
         batches = self._buffered.pop(step)
         sequences, tokens = sum(batch.num_rows for batch in batches), sum(tokens_of(batch) for batch in batches)
-        if self._ledger.sealed:
+        if self._ledger.is_sealed:
             return
         try:
             rows = pa.Table.from_batches(batches)

@@ -1,38 +1,19 @@
 """The collector: what is logged is on disk, and what is not is counted."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from written_run import token_rows
 
 from ratioscope import Collector
-from ratioscope.layout import decode_line
 from ratioscope.record import arrow_schema
-
-
-def rows_on_disk(run: Path) -> pa.Table:
-    """All token rows, file by file in the order of their names."""
-    files = sorted((run / "tokens").glob("*/[!.]*.parquet"))
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in files]) if files else arrow_schema().empty_table()
-
-
-def commit_lines(run: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The lines of all commit logs, which all must be whole."""
-    lines = [
-        decode_line(line) for file in sorted((run / "commits").glob("*")) for line in file.read_bytes().splitlines()
-    ]
-    entries = [line for line in lines if line is not None]
-    assert len(entries) == len(lines)
-    return [entry for entry in entries if kind in (None, entry["kind"])]
 
 
 def test_what_is_logged_is_on_disk(tmp_path: Path) -> None:
     rollout, old = -np.random.default_rng(0).exponential(size=(2, 3, 5)).astype(np.float32)
     with Collector(tmp_path / "run") as collector:
         collector.log(step=7, rollout_logprobs=rollout, old_logprobs=old, lengths=[5, 0, 2], rewards=[1.0, None, 0.5])
-    table = rows_on_disk(tmp_path / "run")
+    table = token_rows(tmp_path / "run")
     assert table.schema.equals(arrow_schema())
     assert table["rollout_logprobs"].to_pylist() == [rollout[0].tolist(), [], rollout[2, :2].tolist()]
     assert table["old_logprobs"].to_pylist() == [old[0].tolist(), [], old[2, :2].tolist()]

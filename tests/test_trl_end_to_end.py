@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tiny_trl
 import torch
 from tiny_trl import TrainingTrace, train
+from written_run import token_rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing`:FutureWarning:transformers"),
@@ -56,7 +55,7 @@ def test_the_loss_reads_the_same_batch(scene: Scene) -> None:
 
 def test_every_row_holds_what_the_trainer_held(scene: Scene) -> None:
     _, trace, run = scene
-    rows = rows_on_disk(run)
+    rows = token_rows(run).to_pylist()
     batches = [batch for batch in trace.batches if batch["training"]]
     assert len(rows) == sum(len(batch["completion_ids"]) for batch in batches)
     for row, (batch, index) in zip(rows, held_rows(batches), strict=True):
@@ -81,11 +80,6 @@ def assert_equal(one: Any, other: Any, name: str) -> None:
             assert_equal(a, b, f"{name}[{index}]")
     else:
         np.testing.assert_equal(one, other, name)
-
-
-def rows_on_disk(run: Path) -> list[dict[str, Any]]:
-    files = sorted((run / "tokens").glob("*/[!.]*.parquet"))
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in files]).to_pylist()
 
 
 def held_rows(batches: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
