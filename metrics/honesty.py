@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .metric import SAMPLED, Metric, Reading, Values, clustered_error, error_of_mean, ratio
+from .metric import SAMPLED, Metric, Reading, Values, clustered_error, error_of_log_sums, error_of_mean, log_mean, ratio
 from .statistic import Statistic
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
-from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT, log_mean
+from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT
 
 
 def _z(shape: Values, total: Values, squares: Values, n: Values) -> Values:
@@ -25,10 +25,6 @@ def _z(shape: Values, total: Values, squares: Values, n: Values) -> Values:
 
 def _z_of_logs(shape: Values, log_total: Values, log_squares: Values, n: Values) -> Values:
     return _z(shape, np.exp(log_total), np.exp(log_squares), n)
-
-
-def _error_of_logs(log_total: Values, log_squares: Values, n: Values) -> Values:
-    return error_of_mean(np.exp(log_total), np.exp(log_squares), n)
 
 
 def _mean_of_logs(log_total: Values, n: Values) -> Values:
@@ -53,7 +49,7 @@ METRICS = (
     _z_metric("token", (TOKEN_SHAPE, SUM_WEIGHT, SUM_SQUARE_WEIGHT, TOKENS), _z),
     Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)", "As mean_weight_token, for whole sequences.",
            needs=(SEQUENCE_POWERS[0], SEQUENCES), value=_mean_of_logs, gaps=SAMPLED, level="sequence",
-           error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), _error_of_logs), estimator="mean", range="[0, inf)",
+           error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), error_of_log_sums), estimator="mean", range="[0, inf)",
            weighting="every sequence counts once", absent="a slice by token has no whole sequences"),
     _z_metric("sequence", (SEQUENCE_SHAPE, *SEQUENCE_POWERS[:2], SEQUENCES), _z_of_logs),
 )  # fmt: skip

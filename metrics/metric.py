@@ -122,3 +122,13 @@ def error_of_mean(total: Values, total_of_squares: Values, count: Values) -> Val
     mean = ratio(total, count)
     spread = np.maximum(total_of_squares - count * mean**2, 0.0)
     return np.where(count > 1, np.sqrt(ratio(spread, count - 1) / count), np.nan)
+
+
+def log_mean(log_total: Values, n: Values) -> Values:
+    """log(sum / n) from the log of the sum."""
+    return np.where(n > 0, log_total - np.log(np.where(n > 0, n, 1.0)), np.nan)
+
+
+def error_of_log_sums(log_total: Values, log_squares: Values, n: Values) -> Values:
+    """As error_of_mean, from the logs of both sums."""
+    return error_of_mean(np.exp(log_total), np.exp(log_squares), n)

@@ -170,7 +170,9 @@ def _grades(signal: Signal, tested: Values) -> Grades:
 def _reading(signal: Signal, gap: str, measured: Measured, index: Any) -> str:
     value = measured.value[index]
     floor = np.nan if measured.floor is None else measured.floor[index]
-    return f"{gap}: " + signal.shown.format(value=value, floor=floor, times=value / floor if floor else np.nan)
+    least = "at least " if measured.bound is not None and measured.bound[index] else ""
+    times = value / floor if floor else np.nan
+    return f"{gap}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
 
 
 def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .metric import ALL_GAPS, SAMPLED, Values
 
@@ -24,18 +25,22 @@ HEALTHY_K3 = 0.01
 
 @dataclass(frozen=True)
 class Measured:
-    """value: what is shown; tested: what is compared with the thresholds; floor: what it is relative to, else NaN."""
+    """value: what is shown; tested: what is compared with the thresholds; floor: what it is relative to.
+
+    bound: where the value is only a lower bound, because k-hat has failed or cannot be told.
+    """
 
     value: Values
     tested: Values
     floor: Values | None = None
+    bound: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
 class Signal:
     """One row of the table. watch, act: least `tested` of each grade; None: never. lasting: two adjacent steps needed.
 
-    shown: a format of {value}, {floor} and {times} (value / floor) for the reading.
+    shown: a format of {value}, {floor} and {times} (value / floor) and {least} for the reading.
     """
 
     name: str
@@ -76,7 +81,7 @@ def _chi2_of_ess(level: str) -> Callable[[Column, Values], Measured]:
         value = 1 / ess - 1
         error = column(f"ess_{level}_se") / ess**2
         # Without an error k-hat has failed: the sample shows too little of the tail, and the value is a lower bound.
-        return Measured(value, np.where(np.isnan(error), value, at_least(value, error)))
+        return Measured(value, np.where(np.isnan(error), value, at_least(value, error)), bound=np.isnan(error))
 
     return measure
 
@@ -159,7 +164,7 @@ SIGNALS: tuple[Signal, ...] = (
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
            f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}"),
     Signal("chi2_of_ess_token", "few tokens carry the weights", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
-           "1/ess_token - 1 is {value:.3g}",
+           "1/ess_token - 1 is {least}{value:.3g}",
            "Correcting with per-token weights would leave this small a share of the tokens in effect.",
            "Truncate or mask token weights; find out first why the policies differ so much.",
            "published reading of chi-squared: below 1 low, from 10 high and in need of correction"),
@@ -175,7 +180,7 @@ SIGNALS: tuple[Signal, ...] = (
            "convention: PPO clip fractions of 0.1 to 0.2 are ordinary"),
     Signal("chi2_of_ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
            _chi2_of_ess("sequence"), 10.0, None,
-           "1/ess_sequence - 1 is {value:.3g}",
+           "1/ess_sequence - 1 is {least}{value:.3g}",
            "Noise of sd s per token gives sequence log-weights of sd s sqrt(length), so long sequences lose their weights "
            "to noise alone: no fault by itself. variance_ratio far above 1 says it is more than noise.",
            "Correct per token or by the geometric mean, not by the product over the sequence.",

@@ -11,7 +11,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .metric import SAMPLED, Band, Metric, Reading, Values, clustered_error, clusters_of, error_of_mean, ratio
+from .metric import (
+    SAMPLED,
+    Band,
+    Metric,
+    Reading,
+    Values,
+    clustered_error,
+    clusters_of,
+    error_of_log_sums,
+    log_mean,
+    ratio,
+)
 from .statistic import Array, Namespace, Statistic, product
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
@@ -51,10 +62,6 @@ def outside(low: float, high: float) -> Statistic:
 
 def _chi2_token(squares: Values, n: Values) -> Values:
     return ratio(squares, n) - 1
-
-
-def log_mean(log_total: Values, n: Values) -> Values:
-    return np.where(n > 0, log_total - np.log(np.where(n > 0, n, 1.0)), np.nan)
 
 
 def _ess(log_total: Values, log_squares: Values, n: Values) -> Values:
@@ -118,7 +125,7 @@ def _chi2_token_error() -> Reading:
 
 
 def _chi2_sequence_error(shape: Values, log_squares: Values, log_fourths: Values, n: Values) -> Values:
-    return _where_trusted(shape, n, error_of_mean(np.exp(log_squares), np.exp(log_fourths), n))
+    return _where_trusted(shape, n, error_of_log_sums(log_squares, log_fourths, n))
 
 
 CHI2_BANDS = (

@@ -1,5 +1,6 @@
 """Severity reads the labelled real runs as their labels say, and small samples prove nothing."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -120,3 +121,9 @@ def test_nothing_on_record_is_no_evidence_of_health() -> None:
 def test_every_signal_says_its_source() -> None:
     assert all(signal.source and signal.meaning and signal.remedy for signal in SIGNALS)
     assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)
+
+
+def test_chi_squared_says_at_least_where_the_tail_is_not_known() -> None:
+    frame = frame_of({"ess_token": [0.01, 0.01], "ess_token_se": [0.001, math.nan]})
+    readings = grade_signals(frame).filter(signal="chi2_of_ess_token")["reading"]
+    assert readings.to_list() == ["mismatch: 1/ess_token - 1 is 99", "mismatch: 1/ess_token - 1 is at least 99"]
