@@ -6,7 +6,7 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 from ratioscope.metrics.signals import SIGNALS
 
-from .figures.marks import Limit
+from .limit import Limit
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 CARDS = {

@@ -1,15 +1,14 @@
 """What is drawn over a chart's data: severity limits with their words, and the events of the run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import digits
 from ..escape import plotly as escaped
-from ..theme import MARKS, Theme, faded
+from ..limit import Limit
+from ..theme import Theme, faded
 from .overlay import Overlay, across, lay_over, shelf, upright, words
 from .scale import Scale
 
@@ -17,22 +16,6 @@ LINES = 24
 """More events than this are marked at the top edge only; that many lines would hide the data."""
 SHOWN = 400
 """More events than this share a mark with their neighbours; the hover says how many."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A value at which a metric's reading changes, the reading beyond it, and (where it is graded) that grade."""
-
-    at: float
-    reading: str
-    worse: str = "above"
-    """above or below: the side of `at` on which the reading holds."""
-    severity: str | None = None
-
-    @property
-    def words(self) -> str:
-        mark = f"{MARKS[self.severity]} " if self.severity else ""
-        return f"{mark}{escaped(self.reading, 40)} {'≥' if self.worse == 'above' else '≤'} {digits(self.at)}"
 
 
 def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale) -> list[Limit]:

@@ -10,9 +10,10 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
 from ..digits import count, digits, plus_minus
+from ..limit import Limit
 from ..theme import LIGHT, Theme, faded
 from .canvas import canvas, saying
-from .marks import Limit, add_events, add_limits, within_reach
+from .marks import add_events, add_limits, within_reach
 from .scale import Scale, padded, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
 

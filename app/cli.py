@@ -1,0 +1,108 @@
+"""The command line: `ratioscope VERB`. Verbs live in commands/; here they are listed and what they raise becomes an exit code.
+
+    0 ok    1 findings (only where asked for: --fail-on)    2 usage    3 unreadable    70 a defect of ratioscope
+
+An error is one line on standard error that says what was found, what was wanted and what to try; no traceback.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from ratioscope import __version__
+from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
+
+from . import terminal
+
+OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
+VERBS = ("demo", "dashboard", "metrics", "report", "info")
+_CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."
+EPILOG = "Exit codes: 0 ok, 1 findings (with --fail-on), 2 usage, 3 unreadable. Start with: ratioscope demo"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never raises for anything a user can cause."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")  # a terminal without Unicode shows what it can
+    try:
+        code = application()(
+            args=list(sys.argv[1:] if argv is None else argv), prog_name="ratioscope", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return int(code or OK)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (
+        SystemExit
+    ) as ended:  # typer's answer to a broken pipe, after it has wrapped stdout; and to a completion request
+        return OK if type(sys.stdout).__name__ == "PacifyFlushWrapper" else int(ended.code or OK)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as found:
+        return _explained(found)
+
+
+def application() -> typer.Typer:
+    """The verbs as a typer application."""
+    app = typer.Typer(name="ratioscope", help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(_options)
+    for verb in VERBS:
+        command: Callable[..., Any] = getattr(import_module(f".commands.{verb}", __package__), verb)
+        app.command(verb)(command)
+    return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"ratioscope {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _explained(found: Exception) -> int:
+    if isinstance(found, _CLICK_EXCEPTION):
+        if message := _usage(found):
+            terminal.error(message)
+        return USAGE
+    if isinstance(found, (ConfigError, MissingExtra)):
+        terminal.error(str(found))
+        return USAGE
+    if isinstance(found, RatioscopeError):
+        terminal.error(str(found))
+        return UNREADABLE
+    if isinstance(found, OSError):
+        terminal.error(f"{found.strerror or found}{f': {found.filename}' if found.filename else ''}; check the path")
+        return UNREADABLE
+    return _defect(found)
+
+
+def _usage(found: Any) -> str:
+    """typer's own message, which names what was found and wanted, with the help to read next; empty if it was the help."""
+    context = getattr(found, "ctx", None)
+    command = context.command_path if context else "ratioscope"
+    message = found.format_message().strip().rstrip(".")
+    return f"{message}; try: {command} --help" if message else ""
+
+
+def _defect(found: Exception) -> int:
+    """Not the caller's doing: the traceback, for the report of it, and a code that no script reads as findings."""
+    import traceback
+
+    traceback.print_exception(found)
+    terminal.error(f"this is a defect of ratioscope {__version__}, not of your run; please report the lines above")
+    return DEFECT

@@ -1,0 +1,49 @@
+"""Arguments that several verbs share, so that they read and behave the same everywhere."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+    from ratioscope.metrics.finding import Severity
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (it holds run.json).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+FailOn = Annotated[str | None, typer.Option(metavar="watch|act", help="Exit 1 if the verdict is this or worse.")]
+
+
+def opened(folder: Path) -> "Run":
+    """The run in this folder, with a spinner while it is read."""
+    from ratioscope.ingest.run import open_run
+
+    from ..terminal import working
+
+    with working(f"reading {folder}"):
+        return open_run(folder)
+
+
+def comma_separated(value: str | None) -> tuple[str, ...]:
+    """The parts of "a, b,c"; empty for None and ""."""
+    return tuple(part.strip() for part in (value or "").split(",") if part.strip())
+
+
+def severity_of(fail_on: str | None) -> "Severity | None":
+    """The severity that --fail-on names; ConfigError for any other word than watch and act."""
+    from ratioscope.metrics.finding import Severity
+
+    if fail_on is None:
+        return None
+    known = {severity.label: severity for severity in (Severity.WATCH, Severity.ACT)}
+    if fail_on not in known:
+        raise ConfigError(f"--fail-on {fail_on}: wanted {' or '.join(known)}; try: --fail-on act")
+    return known[fail_on]
+
+
+def failing(found: "Severity", fail_on: str | None) -> int:
+    """The exit code: 1 where the verdict is as bad as --fail-on says, or worse."""
+    least = severity_of(fail_on)
+    return int(least is not None and found >= least)

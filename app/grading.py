@@ -1,0 +1,48 @@
+"""The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ratioscope.metrics.distribution import Histogram
+from ratioscope.metrics.finding import Finding
+from ratioscope.metrics.severity import grade, grade_signals, lag_zero_floors, verdict
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+
+def step_grades(run: "Run") -> pl.DataFrame:
+    """One row per graded step: severity and the signal, gap, value, floor and reading that decided it."""
+    return grade(run.metrics(by=("step",)), _floors(run))
+
+
+def signal_grades(run: "Run") -> pl.DataFrame:
+    """One row per step, signal and gap that could be graded."""
+    return grade_signals(run.metrics(by=("step",)), _floors(run))
+
+
+def verdict_of(grades: pl.DataFrame) -> Finding:
+    """What is wrong with a run of these `step_grades`, since when, how sure, and what to try."""
+    return verdict(grades)
+
+
+def _floors(run: "Run") -> dict[str, float]:
+    return lag_zero_floors(run.statistics("lag"))
+
+
+def whole_histogram(distribution: pl.DataFrame) -> Histogram:
+    """The histogram of all rows of a distribution together; exact, because counts and sums add."""
+
+    def log_sum(name: str) -> pl.Expr:
+        largest = pl.col(name).max()
+        anchor = pl.when(largest.is_finite()).then(largest).otherwise(0.0)
+        return (anchor + (pl.col(name) - anchor).exp().sum().log()).alias(name)
+
+    merged = (
+        distribution.group_by("bucket")
+        .agg(pl.col("count").sum(), log_sum("log_sum_weight"), log_sum("log_sum_square_weight"))
+        .sort("bucket")
+    )
+    columns = (merged[name].to_numpy() for name in ("bucket", "count", "log_sum_weight", "log_sum_square_weight"))
+    return Histogram(*columns)

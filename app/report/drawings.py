@@ -1,0 +1,105 @@
+"""The dashboard's figures as the report embeds them: each in both themes, as plotly.js takes it; and the tinted tokens."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from .. import figures
+from ..grading import whole_histogram
+from ..headline import BY_NAME, CHARTS, limits_of
+from ..theme import DARK, LIGHT, THEMES
+from .data import ReportData
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """themes: theme name -> data and layout. section, gap: where it stands. label: what a screen reader says."""
+
+    name: str
+    section: str
+    gap: str
+    label: str
+    themes: dict[str, Any]
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the width of the page; the others stand in pairs."""
+        return self.name.startswith(("severity", "heat-"))
+
+
+def drawings(data: ReportData) -> tuple[Drawing, ...]:
+    """Every figure of the report, in order."""
+    return tuple(_drawing(*entry) for entry in _figures(data))
+
+
+def _figures(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[go.Figure]"]]:
+    yield "severity", "timeline", "", "severity of each step", partial(figures.severity_ribbon, data.grades)
+    for gap in data.gaps:
+        for name in CHARTS[gap]:
+            if _known(data.steps, f"{gap}/{name}"):
+                metric = BY_NAME[name]
+                draw = partial(
+                    figures.metric_over_steps,
+                    data.steps,
+                    metric,
+                    gap,
+                    limits=limits_of(metric, gap),
+                    events=data.events,
+                )
+                yield f"{gap}-{name}", "timeline", gap, f"{gap} {name} over steps", draw
+    for (level, gap), frame in data.distributions.items():
+        if len(frame):
+            part = whole_histogram(frame)
+            heat = partial(figures.log_ratio_heat_map, frame, gap, level, events=data.events)
+            yield f"heat-{level}", "distribution", gap, f"distribution of {level} log-ratios over steps", heat
+            weights = partial(figures.weight_histogram, part, gap, level)
+            yield f"weights-{level}", "distribution", gap, f"distribution of {level} weights", weights
+            beyond = partial(figures.weight_survival, part, gap, level)
+            yield f"survival-{level}", "distribution", gap, f"share of {level} weights beyond a threshold", beyond
+
+
+def _known(frame: pl.DataFrame, column: str) -> bool:
+    return column in frame.columns and frame[column].null_count() < len(frame)
+
+
+def _drawing(name: str, section: str, gap: str, label: str, draw: "partial[go.Figure]") -> Drawing:
+    return Drawing(name, section, gap, label, {theme: _plain(draw(theme=chosen)) for theme, chosen in THEMES.items()})
+
+
+def _plain(figure: "go.Figure") -> Any:
+    """Plain JSON by the standard encoder: orjson, where installed, writes the same numbers in other digits."""
+    text = figure.to_json(engine="json")
+    return json.loads(text or "{}")
+
+
+def tokens_html(tokens: pl.DataFrame, gap: str) -> str:
+    """The tinted tokens of one sequence, without their style."""
+    return _without_style(figures.token_text(tokens, gap, theme=LIGHT, legend=False))
+
+
+def tokens_legend(gap: str) -> str:
+    """The scale of the tints, once for all sequences."""
+    return _without_style(figures.token_text(pl.DataFrame(), gap, theme=LIGHT))
+
+
+def tokens_style() -> str:
+    """The style of all tinted tokens: light, and dark on a screen where the page is dark."""
+    light, dark = (_style(figures.token_text(pl.DataFrame(), "mismatch", theme=theme)) for theme in (LIGHT, DARK))
+    chosen = dark.replace(".rs-dark", ":root[data-theme=dark] .rs-light")
+    system = dark.replace(".rs-dark", ":root:not([data-theme]) .rs-light")
+    return f"{light}\n@media screen{{{chosen}}}\n@media screen and (prefers-color-scheme:dark){{{system}}}"
+
+
+def _style(html: str) -> str:
+    return html.partition("<style>")[2].partition("</style>")[0]
+
+
+def _without_style(html: str) -> str:
+    return html.replace(f"<style>{_style(html)}</style>", "", 1)

@@ -1,0 +1,90 @@
+"""The report as one HTML file: no network, plotly.js embedded once, in light and dark, fit for print, readable without scripts.
+
+Every value goes through `escape.html`, because the template engine calls it on whatever a template puts out (finalize).
+Only what this file wraps in Markup is markup: styles, scripts, the figures' JSON and the tokens, each escaped where made.
+"""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ratioscope.errors import MissingExtra
+from ratioscope.record import GAPS
+
+from ..digits import count, digits, percent
+from ..escape import html as escaped
+from ..escape import script_json
+from ..theme import CODE_FONT, DARK, FONT, LIGHT, MARKS, Theme
+from . import shown, sparkline
+from .data import ReportData
+
+FOLDER = Path(__file__).parent
+COLOURS = ("background", "panel", "border", "grid", "text", "muted", "primary")
+MOST_SPELLS = 60
+MOST_EVENTS = 100
+
+
+def html_report(data: ReportData) -> str:
+    """The document. Equal data gives equal bytes."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingExtra("an HTML report", "dashboard") from None
+    from .drawings import drawings, tokens_html, tokens_legend, tokens_style
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(escaped(str(value))),
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.FileSystemLoader(FOLDER),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(digits=digits, count=count, percent=percent, sparkline=sparkline.svg_path)
+    scripts = (get_plotlyjs(), (FOLDER / "page.js").read_text(encoding="utf-8"))
+    figures = drawings(data)
+    by_name = {figure.name: figure.themes for figure in figures}
+    return environment.get_template("page.html").render(
+        data=data,
+        figures=figures,
+        figures_json=Markup(script_json(json.dumps(by_name, sort_keys=True))),
+        gaps=GAPS,
+        legend=Markup(tokens_legend(data.gap)),
+        marks=MARKS,
+        most_events=MOST_EVENTS,
+        most_spells=MOST_SPELLS,
+        policy=content_security_policy(*scripts),
+        scripts=[Markup(script) for script in scripts],
+        shown=shown,
+        spark=sparkline,
+        style=Markup(stylesheet() + tokens_style()),
+        tokens=[Markup(tokens_html(item.tokens, data.gap)) for item in data.worst],
+    )
+
+
+def content_security_policy(*scripts: str) -> str:
+    """Nothing is loaded, sent or run but these scripts. plotly.js sets styles from scripts, so styles are allowed inline."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    own = f"script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+def stylesheet() -> str:
+    """The page's style: colours as variables, light by default and in print, dark where the reader or the system wants it."""
+    dark = _variables(DARK)
+    return (
+        f":root{{{_variables(LIGHT)};--font:{FONT};--code-font:{CODE_FONT}}}\n"
+        f"@media screen{{:root[data-theme=dark]{{{dark};color-scheme:dark}}:root[data-theme=light]{{color-scheme:light}}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{{dark}}}}}\n"
+        + (FOLDER / "page.css").read_text(encoding="utf-8")
+    )
+
+
+def _variables(theme: Theme) -> str:
+    colours: dict[str, Any] = {name: getattr(theme, name) for name in COLOURS}
+    colours |= dict(theme.severity) | {f"{severity}-ink": ink for severity, ink in theme.ink.items()}
+    return ";".join(f"--{name}:{colour}" for name, colour in colours.items())

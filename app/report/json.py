@@ -1,0 +1,93 @@
+"""The report as JSON: everything as data. `schema` names this layout; within one number members are only added.
+
+    schema, run, gap, gaps          "ratioscope-report/1"; the run's name; the gap of verdict and places; gaps on record
+    verdict                         severity, title, signal, gap, since_step, confidence, evidence, meaning, remedy
+    graded                          severity -> number of steps
+    scores                          per metric and gap over the whole run: value, error, count, worst, worst_step, reading,
+                                    limits, absent (why value is null), ...
+    steps                           per step "<gap>/<metric>" and "<gap>/<metric>_se"; null is "not available"
+    grades, spells, events          severity per graded step; consecutive steps of one severity; what happened
+    distributions                   per level: rows of step, bucket, low, high, count, log_sum_weight, log_sum_square_weight
+    places                          per slice: rows, or absent (why there are none)
+    worst_sequences                 facts, prompt and tokens (a row per token) of each
+    quality, reproduction           counts, quarantined files; version, digest, command, configuration, thresholds
+    glossary                        the card of every metric
+
+A number that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+from ratioscope.metrics.metric import Metric
+
+from ..terminal import jsonable
+from .data import SCHEMA, ReportData
+from .places import Place
+
+CARD = ("name", "unit", "formula", "meaning", "gaps", "level", "estimator", "weighting", "direction", "range", "absent")
+
+
+def json_report(data: ReportData) -> str:
+    """The document, one member of a long list per line, in ASCII."""
+    return _lines({"schema": SCHEMA, **{name: jsonable(member(data)) for name, member in MEMBERS.items()}}) + "\n"
+
+
+def _lines(document: dict[str, Any]) -> str:
+    members = (f" {json.dumps(name)}: {_value(value)}" for name, value in document.items())
+    return "{\n" + ",\n".join(members) + "\n}"
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, list) or not value:
+        return json.dumps(value, allow_nan=False)
+    return "[\n  " + ",\n  ".join(json.dumps(item, allow_nan=False) for item in value) + "\n ]"
+
+
+def _rows(frame: pl.DataFrame | None) -> list[dict[str, Any]] | None:
+    return None if frame is None else frame.to_dicts()
+
+
+def _card(metric: Metric) -> dict[str, Any]:
+    return {name: getattr(metric, name) for name in CARD} | {"bands": [asdict(band) for band in metric.bands]}
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "slice": place.slice,
+        "gap": place.gap,
+        "title": place.title,
+        "absent": place.absent,
+        "rows": _rows(place.frame),
+    }
+
+
+def _verdict(data: ReportData) -> dict[str, Any]:
+    return asdict(data.verdict) | {"severity": data.verdict.severity.label}
+
+
+MEMBERS: dict[str, Callable[[ReportData], Any]] = {
+    "run": lambda data: data.name,
+    "gap": lambda data: data.gap,
+    "gaps": lambda data: data.gaps,
+    "verdict": _verdict,
+    "graded": lambda data: data.graded,
+    "scores": lambda data: [asdict(score) for score in data.scores],
+    "steps": lambda data: _rows(data.steps),
+    "grades": lambda data: _rows(data.grades),
+    "spells": lambda data: [asdict(spell) for spell in data.spells],
+    "events": lambda data: _rows(data.events),
+    "distributions": lambda data: [
+        {"level": level, "gap": gap, "rows": _rows(frame)} for (level, gap), frame in data.distributions.items()
+    ],
+    "places": lambda data: [_place(place) for place in data.places],
+    "worst_sequences": lambda data: [vars(item) | {"tokens": _rows(item.tokens)} for item in data.worst],
+    "text": lambda data: data.text,
+    "quality": lambda data: asdict(data.quality),
+    "reproduction": lambda data: asdict(data.reproduction),
+    "glossary": lambda data: [_card(metric) for metric in data.glossary],
+}

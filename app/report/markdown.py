@@ -1,0 +1,144 @@
+"""The report as Markdown, for pull requests and job summaries: the same numbers in tables, courses as block characters."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import polars as pl
+
+from ratioscope.metrics.finding import LABELS
+
+from ..escape import markdown as escaped
+from ..theme import MARKS
+from . import shown
+from .data import ReportData
+from .sparkline import blocks
+
+MOST_SPELLS = 20
+MOST_EVENTS = 30
+WORST_TOKENS = 5
+TEXT_SHOWN = 300
+RIBBON = 60
+
+
+def markdown_report(data: ReportData) -> str:
+    """The document; foreign text in it is escaped, so that it cannot be markup, a mention or a link."""
+    sections = (
+        _head, _scorecard, _timeline, _places, _sequences, _quality, _reproduction,
+    )  # fmt: skip
+    return "\n".join(line for section in sections for line in section(data)).rstrip() + "\n"
+
+
+def _head(data: ReportData) -> Iterator[str]:
+    found = data.verdict
+    yield f"# {MARKS[found.severity.label]} {found.severity.label}: {escaped(found.title)}"
+    yield ""
+    yield f"Run **{escaped(data.name)}** · " + " · ".join(f"{k}: {escaped(v)}" for k, v in shown.summary(data))
+    yield ""
+    yield from (f"- **{label}**: {escaped(value)}" for label, value in shown.verdict_facts(data))
+    yield ""
+
+
+def _scorecard(data: ReportData) -> Iterator[str]:
+    yield "## Scorecard"
+    for gap in data.gaps:
+        rows = shown.headlines([score for score in data.scores if score.gap == gap])
+        yield from ("", f"### {gap}", "")
+        yield from _table(
+            ("metric", "whole run", "over steps", "worst step", "reading", "limits", "N"),
+            [
+                (
+                    f"{score.name}{shown.unit_of(score.name)}",
+                    shown.value_of(score),
+                    blocks(score.series),
+                    shown.worst_of(score),
+                    score.reading,
+                    ", ".join(score.limits),
+                    shown.size_of(score),
+                )
+                for score in rows
+            ],
+        )
+    yield ""
+
+
+def _timeline(data: ReportData) -> Iterator[str]:
+    yield from ("## Timeline", "")
+    if len(data.grades):
+        yield f"Severity over {len(data.grades)} steps, the worst of each part: `{_ribbon(data.grades)}`"
+        yield ""
+    spells = data.spells[:MOST_SPELLS]
+    rows = [
+        (_steps(s.first, s.last), f"{MARKS[s.severity]} {s.severity}", f"{s.reading} (step {s.peak})") for s in spells
+    ]
+    yield from _table(("steps", "severity", "worst reading"), rows)
+    if len(data.spells) > MOST_SPELLS:
+        yield from ("", f"The first {MOST_SPELLS} of {len(data.spells)} spells.")
+    if len(data.events):
+        yield from ("", "Events:", "")
+        shown_events = data.events.head(MOST_EVENTS).iter_rows(named=True)
+        yield from (
+            f"- step {row['step']}: {escaped(row['event'])} {escaped(row['note'] or '')}" for row in shown_events
+        )
+    yield ""
+
+
+def _ribbon(grades: pl.DataFrame) -> str:
+    """One block per part of the steps: low healthy, half watch, full act."""
+    ranks = (
+        grades.sort("step")["severity"].cast(pl.String).replace_strict({word: rank for rank, word in enumerate(LABELS)})
+    )
+    parts = min(len(ranks), RIBBON)
+    ends = [round(part * len(ranks) / parts) for part in range(parts + 1)]
+    return "".join("▁▄█"[max(ranks[first:last])] for first, last in zip(ends, ends[1:], strict=False))
+
+
+def _steps(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _places(data: ReportData) -> Iterator[str]:
+    yield f"## Where {data.gap} happens"
+    for place in data.places:
+        yield from ("", f"### {escaped(place.title)}", "")
+        if place.absent:
+            yield f"Not available, {escaped(place.absent)}."
+        else:
+            yield from _table(*shown.place_table(place))
+    yield ""
+
+
+def _sequences(data: ReportData) -> Iterator[str]:
+    yield from ("## Worst sequences", "")
+    if not data.worst:
+        yield f"Not available, because no token rows of {data.gap} are on record."
+    for number, item in enumerate(data.worst, start=1):
+        yield f"{number}. **{escaped(item.sequence_id)}** {escaped(shown.sequence_facts(item))}"
+        worst = shown.worst_tokens(item, data.gap, WORST_TOKENS)
+        yield f"   <br>worst tokens: {', '.join(escaped(token) for token in worst)}" if worst else ""
+        text = shown.text_of(item)
+        if text:
+            yield f"   <br>{escaped(text, TEXT_SHOWN)}"
+    yield ""
+
+
+def _quality(data: ReportData) -> Iterator[str]:
+    yield from ("## Data quality", "")
+    yield from (f"- {label}: {escaped(value)}" for label, value in shown.quality_facts(data.quality))
+    yield from (f"- set aside: {escaped(item.path)}: {escaped(item.reason)}" for item in data.quality.quarantined)
+    yield ""
+
+
+def _reproduction(data: ReportData) -> Iterator[str]:
+    yield from ("## Reproduction", "")
+    yield from (f"- {label}: {escaped(value)}" for label, value in shown.reproduction_facts(data.reproduction))
+    yield ""
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The first column as it is, the others aligned right."""
+    yield _row(header)
+    yield "| --- |" + " ---: |" * (len(header) - 1)
+    yield from map(_row, rows)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(escaped(cell) for cell in cells)} |"

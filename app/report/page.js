@@ -1,0 +1,53 @@
+"use strict";
+const root = document.documentElement;
+const button = document.getElementById("theme");
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const places = [...document.querySelectorAll("[data-figure]")];
+const system = matchMedia("(prefers-color-scheme: dark)");
+const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+const drawn = new Set();
+let printing = false;
+
+function theme() {
+  return printing ? "light" : root.dataset.theme || (system.matches ? "dark" : "light");
+}
+function draw(place) {
+  const { data, layout } = figures[place.dataset.figure][theme()];
+  const width = printing ? (place.classList.contains("wide") ? 690 : 490) : undefined; // with page.css: fits A4 and Letter
+  Plotly.react(place, data, { ...layout, width, autosize: !printing }, config);
+  drawn.add(place);
+}
+function redraw() {
+  button.textContent = theme() === "dark" ? "light" : "dark";
+  drawn.forEach(draw);
+}
+
+// A chart is drawn when it comes near the window: one in a closed <details> has no width yet.
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (entry.isIntersecting && !drawn.has(entry.target)) draw(entry.target);
+  }
+}, { rootMargin: "600px" });
+
+button.addEventListener("click", () => {
+  root.dataset.theme = theme() === "dark" ? "light" : "dark";
+  redraw();
+});
+system.addEventListener("change", redraw);
+
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details.print:not([open])")];
+  for (const element of opened) element.open = true;
+  printing = true;
+  places.filter((place) => place.offsetParent).forEach(draw);
+});
+addEventListener("afterprint", () => {
+  for (const element of opened) element.open = false;
+  printing = false;
+  redraw();
+});
+
+button.hidden = false;
+redraw();
+for (const place of places) watcher.observe(place);

@@ -1,0 +1,71 @@
+"""Where a gap happens: its metrics by position in the response, by probability, by lag, by replica, by turn."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+SLICES = {
+    "lag": "by lag (trainer version - rollout version; 0 is the numerical floor)",
+    "position": "by position in the response (from)",
+    "probability": "by probability under the earlier policy (from)",
+    "replica": "by engine replica",
+    "turn": "by turn",
+}
+COLUMNS = ("tokens", "kl_k3", "abs_log_ratio", "mean_log_ratio", "share_outside_0.8_1.2", "ess_token")
+MOST_ROWS = 64
+"""Rows of one table; the worst by K3 are kept of a longer one, since every key of it has a value elsewhere (--by)."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One slice of one gap. `frame`: the key as text, then the metrics of COLUMNS and their standard errors; None: absent."""
+
+    gap: str
+    slice: str
+    title: str
+    frame: pl.DataFrame | None
+    rows: int
+    absent: str | None
+
+
+def places(run: "Run", gap: str) -> tuple[Place, ...]:
+    """Every slice of the gap, on record or not."""
+    return tuple(_place(run, gap, name, title) for name, title in SLICES.items())
+
+
+def _place(run: "Run", gap: str, name: str, title: str) -> Place:
+    frame = run.metrics(by=(name,))
+    columns = [c for metric in COLUMNS for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns]
+    measured = f"{gap}/tokens" in frame.columns
+    known = frame.filter(pl.col(f"{gap}/tokens") > 0) if measured else frame.clear()
+    if known.is_empty():
+        return Place(gap, name, title, None, 0, f"because {WANTED[name]}")
+    kept = known.select(pl.col(name).cast(pl.String), *columns)
+    return Place(gap, name, title, _ordered(_shortened(kept, gap), name), len(kept), None)
+
+
+def _shortened(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
+    return (
+        frame
+        if len(frame) <= MOST_ROWS
+        else frame.sort(f"{gap}/kl_k3", descending=True, nulls_last=True).head(MOST_ROWS)
+    )
+
+
+def _ordered(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """By key: as numbers where all are, else as text."""
+    numbers = frame[name].cast(pl.Float64, strict=False)
+    return frame.sort(name) if numbers.null_count() else frame.sort(numbers)
+
+
+WANTED = {
+    "lag": "versions were not recorded; log trainer_version and rollout_versions",
+    "position": "no usable token is on record",
+    "probability": "no usable token is on record",
+    "replica": "no row names the engine that sampled it; log replica",
+    "turn": "turns were not recorded; log turns",
+}

@@ -1,0 +1,113 @@
+"""How much of the run the report rests on: steps, tokens, what was dropped, what is missing, what was set aside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from .scrubbed import scrubbed_text
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file that was not read, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DropReason:
+    """Why some of what was offered was not written."""
+
+    reason: str
+    sequences: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Counts over the whole run; tokens and what was set aside of the first gap on record.
+
+    missing_steps: holes between recorded steps. exact: whether the metrics rest on every token that was logged. offered,
+    written, dropped, pending: sequences; pending ones are at work or were lost with their process. replaced_steps: of
+    older attempts, that a resumed run wrote again.
+    """
+
+    first_step: int | None
+    last_step: int | None
+    steps: int
+    missing_steps: int
+    policies: tuple[str, ...]
+    exact: bool
+    tokens: int
+    sequences: int
+    non_finite: int
+    positive_logprobs: int
+    zero_weight_tokens: int
+    sequences_set_aside: int
+    empty_sequences: int
+    writers: int
+    offered: int
+    written: int
+    dropped: int
+    dropped_tokens: int
+    pending: int
+    replaced_steps: int
+    drop_reasons: tuple[DropReason, ...]
+    uncommitted: int
+    quarantined: tuple[SetAside, ...]
+    notes: tuple[str, ...]
+
+
+def quality(run: "Run", steps: pl.DataFrame) -> Quality:
+    """steps: the metric frame by step."""
+    gap = next(iter(run.gaps), "")
+
+    def total(name: str) -> int:
+        column = f"{gap}/{name}"
+        return int(steps[column].sum() or 0) if column in steps.columns else 0
+
+    counts = run.conservation
+    return Quality(
+        first_step=min(run.steps, default=None),
+        last_step=max(run.steps, default=None),
+        steps=len(run.steps),
+        missing_steps=_holes(run.steps),
+        policies=run.policies,
+        exact=run.exact(),
+        tokens=total("tokens"),
+        sequences=total("sequences"),
+        non_finite=total("non_finite"),
+        positive_logprobs=total("positive_logprobs"),
+        zero_weight_tokens=total("zero_weight_tokens"),
+        sequences_set_aside=total("sequences_set_aside"),
+        empty_sequences=total("empty_sequences"),
+        writers=len(run.writers),
+        offered=counts.offered,
+        written=counts.written,
+        dropped=counts.dropped,
+        dropped_tokens=run.dropped["tokens"],
+        pending=counts.pending,
+        replaced_steps=sum(shadow.steps for shadow in run.shadowed),
+        drop_reasons=_drop_reasons(run.drops),
+        uncommitted=len(run.uncommitted),
+        quarantined=tuple(SetAside(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
+        notes=tuple(scrubbed_text(note) for note in run.notes),
+    )
+
+
+def _drop_reasons(drops: pl.DataFrame) -> tuple[DropReason, ...]:
+    by_reason = drops.group_by("reason").agg(pl.col("sequences", "tokens").sum()).sort("reason")
+    return tuple(DropReason(scrubbed_text(reason), *counts) for reason, *counts in by_reason.iter_rows())
+
+
+def _holes(steps: Sequence[int]) -> int:
+    """Steps missing between the first and the last, by the distance at which most steps follow each other."""
+    apart = [after - before for before, after in zip(steps, steps[1:], strict=False)]
+    usual = sorted(apart)[len(apart) // 2] if apart else 1
+    return sum(distance // usual - 1 for distance in apart if distance > usual)

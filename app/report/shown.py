@@ -1,0 +1,210 @@
+"""The report's numbers as words: one wording for HTML and Markdown. Nothing is escaped here; each renderer does that once."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from ratioscope.metrics.metric import Band, Metric
+from ratioscope.metrics.registry import METRICS
+from ratioscope.record import GAPS
+
+from ..digits import count, digits, plus_minus
+from ..headline import CHARTS
+from .data import ReportData
+from .places import COLUMNS, Place
+from .quality import Quality
+from .reproduction import Reproduction
+from .scorecard import Score
+from .worst import WorstSequence
+
+CARDS = {metric.name: metric for metric in METRICS}
+Pairs = list[tuple[str, str]]
+
+
+def value_of(score: Score) -> str:
+    """The value ± its standard error, or why there is none."""
+    if score.value is None:
+        return f"not available, {score.absent}"
+    return count(score.value) if score.estimator == "count" else plus_minus(score.value, score.error)
+
+
+def unit_of(name: str) -> str:
+    """The unit in brackets; empty for pure numbers."""
+    unit = CARDS[name].unit
+    return "" if unit == "1" else f" [{unit}]"
+
+
+def headlines(scores: Sequence[Score]) -> list[Score]:
+    """The scores with a chart of their own, in the order of the charts."""
+    return sorted((score for score in scores if score.headline), key=lambda score: CHARTS[score.gap].index(score.name))
+
+
+def size_of(score: Score) -> str:
+    return count(score.count, score.counted.removesuffix("s"))
+
+
+def worst_of(score: Score) -> str:
+    return "" if score.worst is None else f"{digits(score.worst)} at {score.worst_step}"
+
+
+def summary(data: ReportData) -> Pairs:
+    """What was looked at, in a few facts."""
+    steps = data.steps["step"].to_list() if len(data.steps) else []
+    return [
+        ("steps", f"{count(len(steps))} ({steps[0]} to {steps[-1]})" if steps else "none"),
+        (
+            "gaps",
+            ", ".join(f"{gap} ({later} − {earlier})" for gap, (earlier, later) in GAPS.items() if gap in data.gaps)
+            or "none",
+        ),
+        ("trainer", data.reproduction.trainer or "not recorded"),
+        ("graded", ", ".join(f"{count(number)} {word}" for word, number in data.graded.items())),
+    ]
+
+
+def verdict_facts(data: ReportData) -> Pairs:
+    """The verdict box, row by row."""
+    found = data.verdict
+    since = [("since", f"step {found.since_step}")] if found.since_step is not None else []
+    return [
+        *since,
+        ("confidence", found.confidence),
+        ("evidence", found.evidence),
+        ("what it means", found.meaning),
+        ("what to try", found.remedy),
+    ]
+
+
+def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of one slice; a metric that no row has is left out."""
+    frame = place.frame
+    assert frame is not None
+    names = [
+        m
+        for m in COLUMNS
+        if f"{place.gap}/{m}" in frame.columns and frame[f"{place.gap}/{m}"].null_count() < len(frame)
+    ]
+    header = [place.slice, *(f"{name}{unit_of(name)}" for name in names)]
+    rows = [
+        [str(row[place.slice]), *(_cell(row, place.gap, name) for name in names)] for row in frame.iter_rows(named=True)
+    ]
+    return header, rows
+
+
+def _cell(row: dict[str, Any], gap: str, name: str) -> str:
+    value = row[f"{gap}/{name}"]
+    return count(value) if name in ("tokens", "sequences") else plus_minus(value, row.get(f"{gap}/{name}_se"))
+
+
+def sequence_facts(item: WorstSequence) -> str:
+    """One line: where the sequence was seen and how bad it is."""
+    update = "" if item.minibatch is None else f", minibatch {item.minibatch}"
+    facts = (f"{name.split('/')[-1].replace('_', ' ')} {_fact(value)}" for name, value in item.facts.items())
+    return " · ".join((f"step {item.step}{update}", count(item.length, "token"), *facts))
+
+
+def text_of(item: WorstSequence) -> str:
+    """The text of the tokens shown; empty where none was recorded or texts were left out."""
+    texts = item.tokens["token_text"].to_list() if "token_text" in item.tokens.columns else []
+    return "".join(text for text in texts if text is not None)
+
+
+def worst_tokens(item: WorstSequence, gap: str, most: int) -> list[str]:
+    """The shown tokens with the largest |x|: text or id, position, x."""
+    known = item.tokens.filter(pl.col(gap).is_finite(), pl.col("mask").fill_null(True))
+    ranked = known.sort(pl.col(gap).abs(), "position", descending=[True, False]).head(most)
+    return [f"{_name(row)} at {row['position']}: {digits(row[gap])}" for row in ranked.iter_rows(named=True)]
+
+
+def _name(row: dict[str, Any]) -> str:
+    text, token = row.get("token_text"), row.get("token_id")
+    return f"'{text}'" if text is not None else "token" if token is None else f"id {token}"
+
+
+def _fact(value: object) -> str:
+    return digits(value) if isinstance(value, float) else str(value)
+
+
+def reproduction_facts(made: Reproduction) -> Pairs:
+    """Versions, digest and command."""
+    versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
+    return [
+        ("report made by", f"ratioscope {made.version}"),
+        ("command", made.command),
+        ("input digest (sha256)", made.digest),
+        ("trainer", made.trainer or "not recorded"),
+        ("recorded with", versions or "not recorded"),
+    ]
+
+
+def config_lines(made: Reproduction) -> list[str]:
+    """The run's configuration as indented JSON."""
+    return json.dumps(made.config, indent=2, ensure_ascii=False, default=str).split("\n")
+
+
+def card_line(metric: Metric) -> str:
+    """What a metric's card says beside formula and meaning, in one line."""
+    bands = "; ".join(f"{_bounds(band)}: {band.reading} ({band.source})" for band in metric.bands)
+    facts = {
+        "estimator": metric.estimator,
+        "direction": metric.direction,
+        "weighting": metric.weighting,
+        "range": metric.range,
+        "gaps": ", ".join(metric.gaps),
+        "bands": bands,
+    }
+    return " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
+
+
+def _bounds(band: Band) -> str:
+    if band.low == float("-inf"):
+        return f"below {band.high:g}"
+    return f"from {band.low:g}" if band.high == float("inf") else f"{band.low:g} to {band.high:g}"
+
+
+def quality_facts(found: Quality) -> Pairs:
+    """What the report rests on; counts of trouble only where there is some."""
+    span = f" ({found.first_step} to {found.last_step})" if found.steps else ""
+    missing = f", {count(found.missing_steps)} missing in between" if found.missing_steps else ""
+    exact = "every token that was logged" if found.exact else "a sample of the tokens: values are estimates"
+    return [
+        ("steps", f"{count(found.steps)}{span}{missing}"),
+        ("policies on record", ", ".join(found.policies) or "none"),
+        ("metrics rest on", exact),
+        ("tokens", f"{count(found.tokens)} of {count(found.sequences, 'sequence')}"),
+        ("set aside", _listed(_set_aside(found)) or "nothing"),
+        (
+            "sequences logged",
+            f"{count(found.offered)} by {count(found.writers, 'writer')}, {count(found.written)} written",
+        ),
+        ("dropped", _dropped(found)),
+        *([("pending or lost", count(found.pending, "sequence"))] if found.pending else []),
+        *([("written again after a resume", count(found.replaced_steps, "step"))] if found.replaced_steps else []),
+        *([("files without a commit", count(found.uncommitted))] if found.uncommitted else []),
+        ("files set aside", count(len(found.quarantined)) if found.quarantined else "none"),
+        *(("note", note) for note in found.notes),
+    ]
+
+
+def _set_aside(found: Quality) -> dict[str, int]:
+    return {
+        "tokens with a logprob that is no number": found.non_finite,
+        "positive logprobs (counted, not left out)": found.positive_logprobs,
+        "tokens of weight 0": found.zero_weight_tokens,
+        "sequences with a token set aside": found.sequences_set_aside,
+        "sequences without an unmasked token": found.empty_sequences,
+    }
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count(number)} {what}" for what, number in counts.items() if number)
+
+
+def _dropped(found: Quality) -> str:
+    if not found.dropped:
+        return "nothing"
+    reasons = "; ".join(f"{count(drop.sequences)} {drop.reason}" for drop in found.drop_reasons)
+    known = f" and {count(found.dropped_tokens, 'token')}" if found.dropped_tokens else ""
+    return f"{count(found.dropped, 'sequence')}{known}{f' ({reasons})' if reasons else ''}"

@@ -1,0 +1,72 @@
+"""The worst sequences of a run on one gap, with their tokens: what a person should read first."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+WORST = 10
+TOKENS_SHOWN = 600
+LONGEST_TEXT = 200
+FACTS = (
+    "group_id",
+    "reward",
+    "finish_reason",
+    "replica",
+    "rollout_version_min",
+    "rollout_version_max",
+    "trainer_version",
+)
+TEXTS = ("token_text", "prompt_text")
+
+
+@dataclass(frozen=True)
+class WorstSequence:
+    """One sequence. tokens: a row per token as Run.sequence gives it, at most TOKENS_SHOWN; length counts all of them."""
+
+    step: int
+    minibatch: int | None
+    sequence_id: str
+    facts: dict[str, Any]
+    prompt: str | None
+    length: int
+    tokens: pl.DataFrame
+
+
+def worst_sequences(
+    run: "Run", steps: pl.DataFrame, gap: str, *, text: bool, most: int = WORST
+) -> tuple[WorstSequence, ...]:
+    """The sequences with the largest |x|, worst first, of the token rows on record.
+
+    Only the `most` steps with the largest |x| are read: a sequence of any other step has that many worse than itself.
+    """
+    column = f"{gap}/max_abs_log_ratio"
+    if column not in steps.columns:
+        return ()
+    worst_steps = steps.filter(pl.col(column).is_not_null()).sort(column, "step", descending=[True, False])["step"]
+    found = [run.sequences(step=step) for step in worst_steps.head(most)]
+    known = [frame for frame in found if column in frame.columns and len(frame)]
+    if not known:
+        return ()
+    order = [column, "step", "sequence_id"]
+    ranked = pl.concat(known, how="diagonal_relaxed").drop_nulls(column).sort(order, descending=[True, False, False])
+    rows = ranked.unique("sequence_id", keep="first", maintain_order=True).head(most).iter_rows(named=True)
+    return tuple(_sequence(run, row, gap, text) for row in rows)
+
+
+def _sequence(run: "Run", row: dict[str, Any], gap: str, text: bool) -> WorstSequence:
+    tokens = run.sequence(row["step"], row["sequence_id"], row.get("minibatch"))
+    shown = tokens.head(TOKENS_SHOWN)
+    if not text:
+        shown = shown.drop(name for name in TEXTS if name in shown.columns)
+    elif "token_text" in shown.columns:
+        shown = shown.with_columns(pl.col("token_text").str.head(LONGEST_TEXT))
+    measured = {name: value for name, value in row.items() if name.startswith(f"{gap}/")}
+    facts = {name: row[name] for name in FACTS if row.get(name) is not None}
+    prompt = row.get("prompt_text") if text else None
+    return WorstSequence(
+        row["step"], row.get("minibatch"), row["sequence_id"], facts | measured, prompt, len(tokens), shown
+    )
