@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from .areal_behave import behave, m2po
 from .areal_loss import Inputs, record_loss, surrogate
@@ -65,7 +66,7 @@ NOTES: dict[str, str] = {
 
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | Mapping[str, Any],
+    batch: DialectBatch | pa.Table | Mapping[str, Any],
     config: Mapping[str, Any],
     *,
     version: str | None = None,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .fireworks_losses import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
@@ -53,7 +54,7 @@ NOTES: dict[str, str] = {
 
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | Mapping[str, Any],
+    batch: DialectBatch | pa.Table | Mapping[str, Any],
     config: Mapping[str, Any],
     *,
     version: str | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .micro_batches import row_groups
@@ -81,7 +82,7 @@ NOTES: dict[str, str] = {
 
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | Mapping[str, Any],
+    batch: DialectBatch | pa.Table | Mapping[str, Any],
     config: Mapping[str, Any],
     *,
     version: str | None = None,
