@@ -20,6 +20,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,30 +79,25 @@ class WeightSync:
 
 def push_weights(llm: Any, weights: Iterable[tuple[str, Any]]) -> None:
     """Load the weights into vLLM's CPU build: its layers are packed at load, and the tied head must be packed again."""
-    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
-
+    layers = foreign("vllm.model_executor.layers.utils")
     runner = llm.llm_engine.model_executor.driver_worker.model_runner
     runner.reload_weights(weights_iterator=weights)
-    dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
+    layers.dispatch_cpu_unquantized_gemm(runner.model.lm_head, remove_weight=False)
     llm.reset_prefix_cache()
 
 
 def grpo_trainer(model: Path, sync: Callable[[Any], None]) -> Any:
     """A GRPOTrainer whose vLLM gets its weights through `sync`."""
-    import trl.generation.vllm_generation as generation
-    import vllm
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
+    generation, vllm, trl = foreign("trl.generation.vllm_generation"), foreign("vllm"), foreign("trl")
     held: list[Any] = []
     generation.LLM = functools.partial(vllm.LLM, dtype="bfloat16", enforce_eager=True)
     generation.VLLMGeneration.sync_weights = lambda _: sync(held[0]) if held else None
     prompts = [[{"role": "user", "content": f"Describe {thing} in one short sentence."}] for thing in THINGS]
-    trainer = GRPOTrainer(
+    trainer = trl.GRPOTrainer(
         model=str(model),
         reward_funcs=one_short_sentence,
-        train_dataset=Dataset.from_dict({"prompt": prompts * 4, "thing": list(THINGS) * 4}),
-        args=GRPOConfig(
+        train_dataset=foreign("datasets").Dataset.from_dict({"prompt": prompts * 4, "thing": list(THINGS) * 4}),
+        args=trl.GRPOConfig(
             output_dir="trl-output",
             use_cpu=True,
             bf16=True,
@@ -131,6 +127,11 @@ def grpo_trainer(model: Path, sync: Callable[[Any], None]) -> Any:
     )
     held.append(trainer)
     return trainer
+
+
+def foreign(name: str) -> Any:
+    """A module of another package. Any: it is not installed where this file is checked."""
+    return import_module(name)
 
 
 def one_short_sentence(completions: list[list[dict[str, str]]], thing: list[str], **_: Any) -> list[float]:

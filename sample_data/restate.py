@@ -1,0 +1,52 @@
+"""Writes the statistics of the shipped runs anew from their token rows, after the set of statistics has changed.
+
+    python sample_data/restate.py
+
+Token files and their commit lines stay as they were recorded; only the segments, which are made of them, are replaced.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope import layout
+from ratioscope.collectors.durable_file import write_whole
+from ratioscope.collectors.sink import parquet_bytes
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.numpy_engine import statistics
+
+RUNS = Path(__file__).parent / "runs"
+
+
+def restate(run: Path) -> None:
+    """Replace the statistics of a run that one writer wrote within one segment."""
+    (log,) = (run / layout.COMMITS).glob("*.jsonl")
+    lines = [layout.decode_line(line) for line in log.read_bytes().splitlines()]
+    entries = [entry for entry in lines if entry is not None]
+    tokens = [entry for entry in entries if entry.get("file", "").startswith(layout.TOKENS)]
+    tables = [statistics(joined(pq.read_table(run / entry["file"], partitioning=None))) for entry in tokens]
+    segment = pa.concat_tables(tables)
+    file = layout.statistics_file(log.stem, 0)
+    data = parquet_bytes(segment, {})
+    write_whole(run / file, data)
+    commit: dict[str, Any] = {
+        "kind": layout.COMMIT,
+        "file": file.as_posix(),
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "steps": np.unique(np.asarray(segment["step"])).tolist(),
+        "time": tokens[-1]["time"],
+    }
+    kept = [entry for entry in entries if not entry.get("file", "").startswith(layout.STATISTICS)]
+    last = kept.index(tokens[-1]) + 1
+    write_whole(log, b"".join(map(layout.encode_line, (*kept[:last], commit, *kept[last:]))))
+
+
+if __name__ == "__main__":
+    for folder in sorted(RUNS.iterdir()):
+        restate(folder)
+        print(folder.name)
