@@ -88,8 +88,8 @@ def lag_zero_floors(statistics: pl.DataFrame) -> dict[str, float]:
 def verdict(grades: pl.DataFrame) -> Finding:
     """What is wrong with the run, since when, how sure, and what to try: the worst grade of `grade`'s rows.
 
-    Of several signals at the worst grade the one that decided most steps speaks. Confidence is of how often: high from
-    three steps on, medium for two, low for one.
+    Of several signals at the worst grade the one that decided most steps speaks; `since_step` is the first step at that
+    grade, whichever signal said so. Confidence is of how often: high from three steps on, medium for two, low for one.
     """
     if not len(grades):
         return Finding(
@@ -100,18 +100,30 @@ def verdict(grades: pl.DataFrame) -> Finding:
     at_worst = grades.filter(pl.col("severity") == worst.label)
     if worst == Severity.HEALTHY:
         return _healthy(grades)
-    counted = at_worst.group_by("signal", "gap", maintain_order=True).agg(pl.len(), pl.col("step").min())
+    counted = at_worst.group_by("signal", "gap", maintain_order=True).agg(pl.len())
     row = counted.sort("len", descending=True, maintain_order=True).row(0, named=True)
     signal = next(s for s in SIGNALS if s.name == row["signal"])
     own = at_worst.filter(signal=row["signal"], gap=row["gap"])
     peak = own.sort("tested", descending=True).row(0, named=True)
+    first = int(at_worst.filter(gap=row["gap"])["step"].min())  # type: ignore[arg-type]
     evidence = (
-        f"{peak['reading']} at step {peak['step']}; {len(at_worst)} of {len(grades)} steps are graded {worst.label}."
+        f"{peak['reading']} at step {peak['step']}; {len(at_worst)} of {len(grades)} steps are graded {worst.label}"
     )
     return Finding(
-        worst, signal.title, signal.name, row["gap"], int(row["step"]), _confidence(len(at_worst)),
-        evidence, signal.meaning, signal.remedy,
+        worst, signal.title, signal.name, row["gap"], first, _confidence(len(at_worst)),
+        f"{evidence}{_approach(grades, row['gap'], first)}.", signal.meaning, signal.remedy,
     )  # fmt: skip
+
+
+def _approach(grades: pl.DataFrame, gap: str, since: int) -> str:
+    """Since when the gap was out of bounds before it was graded worst: the steps right before `since` that were not healthy."""
+    before = grades.filter((pl.col("step") < since) & (pl.col("gap") == gap)).sort("step", descending=True)
+    steps = []
+    for step, severity in zip(before["step"], before["severity"], strict=True):
+        if severity == Severity.HEALTHY.label:
+            break
+        steps.append(step)
+    return f", and it was out of bounds from step {steps[-1]} on" if steps else ""
 
 
 def _healthy(grades: pl.DataFrame) -> Finding:

@@ -111,6 +111,13 @@ def test_the_verdict_names_signal_first_step_and_what_to_try() -> None:
     assert finding.meaning and finding.remedy
 
 
+def test_the_verdict_says_from_when_on_it_was_out_of_bounds_before() -> None:
+    level = [0.002] * 3 + [0.012, 0.002, 0.012, 0.012, 0.3, 0.3, 0.3]
+    finding = verdict(grade(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})))
+    assert finding.since_step == 7, "six times the floor is watch"
+    assert "out of bounds from step 5 on" in finding.evidence
+
+
 def test_nothing_on_record_is_no_evidence_of_health() -> None:
     empty = grade(pl.DataFrame({"step": []}, schema={"step": pl.Int64}))
     finding = verdict(empty)
