@@ -1,5 +1,6 @@
 """Columns found against columns wanted: what a table of another version or program can be read as, and what it cannot."""
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -25,20 +26,20 @@ def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]
             f"it has no column {missing[0]!r}; it has {_shown(names)}, wanted {_shown(required)}."
             " A file of another program is no part of a run: move it out of the folder"
         )
-    if doubled := [name for name in wanted.names if names.count(name) > 1]:
+    types = {field.name: field.type for field in wanted}
+    if doubled := [name for name, count in Counter(names).items() if count > 1 and name in types]:
         raise SchemaError(f"it has {names.count(doubled[0])} columns named {doubled[0]!r}; wanted one")
-    for field in wanted:
-        if field.name in names and not _reads_as(found.field(field.name).type, field.type):
-            raise SchemaError(
-                f"its column {field.name!r} holds {found.field(field.name).type}; wanted {_described(field.type)}"
-            )
-    return tuple(name for name in names if name not in set(wanted.names))
+    for field in found:
+        if field.name in types and not _reads_as(field.type, types[field.name]):
+            raise SchemaError(f"its column {field.name!r} holds {field.type}; wanted {_described(types[field.name])}")
+    return tuple(name for name in names if name not in types)
 
 
 def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     """The table with exactly the wanted columns: cast where they differ in width, null where they are absent."""
+    present = dict(zip(table.column_names, table.columns, strict=True))
     columns = [
-        _cast(table[field.name], field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        _cast(present[field.name], field.type) if field.name in present else pa.nulls(len(table), field.type)
         for field in wanted
     ]
     return pa.table(columns, schema=wanted)

@@ -100,11 +100,13 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
 
 def read(parquet: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
     """These columns of the file, of these row groups or all, in one chunk; text columns refused if they decode to too much."""
-    wanted = [name for name in columns if name in parquet.schema_arrow.names]
+    present = set(parquet.schema_arrow.names)  # schema_arrow is made anew whenever it is asked for
+    wanted = [name for name in columns if name in present]
     every = range(parquet.metadata.num_row_groups) if groups is None else groups
     table = parquet.read_row_groups(list(every), columns=wanted)
-    for name in table.column_names:
-        _demand_small_text(name, table[name])
+    for field in table.schema:
+        if pa.types.is_dictionary(getattr(field.type, "value_type", field.type)) or pa.types.is_dictionary(field.type):
+            _demand_small_text(field.name, table[field.name])
     return table
 
 

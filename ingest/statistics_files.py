@@ -37,7 +37,8 @@ def segment_rows(files: ParquetFiles, segment: Segment, slice_name: str, columns
 def demand_segment(found: pa.Schema) -> None:
     """SchemaError unless every statistic that metrics read is there: sums over steps would leave out what one lacks."""
     extra_columns(found, SCHEMA, KEYS)
-    if missing := [name for name in SCHEMA.names if name not in found.names]:
+    names = set(found.names)
+    if missing := [name for name in SCHEMA.names if name not in names]:
         raise SchemaError(
             f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"
         )
