@@ -19,7 +19,7 @@ from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 from . import terminal
 
 OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
-VERBS = ("demo", "dashboard", "metrics", "report", "info")
+VERBS = ("demo", "dashboard", "metrics", "corrections", "explain", "report", "info")
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."

@@ -1,6 +1,6 @@
 """What a trainer's own correction does to the steps of a run, in the sums every Correction is compared by."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,18 +45,39 @@ def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
 def _corrected(batch: DialectBatch, evaluation: Evaluation) -> Corrected:
     rollout = batch.needed("rollout_logprobs").astype(np.float64)
     later = batch.old_logprobs if batch.old_logprobs is not None else batch.needed("current_logprobs")
-    ones: Array = np.ones(batch.shape)
-    weight = np.asarray(ones if evaluation.weights is None else ones * evaluation.weights, np.float64)
     log_ratio = later.astype(np.float64) - rollout
     sampled = batch.mask & ~np.isnan(log_ratio)
-    # Trainers clamp, mask and average before they weigh; whatever ends elsewhere than at exp(x) was held by a bound.
-    held = ~np.isclose(weight, np.exp(log_ratio), rtol=1e-4, atol=1e-12) & (evaluation.weights is not None)
-    sequence = np.repeat(np.arange(batch.shape[0]), batch.shape[1])
+    ones: Array = np.ones(batch.shape)
+    weight = np.asarray(ones if evaluation.weights is None else ones * evaluation.weights, np.float64)
     return Corrected(
         log_ratio=log_ratio.reshape(-1),
-        sequence=sequence,
+        sequence=np.repeat(np.arange(batch.shape[0]), batch.shape[1]),
         sampled=sampled.reshape(-1),
         weight=weight.reshape(-1),
         mask=(evaluation.mask & sampled).reshape(-1),
-        clipped=(held & sampled).reshape(-1),
+        clipped=_clipped(batch, weight, sampled).reshape(-1),
     )
+
+
+def _clipped(batch: DialectBatch, weight: Array, sampled: Array) -> Array:
+    """Tokens whose weight is not the unbounded one.
+
+    A trainer may weigh per token, sequence or geometric mean, by old or current, and divide by the batch's mean: the
+    unbounded weight is the one of these, up to a common factor, that fits the most tokens. Float32 explains 1e-4.
+    """
+    fits = []
+    with np.errstate(all="ignore"):
+        for raw in _unbounded(batch, sampled):
+            factor = weight / raw
+            fits.append(sampled & ~np.isclose(factor, np.median(factor[sampled]), rtol=1e-4, atol=0.0))
+    return min(fits, key=np.count_nonzero) if sampled.any() else np.zeros_like(sampled)
+
+
+def _unbounded(batch: DialectBatch, sampled: Array) -> Iterator[Array]:
+    yield np.ones(batch.shape)
+    tokens = np.maximum(sampled.sum(axis=1, keepdims=True), 1)
+    for later in (batch.old_logprobs, batch.current_logprobs):
+        if later is not None:
+            log_ratio = np.where(sampled, later.astype(np.float64) - batch.needed("rollout_logprobs"), 0.0)
+            total = log_ratio.sum(axis=1, keepdims=True) + np.zeros(batch.shape)
+            yield from (np.exp(log_ratio), np.exp(total), np.exp(total / tokens))

@@ -1,0 +1,154 @@
+"""`ratioscope corrections RUN`: what corrections would have done to the run, and how to write one down for a trainer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson, RunFolder, comma_separated, opened
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.metrics.correction import Correction
+
+COLUMNS = ("clipped_share", "removed_share", "ess_before", "ess_after", "mean_weight", "bias", "variance")
+
+
+def corrections(
+    run: RunFolder,
+    dialect: Annotated[
+        str | None, typer.Option(metavar="TRAINER", help="A trainer's own corrections: its presets.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these presets of --dialect.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="That trainer's own configuration, as YAML or JSON.")
+    ] = None,
+    threshold: Annotated[
+        str | None, typer.Option(metavar="C,...", help="Truncation at each C, and masking outside [1/C, C].")
+    ] = None,
+    level: Annotated[str, typer.Option(metavar="token|sequence|geometric", help="Level of --threshold.")] = "token",
+    by: Annotated[str, typer.Option(metavar="run|step", help="One row for the whole run, or one per step.")] = "run",
+    as_json: AsJson = False,
+) -> None:
+    """Show what corrections would have done: shares clipped and removed, ESS, mean weight (the learning-rate factor), bias."""
+    if by not in ("run", "step"):
+        raise ConfigError(f"--by {by}: wanted run or step")
+    chosen = _chosen(dialect, preset, config, threshold, level)
+    from ratioscope.ingest.correction_effects import correction_effects, effect_frame
+
+    from ..terminal import print_json, stages
+
+    found = opened(run)
+    with stages("corrections", len(found.steps)) as advance:
+        effects = correction_effects(found, chosen, progress=lambda done, total: advance(f"step {done} of {total}"))
+    frame = effect_frame(effects.sums, () if by == "run" else ("step",))
+    if as_json:
+        print_json(frame.to_dicts())
+        return
+    _print(frame, found.name)
+    if dialect and len(chosen) == 1:
+        _print_config(dialect, chosen[0])
+
+
+def _chosen(
+    dialect: str | None, preset: str | None, config: Path | None, threshold: str | None, level: str
+) -> "Sequence[Correction | TrainerCorrection]":
+    from ratioscope.metrics.correction import CORRECTIONS, LEVELS, mask, truncate
+
+    if dialect is None and (preset or config):
+        raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
+    if dialect is not None:
+        return _of_trainer(dialect, comma_separated(preset), config)
+    if threshold is None:
+        return CORRECTIONS
+    wanted = next((known for known in LEVELS if known == level), None)
+    if wanted is None:
+        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}")
+    caps = [_number(part) for part in comma_separated(threshold)]
+    return [c for cap in caps for c in (truncate(cap, level=wanted), mask(1 / cap, cap, level=wanted))]
+
+
+def _number(part: str) -> float:
+    try:
+        value = float(part)
+    except ValueError:
+        value = 0.0
+    if not value > 1:
+        raise ConfigError(f"--threshold {part}: wanted numbers above 1, such as 2,5")
+    return value
+
+
+def _of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
+    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.metrics.dialects import dialect
+
+    trainer = dialect(name)
+    if config is not None:
+        return [TrainerCorrection(f"{name} {config.name}", name, mapping_in(config))]
+    unknown = [each for each in presets if each not in trainer.PRESETS]
+    if unknown:
+        raise ConfigError(f"{name} has no preset '{unknown[0]}'; it has: {', '.join(trainer.PRESETS)}")
+    return [TrainerCorrection(f"{name} {each}", name, trainer.PRESETS[each]) for each in presets or trainer.PRESETS]
+
+
+def mapping_in(path: Path) -> Mapping[str, Any]:
+    """The mapping in a JSON or YAML file."""
+    import json
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = _yaml(path, text)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds a {type(value).__name__}; wanted a mapping of settings, as YAML or JSON")
+    return value
+
+
+def _yaml(path: Path, text: str) -> Any:
+    from ratioscope.errors import MissingExtra
+
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtra(f"reading {path} as YAML (it is no JSON)", "dashboard") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as problem:
+        raise ConfigError(f"{path} is neither JSON nor YAML: {' '.join(str(problem).split())}") from None
+
+
+def _print(frame: "pl.DataFrame", name: str) -> None:
+    from ..terminal import print_table, say
+
+    if frame.is_empty():
+        say(f"{name}: not available, because no step has token rows with the policies these corrections read", "dim")
+        return
+    keys = [column for column in ("step", "correction", "gap") if column in frame.columns]
+    rows = (
+        [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
+    )
+    print_table([*keys, *(column.replace("_", " ") for column in COLUMNS)], rows)
+
+
+def _shown(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:
+    """How to set this correction in the trainer."""
+    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.metrics.dialects import dialect
+
+    from ..terminal import say
+
+    trainer = dialect(name)
+    assert isinstance(correction, TrainerCorrection)
+    say()
+    for line in str(trainer.write(trainer.parse(correction.config))).splitlines():
+        say(line)
