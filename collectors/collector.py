@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
+import pyarrow as pa
+
 from ratioscope import __version__
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
@@ -33,7 +35,7 @@ from .run_file import start_run
 from .sink import ParquetSink, Sink
 from .token_texts import Decode, TokenTexts
 from .writer import MALFORMED, Writer
-from .writer_thread import EventItem, WriterThread
+from .writer_thread import EventItem, GapItem, WriterThread
 
 Text = Literal["full", "ids", "none"]
 TEXTS: dict[str, frozenset[str]] = {
@@ -99,6 +101,9 @@ class Collector:
         self._told = 0  # losses that were raised
         self._inherited: object = None
         self._reset(str(rank))
+        # pyarrow imports pandas, where there is one, with its first array: here rather than in the writer's thread, where
+        # it would compete with training, and fail if the interpreter is about to exit
+        pa.array([0])
         _alive.add(self)
         if sink is None:
             self._begin(info)
@@ -248,6 +253,8 @@ class Collector:
             logger.warning(
                 "step %s: %d sequences dropped, %s %s. More of this is only counted.", step, offered, reason, detail
             )
+        if reason == MALFORMED:  # with a full queue the writer is busy enough, and tells of it by itself
+            self._thread.put(GapItem())
 
     def _raise_losses(self) -> None:
         lost = self.counts.sequences.dropped + sum(self.counts.failures.values())

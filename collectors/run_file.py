@@ -16,8 +16,8 @@ from ratioscope.record import SCHEMA_VERSION
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
 
-_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
-_RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
+LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
 _TAIL = 4096  # bytes; an open or close line is far shorter
 
 
@@ -60,9 +60,9 @@ def attempt_to_join(root: Path, rank: int) -> int:
 @cache
 def launch() -> str:
     """Names the start of the training job: the launcher's name for it, else this process and those it forks."""
-    names = [os.environ[name] for name in _LAUNCHERS if os.environ.get(name)]
+    names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name)]
     if names:
-        return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in _RESTARTS)))
+        return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in RESTARTS)))
     return f"process:{host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 

@@ -21,8 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
 
 from .commit_log import CommitLog
@@ -30,6 +28,7 @@ from .counts import Tally
 from .durable_file import make_folder, write_whole
 from .records import tokens_of
 from .run_file import attempt_to_join, host_name, launch, note_attempt, start_run
+from .step_statistics import part_statistics
 
 logger = logging.getLogger("ratioscope")
 
@@ -43,10 +42,10 @@ class Sink(Protocol):
         """Makes ready; the attempt that rows belong to. Called again until it succeeds."""
         ...
 
-    def write(self, step: int, rows: pa.Table, facts: pa.Table | None, tally: Tally) -> list[str]:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
         """Makes the rows of a step durable, or raises; returns what else failed, without a row being lost.
 
-        facts: rows of the same step that an earlier call wrote, and that these may have to be joined to.
+        earlier: the rows of the same step that were written just before, where the step comes in parts.
         """
         ...
 
@@ -77,10 +76,10 @@ class ParquetSink:
         assert self._attempt is not None
         return self._attempt
 
-    def write(self, step: int, rows: pa.Table, facts: pa.Table | None, tally: Tally) -> list[str]:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
         entries, failures = [self._token_file(step, rows, tally)], []
         try:
-            entries += self._statistics(rows, facts)
+            entries += self._statistics(rows, earlier)
         except Exception as error:
             failures.append(f"statistics: {type(error).__name__}: {error}")
         try:
@@ -135,10 +134,8 @@ class ParquetSink:
             "dropped": tally.dropped,
         }
 
-    def _statistics(self, rows: pa.Table, facts: pa.Table | None) -> list[dict[str, Any]]:
-        before = 0 if facts is None else len(facts)
-        together = rows if facts is None else pa.concat_tables([facts, rows])
-        fresh = statistics(joined(together).slice(before))
+    def _statistics(self, rows: pa.Table, earlier: pa.Table | None) -> list[dict[str, Any]]:
+        fresh = part_statistics(rows, earlier)
         if not len(fresh):
             return []
         segment = pa.concat_tables([self._segment_rows, fresh]) if len(self._segment_rows) else fresh

@@ -4,6 +4,7 @@ A step ends when a later one arrives, or when `finish` is called. Nothing here r
 counted in the ledger with its reason, told to `report` the first time, and noted in the commit log as a gap.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from .token_texts import TokenTexts
 
 MALFORMED = "malformed"
 NOT_WRITTEN = "not written"
+_UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
 
 
 class Writer:
@@ -35,7 +37,8 @@ class Writer:
     ) -> None:
         self._sink, self._ledger, self._copies, self._report, self._texts = sink, ledger, copies, report, texts
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
-        self._facts: tuple[int, pa.Table] | None = None
+        self._written: tuple[int, pa.Table] | None = None
+        self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
 
     def take(self, batch: Batch) -> None:
         """Buffers the rows of a batch; writes the steps that are earlier than it."""
@@ -59,7 +62,15 @@ class Writer:
         """Writes whatever is buffered, and notes the gaps."""
         for step in sorted(self._buffered):
             self._write(step)
-        self._say_gaps()
+        self.say_gaps()
+
+    def say_gaps(self) -> None:
+        """Notes what was dropped since the last time."""
+        for gap in self._ledger.unsaid_gaps():
+            reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
+            self._say(
+                {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
+            )
 
     def close(self) -> None:
         """Finishes, and notes the final counts."""
@@ -102,37 +113,27 @@ class Writer:
             return
         try:
             rows = pa.Table.from_batches(batches)
-            facts = self._facts[1] if self._facts is not None and self._facts[0] == step else None
-            failures = self._sink.write(step, rows, facts, self._ledger.counts.sequences)
+            earlier = self._written[1] if self._written is not None and self._written[0] == step else None
+            failures = self._sink.write(step, rows, earlier, self._ledger.counts.sequences)
         except Exception as error:
             self.drop(step, sequences, NOT_WRITTEN, _text(error), tokens)
             return
         self._ledger.write(sequences, tokens)
-        self._remember(step, rows, facts)
+        self._written = (step, rows if earlier is None else pa.concat_tables([earlier, rows]))
         for failure in failures:
             self._fail(step, failure)
-        self._say_gaps()
+        self.say_gaps()
 
     def _fail(self, step: int, failure: str) -> None:
         if self._ledger.fail(failure.split(":")[0]):
             self._report(f"step {step}: {failure}. No sequence was lost. More of this is only counted.")
 
-    def _remember(self, step: int, rows: pa.Table, facts: pa.Table | None) -> None:
-        # null reads as NaN, which is not greater than anything
-        fresh = rows.filter(pa.array(~(rows["minibatch"].to_numpy() > 0)))
-        self._facts = (step, fresh if facts is None else pa.concat_tables([facts, fresh]))
-
-    def _say_gaps(self) -> None:
-        for gap in self._ledger.unsaid_gaps():
-            reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
-            self._say(
-                {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
-            )
-
     def _say(self, entry: Mapping[str, Any]) -> None:
+        self._unsaid.append(entry)
         try:
             self._sink.open()
-            self._sink.say(entry)
+            while self._unsaid:
+                self._sink.say(self._unsaid.popleft())  # a sink that fails here keeps the line itself
         except Exception as error:
             if self._ledger.fail("commit log"):
                 self._report(f"the commit log cannot be written: {_text(error)}")

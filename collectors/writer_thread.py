@@ -25,6 +25,11 @@ class EventItem:
 
 
 @dataclass(frozen=True)
+class GapItem:
+    """The ledger holds gaps that the commit log does not tell of."""
+
+
+@dataclass(frozen=True)
 class _Flush:
     done: threading.Event
 
@@ -34,7 +39,7 @@ class _Stop:
     pass
 
 
-Item = Batch | EventItem | _Flush | _Stop
+Item = Batch | EventItem | GapItem | _Flush | _Stop
 
 
 class WriterThread:
@@ -131,6 +136,8 @@ def _handle(item: Item, writer: Writer) -> None:
             writer.take(item)
         case EventItem():
             writer.event(item.kind, item.step, item.note)
+        case GapItem():
+            writer.say_gaps()
         case _Flush():
             try:
                 writer.finish()

@@ -1,12 +1,25 @@
-"""The collector: what is logged is on disk, and what is not is counted."""
+"""The collector's manners: nothing blocks or hurts the trainer, and written + dropped = offered, always."""
 
+import logging
+import subprocess
+import sys
+import textwrap
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from written_run import token_rows
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector
-from ratioscope.record import arrow_schema
+from ratioscope.collectors.collector import CLOSED, LATE, QUEUE_FULL
+from ratioscope.collectors.writer import MALFORMED, NOT_WRITTEN
+from ratioscope.errors import ConfigError, SchemaError, SourceError
+
+ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]]}
 
 
 def test_what_is_logged_is_on_disk(tmp_path: Path) -> None:
@@ -14,10 +27,294 @@ def test_what_is_logged_is_on_disk(tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector:
         collector.log(step=7, rollout_logprobs=rollout, old_logprobs=old, lengths=[5, 0, 2], rewards=[1.0, None, 0.5])
     table = token_rows(tmp_path / "run")
-    assert table.schema.equals(arrow_schema())
     assert table["rollout_logprobs"].to_pylist() == [rollout[0].tolist(), [], rollout[2, :2].tolist()]
     assert table["old_logprobs"].to_pylist() == [old[0].tolist(), [], old[2, :2].tolist()]
     assert table["sequence_id"].to_pylist() == ["7-0-0", "7-0-1", "7-0-2"]
     assert table["reward"].to_pylist() == [1.0, None, 0.5]
-    assert collector.counts.sequences.written == 3
-    assert collector.counts.tokens.written == 7
+    assert (collector.counts.sequences.written, collector.counts.tokens.written) == (3, 7)
+
+
+CALLS = st.lists(
+    st.one_of(
+        st.tuples(st.just("log"), st.integers(0, 4), st.integers(1, 3)),
+        st.tuples(st.just("malformed"), st.integers(0, 4), st.integers(1, 3)),
+        st.tuples(st.just("one at fault"), st.integers(0, 4), st.integers(1, 3)),
+        st.tuples(st.just("cumulative"), st.integers(0, 4), st.integers(1, 3)),
+        st.tuples(st.just("no step"), st.just(0), st.integers(1, 3)),
+        st.tuples(st.sampled_from(["flush", "hold", "let go", "event"]), st.just(0), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+def arguments(kind: str, rows: int) -> dict[str, Any]:
+    """One call of log with `rows` sequences."""
+    lists = [[-1.0, -2.0]] * rows
+    match kind:
+        case "malformed":
+            return {"rollout_logprobs": np.zeros((rows, 2)), "old_logprobs": np.zeros((rows, 3))}
+        case "one at fault":
+            return {"rollout_logprobs": lists, "old_logprobs": [*lists[1:], [-1.0]]}
+        case "cumulative":
+            return {"rollout_logprobs": np.zeros(2 * rows), "lengths": np.arange(rows + 1) * 2}
+        case _:
+            return {"rollout_logprobs": lists}
+
+
+@given(calls=CALLS, failing=st.sets(st.integers(0, 4), max_size=2), queue=st.integers(1, 4))
+@settings(deadline=None, max_examples=60)
+def test_written_and_dropped_are_what_was_offered(
+    calls: list[tuple[str, int, int]], failing: set[int], queue: int
+) -> None:
+    sink = CollectingSink({step: OSError(28, "No space left on device") for step in failing})
+    collector = Collector("unused", sink=lambda: sink, queue_batches=queue)
+    offered = 0
+    for kind, step, rows in calls:
+        if kind == "flush":
+            assert collector.flush(30) or not sink.gate.is_set()
+        elif kind in ("hold", "let go"):
+            sink.gate.clear() if kind == "hold" else sink.gate.set()
+        elif kind == "event":
+            collector.event("note", step)
+        else:
+            offered += rows
+            collector.log(step=None if kind == "no step" else step, **arguments(kind, rows))  # type: ignore[arg-type]
+    sink.gate.set()
+    assert collector.close(30)
+    counts = collector.counts
+    assert (counts.sequences.written + counts.sequences.dropped, counts.sequences.pending) == (
+        counts.sequences.offered,
+        0,
+    )
+    # a call that was refused is counted by its lengths, of which cumulative ones have one more
+    assert offered <= counts.sequences.offered <= offered + sum(kind == "cumulative" for kind, _, _ in calls)
+    assert len(sink.written) == counts.sequences.written
+    assert sum(len(row["rollout_logprobs"]) for row in sink.written) == counts.tokens.written
+    assert sum(gap["sequences"] for gap in sink.gaps) == counts.sequences.dropped == sum(counts.reasons.values())
+    assert set(counts.reasons) <= {MALFORMED, NOT_WRITTEN, QUEUE_FULL}
+
+
+def test_a_full_queue_drops_the_newest_and_never_blocks(caplog: pytest.LogCaptureFixture) -> None:
+    sink = CollectingSink()
+    sink.gate.clear()
+    collector = Collector("unused", sink=lambda: sink, queue_batches=3)
+    collector.log(step=0, **ONE)
+    collector.log(step=1, **ONE)
+    assert sink.is_waiting.wait(30)  # it writes step 0, holding what came with step 1
+    began = time.monotonic()
+    for step in range(2, 12):
+        collector.log(step=step, **ONE)
+    assert time.monotonic() - began < 5
+    assert (collector.counts.sequences.dropped, collector.counts.reasons) == (7, {QUEUE_FULL: 7})
+    sink.gate.set()
+    assert collector.close(30)
+    assert [row["step"] for row in sink.written] == [0, 1, 2, 3, 4]
+    assert sorted(gap["step"] for gap in sink.gaps) == [5, 6, 7, 8, 9, 10, 11]
+    assert sum(QUEUE_FULL in record.message and "only counted" in record.message for record in caplog.records) == 1
+
+
+def test_the_queue_is_bounded_in_bytes_but_takes_any_one_batch() -> None:
+    sink = CollectingSink()
+    sink.gate.clear()
+    collector = Collector("unused", sink=lambda: sink, queue_bytes=1000)
+    collector.log(step=0, **ONE)
+    collector.log(step=1, **ONE)
+    assert sink.is_waiting.wait(30)
+    collector.log(step=2, rollout_logprobs=np.zeros((10, 100), np.float32))
+    collector.log(step=3, rollout_logprobs=np.zeros((10, 100), np.float32))
+    assert collector.counts.reasons == {QUEUE_FULL: 10}
+    sink.gate.set()
+    assert collector.close(30)
+    assert collector.counts.sequences.written == 12
+
+
+def test_close_keeps_to_its_deadline_and_counts_what_it_gave_up(caplog: pytest.LogCaptureFixture) -> None:
+    sink = CollectingSink()
+    sink.gate.clear()
+    collector = Collector("unused", sink=lambda: sink)
+    for step in range(3):
+        collector.log(step=step, **ONE)
+    assert sink.is_waiting.wait(30)
+    began = time.monotonic()
+    assert not collector.close(0.1)
+    assert time.monotonic() - began < 5
+    assert (collector.counts.sequences.dropped, collector.counts.sequences.pending) == (3, 0)
+    assert "3 of 3 sequences not recorded; 3 not finished in time" in caplog.text
+    sink.gate.set()
+    assert collector.close(30)
+    assert collector.counts.reasons == {LATE: 3}  # what is written after the deadline changes no count
+
+
+def test_close_and_flush_may_be_called_again() -> None:
+    sink = CollectingSink()
+    collector = Collector("unused", sink=lambda: sink)
+    assert collector.flush()
+    collector.log(step=1, **ONE)
+    assert collector.close() and collector.close() and collector.flush() and collector.flush(0)
+    collector.log(step=2, **ONE)
+    collector.event("note", 2)
+    assert collector.counts.reasons == {CLOSED: 1}
+    assert [line["kind"] for line in sink.lines] == ["close"]
+    assert Collector("unused", sink=CollectingSink).close()
+
+
+def test_flush_waits_no_longer_than_asked_and_says_whether_it_is_done() -> None:
+    sink = CollectingSink()
+    collector = Collector("unused", sink=lambda: sink)
+    collector.log(step=1, **ONE)
+    assert collector.flush(30)
+    assert len(sink.written) == 1
+    sink.gate.clear()
+    collector.log(step=1, **ONE)
+    assert not collector.flush(0.05)
+    sink.gate.set()
+    assert collector.flush(None)
+    assert len(sink.written) == 2
+    assert collector.close()
+
+
+class Hostile:
+    """An array that fails as it is read."""
+
+    def __init__(self, error: Exception) -> None:
+        self.shape, self._error = (2, 3), error
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError("deep"), ValueError("odd"), KeyError("k")], ids=repr)
+def test_whatever_fails_in_log_stays_there(error: Exception) -> None:
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        collector.log(step=1, rollout_logprobs=Hostile(error))
+        collector.log(step=1, **ONE)
+    assert (collector.counts.sequences.written, collector.counts.reasons) == (1, {MALFORMED: 2})
+    with Collector("unused", sink=CollectingSink, strict=True) as collector, pytest.raises(type(error)):
+        collector.log(step=1, rollout_logprobs=Hostile(error))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(30, "Read-only file system"), AssertionError("sink")], ids=repr
+)
+def test_whatever_fails_while_writing_costs_one_step(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    sink = CollectingSink({2: error, 3: error})
+    with Collector("unused", sink=lambda: sink) as collector:
+        for step in range(1, 6):
+            collector.log(step=step, **ONE)
+    assert [row["step"] for row in sink.written] == [1, 4, 5]
+    assert [(gap["step"], gap["sequences"], gap["tokens"]) for gap in sink.gaps] == [(2, 1, 2), (3, 1, 2)]
+    assert collector.counts.tokens.offered == 10
+    assert sum("More of this" in record.message for record in caplog.records) == 1
+    strict = Collector("unused", sink=lambda: CollectingSink({2: error}), strict=True)
+    strict.log(step=2, **ONE)
+    with pytest.raises(SourceError, match="1 of 1 sequences not recorded; 1 not written"):
+        strict.flush()
+    assert strict.close()  # it was told already
+
+
+def test_a_failing_decoder_or_event_loses_no_sequence(caplog: pytest.LogCaptureFixture) -> None:
+    def decode(ids: Any) -> list[str]:
+        raise RuntimeError("Already borrowed")
+
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink, decode=decode) as collector:
+        collector.log(step=1, rollout_logprobs=[[0.0]], token_ids=[[1]])
+        collector.log(step=1, rollout_logprobs=[[0.0]], token_ids=[[1]])
+        collector.event("note", None)  # type: ignore[arg-type]
+    assert collector.counts.sequences.written == 2
+    assert collector.counts.failures == {"token texts": 2, "events": 1}
+    assert sum("Already borrowed" in record.message for record in caplog.records) == 1
+
+
+def test_strict_is_told_at_the_call() -> None:
+    with Collector("unused", sink=CollectingSink, strict=True) as collector:
+        with pytest.raises(SchemaError, match="different widths: {'rollout_logprobs': 3, 'old_logprobs': 2}"):
+            collector.log(step=1, rollout_logprobs=np.zeros((2, 3)), old_logprobs=np.zeros((2, 2)))
+        with pytest.raises(TypeError):
+            collector.log(step=1.5, **ONE)  # type: ignore[arg-type]
+
+
+def test_wrong_options_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="text is 'some'; wanted one of full, ids, none"):
+        Collector(tmp_path, text="some")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="queue_batches is 0"):
+        Collector(tmp_path, queue_batches=0)
+
+
+def test_steps_may_come_in_any_order() -> None:
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        for step in (5, 3, 5, 4, 4, 9, 1):
+            collector.log(step=step, **ONE)
+    assert sorted(row["step"] for row in sink.written) == [1, 3, 4, 4, 5, 5, 9]
+    assert len({row["sequence_id"] for row in sink.written}) == 7
+
+
+def run_script(script: str, folder: Path) -> str:
+    """The output of a script in an interpreter of its own; `RUN` is its run folder."""
+    lines = f"import os, sys\nRUN = {str(folder / 'run')!r}\n" + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", lines], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_collector_loads_nothing_heavy(tmp_path: Path) -> None:
+    script = """
+    import ratioscope.collectors.collector, ratioscope.collectors.attach
+    heavy = {"torch", "polars", "pandas", "trl", "transformers", "streamlit", "plotly", "scipy", "typer", "rich"}
+    print(sorted(heavy & set(sys.modules)))
+    heavy.remove("pandas")  # pyarrow itself imports it when it makes an array
+    with ratioscope.collectors.collector.Collector(RUN) as collector:
+        collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]])
+    print(sorted(heavy & set(sys.modules)), collector.counts.sequences.written, collector.counts.failures)
+    """
+    assert run_script(script, tmp_path) == "[]\n[] 1 {}"
+
+
+def test_what_was_not_closed_is_written_at_exit(tmp_path: Path) -> None:
+    script = """
+    from ratioscope import Collector
+    collector = Collector(RUN)
+    for step in range(20):
+        collector.log(step=step, rollout_logprobs=[[-1.0] * 100] * 10)
+    """
+    run_script(script, tmp_path)
+    assert len(token_rows(tmp_path / "run")) == 200
+    assert commit_lines(tmp_path / "run", "close")[0]["written"] == 200
+
+
+def test_a_fork_in_the_middle_writes_nothing_twice(tmp_path: Path) -> None:
+    script = """
+    from ratioscope import Collector
+    collector = Collector(RUN)
+    for step in range(40):
+        collector.log(step=step, rollout_logprobs=[[-1.0] * 200] * 5)
+        if step % 10 == 5:
+            child = os.fork()
+            if child == 0:
+                if step == 25:
+                    collector.log(step=step, rollout_logprobs=[[-7.0]])
+                    assert collector.close(60)
+                    assert collector.counts.sequences.written == collector.counts.sequences.offered == 1
+                else:
+                    assert collector.counts.sequences.offered == 0
+                sys.exit()
+            assert os.waitpid(child, 0)[1] == 0
+    assert collector.close(60)
+    print(collector.counts.sequences.written)
+    """
+    assert run_script(script, tmp_path) == "200"
+    rows = token_rows(tmp_path / "run")
+    assert len(rows) == 201
+    assert len(set(rows["sequence_id"].to_pylist())) == 201
+    writers = commit_lines(tmp_path / "run", "open")
+    assert len({writer["pid"] for writer in writers}) == len({writer["writer"] for writer in writers}) == 2
+    assert {writer["attempt"] for writer in writers} == {0}  # a child belongs to the start of its parent
+
+
+def test_nothing_is_said_when_nothing_was_lost(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), Collector("unused", sink=CollectingSink) as collector:
+        collector.log(step=1, **ONE)
+    assert not caplog.records

@@ -44,7 +44,7 @@ class CollectingSink:
     def open(self) -> int:
         return 0
 
-    def write(self, step: int, rows: pa.Table, facts: pa.Table | None, tally: Tally) -> list[str]:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
         self.is_waiting.set()
         assert self.gate.wait(60)
         if step in self.failing:

@@ -1,0 +1,39 @@
+"""Statistics of the rows of a step, which may come in parts: a step is cut where somebody calls flush in its middle.
+
+The parts' statistics are merged when they are read, so that together they must count every measurement once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.numpy_engine import statistics
+
+pc: Any = pyarrow.compute
+"""`Any`: the stubs type values, and ours are known by the schema only."""
+
+
+def part_statistics(rows: pa.Table, earlier: pa.Table | None) -> pa.Table:
+    """Statistics of the rows, with what they lack taken from the earlier rows of the same step.
+
+    mismatch is measured once per sequence, in the part that first has both of its sides.
+    """
+    if earlier is None:
+        return statistics(joined(rows))
+    together = joined(pa.concat_tables([earlier, rows]))
+    has_both = pc.and_(pc.is_valid(together["rollout_logprobs"]), pc.is_valid(together["old_logprobs"]))
+    before = together.slice(0, len(earlier)).filter(has_both.slice(0, len(earlier)))
+    fresh = together.slice(len(earlier))
+    is_measured = np.asarray(pc.is_in(fresh["sequence_id"], value_set=before["sequence_id"].combine_chunks()))
+    again = statistics(fresh.filter(pa.array(is_measured)))
+    return pa.concat_tables(
+        [
+            statistics(fresh.filter(pa.array(~is_measured))),
+            again.filter(pa.array([gap != "mismatch" for gap in again["gap"].to_pylist()], pa.bool_())),
+        ]
+    )

@@ -1,0 +1,350 @@
+"""What the collector leaves on disk: whole files, commits that are true, exact statistics, one run for many writers."""
+
+import hashlib
+import json
+import resource
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import polars.testing
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from written_run import commit_lines, token_rows
+
+from ratioscope import Collector
+from ratioscope.collectors import run_file
+from ratioscope.errors import SourceError
+from ratioscope.layout import SEGMENT_STEPS
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.merge import merge
+from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.record import SCHEMA_VERSION, arrow_schema
+
+
+def logprobs(step: int, rows: int = 4, tokens: int = 6) -> dict[str, Any]:
+    """Log-probs of three policies, a little apart."""
+    random = np.random.default_rng(step)
+    rollout = -random.exponential(size=(rows, tokens)).astype(np.float32)
+    near = {name: rollout + random.normal(0, 0.1, rollout.shape).astype(np.float32) for name in ("old", "current")}
+    return {"rollout_logprobs": rollout, **{f"{name}_logprobs": values for name, values in near.items()}}
+
+
+def segments(run: Path) -> list[pa.Table]:
+    return [pq.ParquetFile(file).read() for file in sorted((run / "statistics").glob("[!.]*"))]
+
+
+def steps_of(table: pa.Table) -> list[Any]:
+    return list(np.unique(np.asarray(table["step"])))
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Equal tables; the rows of a statistics table have no order of their own."""
+    order: Any = [(name, "ascending") for name in ("attempt", "step", "gap", "slice", "key")]
+    return bool(one.sort_by(order).equals(other.sort_by(order)))
+
+
+def test_files_are_as_the_commits_say(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1), minibatch=0)
+        collector.log(step=2, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
+        collector.event("weight_sync", 2, "version 3")
+    commits = commit_lines(run, "commit")
+    named = {commit["file"] for commit in commits}
+    assert named == {str(file.relative_to(run)) for file in run.glob("[ts]*/**/*") if file.is_file()}
+    for commit in {commit["file"]: commit for commit in commits}.values():  # a segment's last commit counts
+        data = (run / commit["file"]).read_bytes()
+        assert (commit["bytes"], commit["sha256"]) == (len(data), hashlib.sha256(data).hexdigest())
+    first, second = (commit for commit in commits if commit["file"].startswith("tokens"))
+    assert first["file"].startswith("tokens/step=000000001/")
+    assert (first["step"], first["rows"], first["tokens"], first["schema"]) == (1, 4, 24, SCHEMA_VERSION)
+    assert (first["policies"], first["gaps"]) == (["rollout", "old", "current"], ["mismatch", "total", "drift"])
+    assert (second["policies"], second["gaps"]) == (["rollout", "old"], ["mismatch"])
+    assert [line["event"] for line in commit_lines(run, "event")] == ["weight_sync"]
+    (close,) = commit_lines(run, "close")
+    assert (close["offered"], close["written"], close["dropped"]) == (5, 5, 0)
+
+
+def test_token_files_keep_to_the_format(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1), token_ids=np.zeros((4, 6), int), token_texts=[["a"] * 6] * 4)
+    (file,) = (tmp_path / "run" / "tokens").glob("*/*")
+    parquet = pq.ParquetFile(file)
+    assert parquet.schema_arrow.equals(arrow_schema())
+    columns = [parquet.metadata.row_group(0).column(index) for index in range(parquet.metadata.num_columns)]
+    assert {column.compression for column in columns} == {"ZSTD"}
+    for column in columns:
+        assert ("BYTE_STREAM_SPLIT" in column.encodings) == (column.physical_type in ("FLOAT", "DOUBLE"))
+    damaged = bytearray(file.read_bytes())
+    place = next(c for c in columns if c.path_in_schema.startswith("rollout_logprobs"))
+    damaged[place.data_page_offset + place.total_compressed_size - 3] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(OSError, match="(?i)checksum|crc"):
+        token_rows(tmp_path / "run")
+
+
+def test_nobody_else_may_read_a_run(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+    for path in (tmp_path / "run", *(tmp_path / "run").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_statistics_are_those_of_all_tokens(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        for step in range(1, 4):
+            for part in range(3):
+                collector.log(step=step, minibatch=0, **logprobs(10 * step + part), rollout_versions=step - part)
+    assert same(pa.concat_tables(segments(tmp_path / "run")), statistics(token_rows(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("flushed", [False, True], ids=["at once", "flushed in between"])
+def test_the_two_sides_of_a_gap_may_come_in_two_calls(tmp_path: Path, flushed: bool) -> None:
+    values = logprobs(1)
+    current = values.pop("current_logprobs")
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **values)
+        if flushed:
+            collector.flush()
+        for minibatch in range(2):
+            collector.log(step=1, minibatch=minibatch, current_logprobs=current + minibatch)
+    rows = token_rows(tmp_path / "run")
+    assert (rows["current_logprobs"].null_count, rows["rollout_logprobs"].null_count) == (4, 8)
+    found, wanted = pa.concat_tables(segments(tmp_path / "run")), statistics(joined(rows))
+    assert set(found["gap"].to_pylist()) == {"mismatch", "total", "drift"}
+    polars.testing.assert_frame_equal(merged(found), merged(wanted))
+
+
+def merged(table: pa.Table) -> polars.DataFrame:
+    """Statistics of whole steps, whatever parts they came in."""
+    frame = polars.from_arrow(table)
+    assert isinstance(frame, polars.DataFrame)
+    keys = ("step", "gap", "slice", "key")
+    return merge(frame, keys).sort(keys)
+
+
+def test_segments_hold_so_many_steps_and_are_then_left_alone(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector:
+        for step in range(SEGMENT_STEPS + 3):
+            collector.log(step=step, **logprobs(step, 1, 2))
+    steps = [steps_of(table) for table in segments(tmp_path / "run")]
+    assert steps == [list(range(SEGMENT_STEPS)), list(range(SEGMENT_STEPS, SEGMENT_STEPS + 3))]
+    last = [commit for commit in commit_lines(tmp_path / "run", "commit") if commit["file"].startswith("statistics")][
+        -1
+    ]
+    assert last["steps"] == steps[1]
+
+
+def test_run_json_tells_what_the_run_is_without_its_secrets(tmp_path: Path) -> None:
+    config: Any = {
+        "learning_rate": 1e-6, "hub_token": "hf_abcdefghijklmnop", "wandb": {"api_key": "0123", "project": "p"},
+        "max_tokens": 2048, "eos_token": "<|im_end|>", "tokenizer": "Qwen/Qwen3", "Password": "x", "nothing_secret": None,
+        "endpoint": "https://user:hunter2@host/v1", "note": "uses sk-abcdefghijklmnopqrst", "path": Path("/models/x"),
+        "infinite": float("inf"), "list": [{"secretKey": "y"}], 7: "seven", "authToken": b"z",
+    }  # fmt: skip
+    with Collector(tmp_path / "run", trainer="mine 1.2", config=config, name="try 3") as collector:
+        collector.log(step=1, **logprobs(1))
+    text = (tmp_path / "run" / "run.json").read_text()
+    run = json.loads(text)
+    assert (run["name"], run["trainer"], run["schema_version"]) == ("try 3", "mine 1.2", SCHEMA_VERSION)
+    assert [entry["attempt"] for entry in run["attempts"]] == [0]
+    assert not any(secret in text for secret in ("hf_abc", "0123", "hunter2", "sk-abc", '"x"', '"y"', "z'"))
+    kept = {name: run["config"][name] for name in ("max_tokens", "eos_token", "tokenizer", "path", "infinite", "7")}
+    assert kept == {"max_tokens": 2048, "eos_token": "<|im_end|>", "tokenizer": "Qwen/Qwen3", "path": "/models/x",
+                    "infinite": "inf", "7": "seven"}  # fmt: skip
+    assert run["config"]["wandb"] == {"api_key": "[redacted]", "project": "p"}
+
+
+def test_ranks_share_a_folder(tmp_path: Path) -> None:
+    collectors = [Collector(tmp_path / "run", rank=rank) for rank in range(3)]
+    for collector in collectors:
+        collector.log(step=1, **logprobs(1))
+    assert all(collector.close() for collector in collectors)
+    rows = token_rows(tmp_path / "run").to_pylist()
+    assert sorted({row["rank"] for row in rows}) == [0, 1, 2]
+    assert {row["attempt"] for row in rows} == {0}
+    assert len({row["sequence_id"] for row in rows}) == len(rows) == 12
+    assert len(commit_lines(tmp_path / "run", "open")) == 3
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
+    """From here on this process counts as another launch, with these variables of a launcher."""
+    for name in (*run_file.LAUNCHERS, *run_file.RESTARTS):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    run_file.launch.cache_clear()
+
+
+def start(run: Path, *ranks: int, **options: Any) -> list[Collector]:
+    """A start of the run with these ranks, all of them open."""
+    collectors = [Collector(run, rank=rank, **options) for rank in ranks]
+    for collector in collectors:
+        collector.log(step=1, **logprobs(1, 1))
+        assert collector.flush()
+    return collectors
+
+
+def close(collectors: list[Collector]) -> None:
+    assert all(collector.close() for collector in collectors)
+
+
+def attempts(run: Path) -> list[tuple[int, int]]:
+    """Rank and attempt of every writer, in the order of their opening."""
+    lines = sorted(commit_lines(run, "open"), key=lambda line: float(line["time"]))
+    return [(line["rank"], line["attempt"]) for line in lines]
+
+
+def test_a_second_start_is_a_new_attempt_of_the_same_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    close(start(run, 0, 1, config={"seed": 1}))
+    close(start(run, 0, 1, config={"seed": 2}))
+    assert attempts(run) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert sorted(
+        zip(*(token_rows(run)[name].to_pylist() for name in ("attempt", "rank")), strict=True)
+    ) == attempts_by_row(run)
+    told = json.loads((run / "run.json").read_text())
+    assert [entry["attempt"] for entry in told["attempts"]] == [0, 1]
+    assert (told["config"], told["attempts"][1]["config"]) == ({"seed": 1}, {"seed": 2})
+
+
+def attempts_by_row(run: Path) -> list[tuple[int, int]]:
+    return sorted((attempt, rank) for rank, attempt in attempts(run))
+
+
+def test_a_start_after_a_crash_is_a_new_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched(monkeypatch)
+    crashed = start(tmp_path / "run", 0, 1)
+    launched(monkeypatch)
+    resumed = start(tmp_path / "run", 0, 1)
+    assert attempts(tmp_path / "run") == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    close(crashed + resumed)
+
+
+def test_ranks_of_one_launch_meet_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    for process in range(3):  # three processes that no launcher has named
+        launched(monkeypatch)
+        close(start(run, process))
+    assert attempts(run) == [(0, 0), (1, 0), (2, 0)]
+    launched(monkeypatch, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="1")
+    close(start(run, 3, 0))  # a launcher's name is of another launch, even for a rank that is new
+    assert attempts(run)[3:] == [(3, 0), (0, 1)]
+    launched(monkeypatch, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="2")
+    close(start(run, 9, 0))
+    assert attempts(run)[5:] == [(9, 2), (0, 2)]
+
+
+def test_two_open_writers_of_one_rank_and_launch_are_one_attempt(tmp_path: Path) -> None:
+    close(start(tmp_path / "run", 0, 0))  # the engine's side and the trainer's, say
+    assert attempts(tmp_path / "run") == [(0, 0), (0, 0)]
+
+
+def test_an_attempt_may_be_said(tmp_path: Path) -> None:
+    close(start(tmp_path / "run", 0, attempt=5))
+    assert attempts(tmp_path / "run") == [(0, 5)]
+
+
+@contextmanager
+def files_of_at_most(nbytes: int) -> Iterator[None]:
+    """While it lasts, the system refuses to let any file grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_that_cannot_be_finished_never_shows(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        before = sorted(path for path in run.rglob("*") if "step=" not in path.name)
+        with files_of_at_most(2000):  # room for commit lines, not for a token file
+            collector.log(step=2, **logprobs(2))
+            assert collector.flush()
+            assert sorted(path for path in run.rglob("*") if "step=" not in path.name) == before
+        collector.log(step=3, **logprobs(3))
+    assert steps_of(token_rows(run)) == [1, 3]
+    counts = collector.counts
+    assert (counts.sequences.written, counts.sequences.dropped, counts.tokens.dropped) == (8, 4, 24)
+    (gap,) = commit_lines(run, "gap")
+    assert (gap["step"], gap["sequences"], gap["tokens"]) == (2, 4, 24)
+    assert "File too large" in gap["reason"]
+
+
+def test_commit_lines_that_cannot_be_written_wait_and_come_whole(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        (log,) = (run / "commits").iterdir()
+        with files_of_at_most(log.stat().st_size + 10):
+            for number in range(3):
+                collector.event("note", number)
+            assert collector.flush()
+            assert len(commit_lines(run, "event")) == 0  # and no torn line: commit_lines would find it
+    assert [line["step"] for line in commit_lines(run, "event")] == [0, 1, 2]
+    assert collector.counts.failures == {"commit log": 3}
+
+
+def test_a_deleted_run_costs_its_steps_and_does_not_come_back_as_a_fragment(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        shutil.rmtree(run)
+        collector.log(step=2, **logprobs(2))
+        collector.log(step=3, **logprobs(3))
+        assert collector.flush()
+        assert not run.exists()
+    assert (collector.counts.sequences.written, collector.counts.reasons) == (4, {"not written": 8})
+
+
+def test_a_folder_that_cannot_be_made_costs_steps_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with Collector(tmp_path / "taken" / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        (tmp_path / "taken").unlink()
+        collector.log(step=2, **logprobs(2))
+    assert "cannot be made" in caplog.text
+    assert collector.counts.reasons == {"not written": 4}
+    assert token_rows(tmp_path / "taken" / "run")["step"].to_pylist() == [2] * 4
+    assert commit_lines(tmp_path / "taken" / "run", "gap")[0]["step"] == 1
+    (tmp_path / "other").write_text("a file")
+    with pytest.raises(SourceError, match="give a folder that can be written"):
+        Collector(tmp_path / "other" / "run", strict=True)
+
+
+def test_statistics_that_fail_cost_no_row(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        shutil.rmtree(run / "statistics")
+        collector.log(step=2, **logprobs(2))
+    assert (collector.counts.sequences.written, collector.counts.failures) == (8, {"statistics": 1})
+    assert steps_of(token_rows(run)) == [1, 2]
+
+
+def test_a_step_may_be_written_in_parts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        for step in (1, 2, 1):
+            collector.log(step=step, **logprobs(step))
+            assert collector.flush()
+    parts = sorted((run / "tokens" / "step=000000001").iterdir())
+    assert [part.name.split(".")[1] for part in parts] == ["0000", "0001"]
+    assert len(token_rows(run)) == 12
