@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from .areal_behave import behave, m2po
 from .areal_loss import Inputs, record_loss, surrogate
 from .areal_proximal import Policies, proximal, record_proximal, record_versions
-from .areal_settings import VERSIONS, Settings, parse, write
+from .areal_settings import VERSIONS, Settings, parse
 from .areal_tracker import Record, exported
-from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .areal_write import write
+from .evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .micro_batches import Rows, row_groups, selected
+from .partial import completed, notes, told
 from .single_precision import Single, single
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
@@ -64,13 +65,20 @@ NOTES: dict[str, str] = {
 }
 
 
+_LOSS = ("actor_loss/*", "clip_ratio/*", "dual_clip_ratio/*", "clipped_*", "dual_clipped_*")
+_NEEDS = {
+    "current_logprobs": (*_LOSS, "importance_weight/*", "approx_kl/*", "new_logp/*", "sapo_*", "logp_*", "*kl_div_*"),
+    "advantages": (*_LOSS, "sapo_soft_gate/*"),
+}
+
+
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | pa.Table | Mapping[str, Any],
+    batch: BatchLike,
     config: Mapping[str, Any],
     *,
     version: str | None = None,
-    kind: str = "",
+    kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
     """What AReaL logs and applies for one update.
@@ -80,19 +88,22 @@ def evaluate(
     "versions_unshifted" in it reads them one position late, as the trainer does. `weights`: the behaviour weight, None where
     none is formed. `mask`: the tokens that keep one; without, those M2PO left.
     """
-    arrays, settings = batch_arrays(batch), parse(config, version)
+    settings = parse(config, version)
+    needs = {} if settings.prox_logp_method in ("loglinear", "metrics", "reuse_train_logp") else _NEEDS
+    arrays, absent = completed(batch_arrays(batch), needs)
     groups = row_groups(micro_batches, len(arrays.mask), kind)
     parts = [_micro_batch(selected(arrays, rows), settings, kind) for rows in groups]
     # The engine weighs micro-batches by the valid tokens they came with.
     tokens = sum(part.tokens for part in parts)
-    losses = {"loss": sum(part.loss * part.tokens for part in parts) / max(tokens, 1)}
+    losses = {} if absent else {"loss": sum(part.loss * part.tokens for part in parts) / max(tokens, 1)}
+    recorded = exported([part.record for part in parts])
     found = _assembled(arrays.shape, groups, parts)
-    notes = () if "entropy" in arrays.extra else ("the batch has no entropy: its metrics read 0",)
+    silent = () if "entropy" in arrays.extra else ("the batch has no entropy: its metrics read 0",)
     return Evaluation(
-        metrics={PREFIX + name: value for name, value in (exported([part.record for part in parts]) | losses).items()},
+        metrics={PREFIX + name: value for name, value in (told(recorded, absent, needs) | losses).items()},
         weights=found.get("behave_imp_weight"),
         mask=found.get("behave_mask", found["loss_mask"]),
-        warnings=(*settings.warnings, *notes),
+        warnings=(*settings.warnings, *notes(absent), *silent),
         losses=losses,
         arrays=found,
     )
@@ -108,7 +119,7 @@ class _Part:
     arrays: dict[str, Array]
 
 
-def _micro_batch(batch: DialectBatch, s: Settings, kind: str) -> _Part:
+def _micro_batch(batch: DialectBatch, s: Settings, kind: str | None) -> _Part:
     sampled = batch.mask & (np.asarray(batch.extra.get("sample_mask", np.ones(len(batch.mask)))) > 0)[:, None]
     p = _policies(batch, s, kind)
     old = proximal(p, s)
@@ -132,11 +143,11 @@ def _micro_batch(batch: DialectBatch, s: Settings, kind: str) -> _Part:
     return _Part(record, loss, int(sampled.sum()), arrays)
 
 
-def _policies(batch: DialectBatch, s: Settings, kind: str) -> Policies:
+def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
     """Without the decoupled loss old is rollout, or, where log-probs are recomputed, rollout is old."""
     rollout, current = single(batch.needed("rollout_logprobs")), single(batch.needed("current_logprobs"))
     versions, version = batch.extra.get("versions"), batch.extra.get("current_version")
-    if versions is not None and "versions_unshifted" in kind:
+    if versions is not None and "versions_unshifted" in (kind or ""):
         versions = np.concatenate([np.full_like(versions[:, :1], -1), versions[:, :-1]], axis=1)
     given: Single | None
     if s.prox_logp_method == "reuse_train_logp":

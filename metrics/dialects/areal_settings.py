@@ -7,7 +7,7 @@ from typing import Any
 from ratioscope.errors import ConfigError
 
 from .evaluation import not_allowed
-from .settings import Rule, changed, check, read, section, setting, yaml_text
+from .settings import Rule, check, read, section, setting
 
 PROXIMAL = ("recompute", "loglinear", "metrics", "reuse_train_logp")
 MODES = ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate", "disabled")
@@ -113,30 +113,6 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
         raise not_allowed("prox_logp_method", settings.prox_logp_method, PROXIMAL[:3])
     check(settings, _RULES + (_MODE_RULES if generation.switch == _MODE else ()))
     return replace(settings, warnings=(*notes, *_silent(settings)))
-
-
-def write(settings: Settings) -> str:
-    """The settings as YAML under `actor`, with use_decoupled_loss, without which they do nothing."""
-    names = set(changed(settings)) - {"use_decoupled_loss"} - _foreign(settings)
-    values = {name: value for name, value in changed(settings).items() if name in names}
-    tree: dict[str, Any] = {"use_decoupled_loss": settings.decoupled, **values}
-    if settings.generation.switch == _REJECTION:
-        rejection = settings.rejection
-        tree["rejection_sampling"] = None if rejection is None else {**_spelled_out(rejection), **changed(rejection)}
-    else:
-        tree |= {name: getattr(settings, name) for name in settings.generation.switch}
-    return yaml_text({"actor": tree})
-
-
-def _spelled_out(rejection: Rejection) -> dict[str, Any]:
-    """What makes the block readable without knowing its defaults."""
-    return {name: getattr(rejection, name) for name in ("level", "action", "metric", "upper")}
-
-
-def _foreign(settings: Settings) -> set[str]:
-    return {name for name in (*_CAP, *_MODE) if name not in settings.generation.switch} | set(
-        settings.generation.switch
-    )
 
 
 def _version(version: str | None) -> str:

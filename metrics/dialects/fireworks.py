@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .fireworks_losses import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
-from .fireworks_settings import VERSIONS, Settings, parse, write
+from .fireworks_settings import VERSIONS, Settings, parse
+from .fireworks_write import write
 from .micro_batches import row_groups
+from .partial import completed, notes, told
 from .single_precision import Single, exp, mean, single, total
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
@@ -52,13 +53,20 @@ NOTES: dict[str, str] = {
 }
 
 
+_LOSS = ("mean_loss", "mean_adv_loss", "policy_gradient/*", "dro_quad_penalty")
+_NEEDS = {
+    "current_logprobs": (*_LOSS, "ppo_*", "*po_clip_frac", "is_ratio_mean", "mean_kl*", "ref_kl", "*inference_*"),
+    "advantages": _LOSS,
+}
+
+
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | pa.Table | Mapping[str, Any],
+    batch: BatchLike,
     config: Mapping[str, Any],
     *,
     version: str | None = None,
-    kind: str = "",
+    kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
     """What the cookbook logs and applies for one optimizer step; micro-batches are its chunks.
@@ -67,7 +75,8 @@ def evaluate(
     (rows without any: NaN; absent: the behaviour log-probs stand in); `reference_logprobs`. One advantage per row, its
     first; igpo takes one per token. Weights are the TIS weight, zero at inactive tokens; reinforce logs but ignores it.
     """
-    arrays, settings = batch_arrays(batch), parse(config, version)
+    settings = parse(config, version)
+    arrays, absent = completed(batch_arrays(batch), _NEEDS)
     if "reference_logprobs" not in arrays.extra:
         settings = replace(settings, kl_beta=0.0)
     active = arrays.mask & (single(arrays.extra.get("sample_mask", np.ones(len(arrays.mask)))) > 0.5)[:, None]
@@ -76,15 +85,15 @@ def evaluate(
     for row, (datum, _) in enumerate(datums):
         weights[row, active[row]] = datum.tis[datum.active]
     parts = [_chunk([datums[row] for row in rows], settings) for rows in row_groups(micro_batches, len(active), kind)]
-    metrics = _step([metrics for metrics, _ in parts], settings)
-    losses = {} if settings.loss == "server" else {"loss_sum": sum(loss for _, loss in parts)}
+    metrics = told(_step([metrics for metrics, _ in parts], settings), absent, _NEEDS)
+    losses = {} if settings.loss == "server" or absent else {"loss_sum": sum(loss for _, loss in parts)}
     filtering = settings.icepop_threshold is not None and settings.loss not in ("reinforce", "igpo")
     advantages = single(arrays.needed("advantages"))[:, :1]
     return Evaluation(
         metrics={PREFIX + name: float(value) for name, value in (metrics | losses).items()},
         weights=weights,
         mask=active & (weights > 0) if filtering else active,
-        warnings=settings.warnings,
+        warnings=(*settings.warnings, *notes(absent)),
         losses=losses,
         arrays={"tis_weight": weights, "server_advantages": advantages * weights},
     )

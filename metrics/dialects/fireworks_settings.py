@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .evaluation import not_allowed
-from .settings import Rule, changed, check, read, section, setting, unknown
+from .settings import Rule, check, read, section, setting, unknown
 
 VERSIONS = ("head", "pr169")
 """main of 2026-08-19; pull request 169 (2026-03-04, merged the day after)."""
@@ -67,21 +67,6 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     return replace(settings, warnings=(*notes, *_silent(settings, flat)))
 
 
-def write(settings: Settings) -> str:
-    """The settings as the recipe's Python: a Config with a TISConfig, or pull request 169's ISConfig."""
-    tis = changed(settings, ("cap", "level", "icepop_threshold"))
-    rest = changed(settings, ("anchor_logp", "eps_clip", "eps_clip_high"))
-    if settings.version == "pr169":
-        names = {"cap": "tis_cap", "level": "tis_level"}
-        clips = {name: value for name, value in rest.items() if name != "anchor_logp"}
-        return f"ISConfig({_arguments({names[name]: value for name, value in tis.items()} | clips)})\n"
-    arguments = [f"    tis=TISConfig({_arguments(tis)}),"]
-    arguments += [f"    {name}={value!r}," for name, value in rest.items()]
-    if settings.anchor_logp == "rollout":
-        arguments.append("    # the TIS weight is 1 with this anchor: cap, level and icepop_threshold change nothing")
-    return "\n".join(["Config(", *arguments, ")", ""])
-
-
 def _flat(config: Mapping[str, Any], version: str) -> dict[str, Any]:
     renamed = {"anchor": "anchor_logp"}
     if version == "pr169":
@@ -123,10 +108,6 @@ def _silent(s: Settings, flat: Mapping[str, Any]) -> list[str]:
         ),
     )
     return [note for holds, note in found if holds]
-
-
-def _arguments(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _without_kl(name: str) -> Callable[[Settings], bool]:

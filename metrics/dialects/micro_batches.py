@@ -13,11 +13,11 @@ from .evaluation import DialectBatch, MicroBatches
 Rows = npt.NDArray[np.int64]
 
 
-def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str = "") -> list[Rows]:
+def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | None = None) -> list[Rows]:
     """Row numbers per micro-batch. A number N (also spelled as a kind ending in `_mbN`) is N consecutive rows each;
     None is one micro-batch of all rows. SchemaError for rows the batch does not have."""
-    suffix = kind.rpartition("_mb")[2]
-    if micro_batches is None and "_mb" in kind and suffix.isdigit():
+    _, named, suffix = (kind or "").rpartition("_mb")
+    if micro_batches is None and named and suffix.isdigit():
         micro_batches = int(suffix)
     if micro_batches is None:
         return [np.arange(rows)]

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .micro_batches import row_groups
 from .nemo_rl_loss import Denominators, loss_metrics, summed
-from .nemo_rl_settings import VERSIONS, Settings, parse, write
+from .nemo_rl_settings import VERSIONS, Settings, parse
 from .nemo_rl_weights import Weights, correction_weights, in_the_loss, recorded, sequence_filter
+from .nemo_rl_write import write
+from .partial import completed, notes, told
 from .single_precision import single, total
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
@@ -80,22 +81,31 @@ NOTES: dict[str, str] = {
 }
 
 
+_NEEDS = {
+    "current_logprobs": ("loss", "probs_ratio*", "kl_penalty", "approx_entropy", "positive_nll_loss"),
+    "advantages": ("loss", "masked_correct_pct"),
+}
+
+
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | pa.Table | Mapping[str, Any],
+    batch: BatchLike,
     config: Mapping[str, Any],
     *,
     version: str | None = None,
-    kind: str = "",
+    kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
     """What NeMo-RL logs and applies for one global batch (one optimizer step).
 
     Reads besides: `sample_mask` (rows,), `rewards` (rows,), `reference_logprobs`. Weights are (rows, 1) at a sequence
     level, else zero outside the token mask; ones when the correction is off. `mask` is after every filter.
-    `kind`: a run's name; one that ends in `_mbN` means micro-batches of N rows.
+    `kind`: a run's name; one that ends in `_mbN` means micro-batches of N rows. Without current or advantages the
+    numbers of the loss are left out.
     """
-    arrays, settings = batch_arrays(batch), parse(config, version)
+    settings = parse(config, version)
+    needs = {} if settings.force_on_policy_ratio else _NEEDS
+    arrays, absent = completed(batch_arrays(batch), needs)
     whole = recorded(arrays, settings)
     driver = sequence_filter(whole, settings)
     count = Denominators(total(whole.token_mask * driver.sample_mask), total(driver.sample_mask))
@@ -108,10 +118,10 @@ def evaluate(
     if weights.kept is not None:
         left = left & weights.kept
     return Evaluation(
-        metrics={PREFIX + name: value for name, value in (summed(parts) | driver.metrics).items()},
+        metrics={PREFIX + name: value for name, value in told(summed(parts) | driver.metrics, absent, needs).items()},
         weights=_applied(weights, arrays, settings),
         mask=left,
-        warnings=settings.warnings,
+        warnings=(*settings.warnings, *notes(absent)),
         arrays={"sample_mask": driver.sample_mask[:, 0] > 0, **_kept(weights, arrays)},
     )
 

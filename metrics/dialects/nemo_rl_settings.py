@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from .evaluation import not_allowed
-from .settings import Rule, changed, check, read, section, setting, unknown, yaml_text
+from .settings import Rule, check, read, section, setting, unknown
 
 VERSIONS = ("head", "pr2269", "pr3753")
 """main of 2026-08-22; pull request 2269 (head of 2026-04-15, not merged); pull request 3753 (2026-08-21)."""
@@ -79,18 +79,6 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
     check(settings, _RULES + (_PR2269_RULES if version == "pr2269" else _HEAD_RULES))
     strange = [*ignored, *unknown(Settings, flat)]
     return replace(settings, warnings=(*_ignored_notes(strange, version), *_silent(settings)))
-
-
-def write(settings: Settings) -> str:
-    """The settings as YAML sections, with what must stand beside them. Keys at their defaults are left out."""
-    values = changed(settings)
-    threshold = values.pop("seq_logprob_error_threshold", None)
-    if settings.truncation or settings.level != "token":
-        values["use_importance_sampling_correction"] = settings.use_importance_sampling_correction
-    tree: dict[str, Any] = {"loss_fn": values} if values else {}
-    if threshold is not None:
-        tree["grpo"] = {"seq_logprob_error_threshold": threshold}
-    return yaml_text(tree)
 
 
 def _threshold(grpo: Mapping[str, Any]) -> dict[str, Any]:

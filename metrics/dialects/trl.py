@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from .evaluation import Array, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from .evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .micro_batches import Rows, row_groups
+from .partial import completed, notes, told
 from .single_precision import Single, single
 from .trl_losses import Accumulation, Inputs, Step, micro_step
 from .trl_ratio import importance_ratio, kept_sequences, sampling_metrics
-from .trl_settings import MODES, VERSIONS, Settings, parse, write
+from .trl_settings import MODES, VERSIONS, Settings, parse
+from .trl_write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
@@ -53,13 +54,17 @@ NOTES: dict[str, str] = {
 }
 
 
+_CLIPPED = ("clip_ratio/*", "cispo_clip_ratio", "vespo/*")
+_NEEDS = {"current_logprobs": (*_CLIPPED, "kl"), "advantages": _CLIPPED}
+
+
 @np.errstate(all="ignore")
 def evaluate(
-    batch: DialectBatch | pa.Table | Mapping[str, Any],
+    batch: BatchLike,
     config: Mapping[str, Any],
     *,
     version: str | None = None,
-    kind: str = "",
+    kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
     """What TRL logs and applies for one generation batch that is one accumulation window.
@@ -68,7 +73,9 @@ def evaluate(
     rollout means that the engine gave no log-prob. Without old, current stands in, as in TRL when steps are aligned.
     `weights`: the ratio, None without correction. `mask`: what neither a mask mode nor the off-policy mask took out.
     """
-    arrays, settings = batch_arrays(batch), parse(config, version)
+    settings = parse(config, version)
+    needs = _NEEDS if settings.corrected and settings.off_policy_mask_threshold is None else {}
+    arrays, absent = completed(batch_arrays(batch), needs)
     ratio, metrics = None, dict[str, float]()
     if settings.corrected:
         old, rollout = (single(arrays.needed(name)) for name in ("old_logprobs", "rollout_logprobs"))
@@ -78,12 +85,12 @@ def evaluate(
     groups = row_groups(micro_batches, len(arrays.mask), kind)
     window = Accumulation(len(groups), int(arrays.mask.sum()))
     steps = [micro_step(_rows(inputs, rows), settings, window) for rows in groups]
-    losses = {"loss": sum(step.loss for step in steps)}
+    losses = {} if absent else {"loss": sum(step.loss for step in steps)}
     return Evaluation(
-        metrics=metrics | _averaged(steps) | losses,
+        metrics=metrics | told(_averaged(steps), absent, _NEEDS) | losses,
         weights=_inside(ratio, arrays, settings),
         mask=_left(arrays, ratio, inputs, settings),
-        warnings=settings.warnings,
+        warnings=(*settings.warnings, *notes(absent)),
         losses=losses,
         arrays={} if ratio is None else {"importance_sampling_ratio": ratio},
     )

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from .evaluation import not_allowed
-from .settings import Rule, changed, check, read, setting
+from .settings import Rule, check, read, setting
 
 VERSIONS = ("1.16.0",)
 
@@ -83,15 +83,6 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
         settings = replace(settings, vllm_importance_sampling_clip_max=cap, vllm_importance_sampling_cap=None)
     check(settings, _RULES)
     return replace(settings, warnings=(*notes, *(note for holds, note in _silent(settings) if holds)))
-
-
-def write(settings: Settings) -> str:
-    """The settings as a GRPOConfig call, with use_vllm, without which the correction does nothing."""
-    values = {"use_vllm": settings.use_vllm is not False, **changed(settings)}
-    if settings.corrected:
-        values["vllm_importance_sampling_mode"] = settings.vllm_importance_sampling_mode
-        values["vllm_importance_sampling_clip_max"] = settings.vllm_importance_sampling_clip_max
-    return "\n".join(["GRPOConfig(", *(f"    {name}={value!r}," for name, value in values.items()), ")", ""])
 
 
 def _silent(s: Settings) -> tuple[tuple[bool, str], ...]:
