@@ -13,12 +13,13 @@ import pyarrow as pa
 from .arrow_columns import gap_rows, step_codes
 from .corrected import Corrected, Flags, Floats, Integers, corrected
 from .correction import Correction
+from .slices import Labels, SliceCodes, labelled
 
 SUMS = (
     "tokens", "sequences", "kept_tokens", "kept_sequences", "clipped_tokens", "sum_weight", "sum_square_weight",
     "sum_kept_weight", "sum_square_kept_weight", "sum_abs_change",
 )  # fmt: skip
-KEYS = ("attempt", "step", "correction", "gap")
+KEYS = ("attempt", "step", "correction", "gap", "key")
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,18 @@ EFFECTS = (
 )
 
 
-def correction_sums(records: pa.Table, corrections: Sequence[Correction]) -> pa.Table:
-    """One row per (attempt, step, correction): the sums of SUMS. A correction whose gap is not on record gives no rows."""
-    parts = [_sums(records, correction) for correction in corrections]
+def correction_sums(records: pa.Table, corrections: Sequence[Correction], labels: Labels | None = None) -> pa.Table:
+    """One row per (attempt, step, correction, key): the sums of SUMS. A correction whose gap is not on record gives no rows.
+
+    labels: what to group by beside the step, one per row or a list per row; the corrections themselves see whole steps.
+    """
+    parts = [_sums(records, correction, labels) for correction in corrections]
     return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
 def schema() -> pa.Schema:
     """The schema of `correction_sums`."""
-    types = zip(KEYS, (pa.int32(), pa.int64(), pa.string(), pa.string()), strict=True)
+    types = zip(KEYS, (pa.int32(), pa.int64(), pa.string(), pa.string(), pa.string()), strict=True)
     return pa.schema([*(pa.field(*key) for key in types), *(pa.field(name, pa.float64()) for name in SUMS)])
 
 
@@ -84,25 +88,32 @@ def _ess(total: Floats, squares: Floats, n: Floats) -> Floats:
     return np.minimum(total**2 / (n * np.where(squares > 0, squares, np.nan)), 1.0)
 
 
-def _sums(records: pa.Table, correction: Correction) -> pa.Table:
+def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> pa.Table:
     rows = gap_rows(records, correction.gap)
     if not len(rows.rows):
         return schema().empty_table()
+    everything = SliceCodes("all", ("",), np.zeros(len(rows.rows), np.int64), by_token=False)
+    piece = everything if labels is None else labelled("key", labels, rows)
     attempts, steps, groups = step_codes(records, rows.rows)
     bounds = np.concatenate(([0], np.cumsum(rows.lengths)))
+    codes = piece.codes if piece.by_token else np.repeat(piece.codes, rows.lengths)
     log_ratio = rows.later.astype(np.float64) - rows.earlier.astype(np.float64)
-    table = np.zeros((len(steps), len(SUMS)))
-    for group in range(len(steps)):
+    parts = []
+    for group, (attempt, step) in enumerate(zip(attempts.tolist(), steps.tolist(), strict=True)):
         chosen = np.flatnonzero(groups == group)
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
-        table[group] = effect_sums(corrected(correction, log_ratio[token], sequence, rows.mask[token]), len(chosen))
-    return sums_table(attempts, steps, correction.name, correction.gap, table)
+        result = corrected(correction, log_ratio[token], sequence, rows.mask[token])
+        sums = effect_sums(result, codes[token], len(piece.keys))
+        parts.append(sums_table(attempt, step, correction, sums, piece.keys))
+    return pa.concat_tables(parts)
 
 
-def sums_table(attempts: Integers, steps: Integers, name: str, gap: str, sums: Floats) -> pa.Table:
-    """A table of `schema()`: one row per (attempt, step); sums: (rows, SUMS)."""
-    columns = (attempts, steps, [name] * len(steps), [gap] * len(steps), *sums.T)
+def sums_table(attempt: int, step: int, correction: Correction, sums: Floats, keys: Sequence[str]) -> pa.Table:
+    """A table of `schema()` for one step: a row per key that holds a token; sums: (keys, SUMS)."""
+    held = np.flatnonzero(sums[:, 0] > 0).tolist()
+    names = ([value] * len(held) for value in (attempt, step, correction.name, correction.gap))
+    columns = (*names, [keys[index] for index in held], *sums[held].T)
     return pa.table([pa.array(column, f.type) for column, f in zip(columns, schema(), strict=True)], schema=schema())
 
 
@@ -113,18 +124,27 @@ def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
     return np.concatenate([np.arange(start, stop) for start, stop in spans])
 
 
-def effect_sums(result: Corrected, sequences: int) -> list[float]:
-    """The values of SUMS for one batch; `sequences` counts those without tokens, too."""
-    n, kept = result.sampled, result.mask & (result.weight > 0)
-    raw = np.exp(np.where(n, result.log_ratio, -np.inf))
-    left = np.where(kept, result.weight, 0.0)
+def effect_sums(result: Corrected, codes: Integers, keys: int) -> Floats:
+    """(keys, SUMS) of one batch. codes: which key each token belongs to, -1 for none."""
+    sampled, kept = result.sampled & (codes >= 0), result.mask & (result.weight > 0) & (codes >= 0)
     with np.errstate(over="ignore"):
-        return [
-            float(n.sum()), float(_count(result, n, sequences)), float(kept.sum()), float(_count(result, kept, sequences)),
-            float(result.clipped.sum()), float(raw.sum()), float((raw**2).sum()), float(left.sum()), float((left**2).sum()),
-            float(np.abs(left - raw)[n].sum()),
+        raw = np.exp(np.where(sampled, result.log_ratio, -np.inf))
+        left = np.where(kept, result.weight, 0.0)
+        token_columns = (raw, raw**2, left, left**2, np.where(sampled, np.abs(left - raw), 0.0))
+        columns = [
+            _counted(sampled, codes, keys), _sequences(result, sampled, codes, keys),
+            _counted(kept, codes, keys), _sequences(result, kept, codes, keys),
+            _counted(result.clipped & sampled, codes, keys),
+            *(np.bincount(codes[sampled], values[sampled], minlength=keys) for values in token_columns),
         ]  # fmt: skip
+    return np.asarray(columns, np.float64).T
 
 
-def _count(result: Corrected, flags: Flags, sequences: int) -> int:
-    return int((np.bincount(result.sequence, flags, minlength=sequences) > 0).sum())
+def _counted(flags: Flags, codes: Integers, keys: int) -> Integers:
+    return np.bincount(codes[flags], minlength=keys)
+
+
+def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int) -> Integers:
+    """Sequences with a flagged token, per key."""
+    pairs = np.unique(result.sequence[flags] * keys + codes[flags])
+    return np.bincount(pairs % keys, minlength=keys)

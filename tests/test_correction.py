@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,6 +161,19 @@ def test_truncation_trades_variance_for_bias_on_a_stale_run() -> None:
 def _effects(sums: Any, name: str) -> dict[str, Any]:
     rows = sums.filter([value == name for value in sums["correction"].to_pylist()])
     return effect_values({column: rows[column].to_numpy() for column in SUMS})
+
+
+def test_the_effect_of_slices_adds_up_to_that_of_the_whole() -> None:
+    table, correction = records("trl_vllm_stale4"), truncate(1.5, level="sequence")
+    whole = correction_sums(table, (correction,))
+    rows = correction_sums(table, (correction,), table["rollout_version_min"])
+    lengths = pc.list_value_length(table["mask"]).to_numpy().tolist()
+    tokens = correction_sums(table, (correction,), [[str(min(t, 5)) for t in range(n)] for n in lengths])
+    assert len(set(rows["key"].to_pylist())) > 1 and len(set(tokens["key"].to_pylist())) == 6
+    for column in SUMS:
+        if "sequences" not in column:  # a slice by token cuts sequences
+            assert tokens[column].to_numpy().sum() == pytest.approx(whole[column].to_numpy().sum()), column
+        assert rows[column].to_numpy().sum() == pytest.approx(whole[column].to_numpy().sum()), column
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """What a trainer's own correction does to the steps of a run, in the sums every Correction is compared by."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrow_columns import step_codes
 from ..corrected import Corrected
+from ..correction import Correction
 from ..correction_effect import effect_sums, schema, sums_table
 from . import dialect
 from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
@@ -22,16 +23,15 @@ def dialect_sums(
     """
     trainer = dialect(name)
     options = {} if version is None else {"version": version}
-    rows, evaluations, gap = [], {}, "mismatch"
-    for key, part in _steps(records).items():
+    tables, evaluations = [schema().empty_table()], {}
+    for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
-        evaluations[key] = trainer.evaluate(batch, config, **options)
-        gap = "mismatch" if batch.old_logprobs is not None else "total"
-        rows.append(effect_sums(_corrected(batch, evaluations[key]), batch.shape[0]))
-    if not rows:
-        return schema().empty_table(), {}
-    attempts, steps = np.array(list(evaluations), np.int64).T
-    return sums_table(attempts, steps, title or name, gap, np.array(rows)), evaluations
+        evaluation = evaluations[attempt, step] = trainer.evaluate(batch, config, **options)
+        gap: Literal["mismatch", "total"] = "mismatch" if batch.old_logprobs is not None else "total"
+        result = _corrected(batch, evaluation)
+        sums = effect_sums(result, np.zeros(len(result.sequence), np.int64), 1)
+        tables.append(sums_table(attempt, step, Correction(title or name, (), gap), sums, ("",)))
+    return pa.concat_tables(tables), evaluations
 
 
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
