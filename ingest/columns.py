@@ -31,7 +31,9 @@ def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]
         raise SchemaError(f"it has {names.count(doubled[0])} columns named {doubled[0]!r}; wanted one")
     for field in found:
         if field.name in types and not _reads_as(field.type, types[field.name]):
-            raise SchemaError(f"its column {field.name!r} holds {field.type}; wanted {_described(types[field.name])}")
+            raise SchemaError(
+                f"its column {field.name!r} holds {_stored(field.type)}; wanted {_described(types[field.name])}"
+            )
     return tuple(name for name in names if name not in types)
 
 
@@ -56,6 +58,11 @@ def _reads_as(found: ListType, wanted: ListType) -> bool:
     if pa.types.is_dictionary(found):
         return _reads_as(found.value_type, wanted)
     return any(test(found) and test(wanted) for test, _ in _CLASSES)
+
+
+def _stored(found: ListType) -> str:
+    """The type in the file: texts are read as dictionaries, see parquet_files."""
+    return f"{found.value_type if pa.types.is_dictionary(found) else found}"
 
 
 def _described(wanted: ListType) -> str:

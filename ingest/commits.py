@@ -12,6 +12,8 @@ from ratioscope.errors import SourceError
 from ratioscope.layout import STATISTICS, TOKENS
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
 
+from .quarantine import printable
+
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _INT64 = 1 << 63
@@ -53,6 +55,8 @@ class Segment:
 def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
     """What a commit entry describes; SourceError says which member is not as it should be."""
     path = text(entry, "file")
+    if printable(path) != path:
+        raise SourceError("a commit names it, but its name is no text")
     if _STATISTICS_FILE.fullmatch(path):
         return _segment(entry, path, writer, attempt)
     found = _TOKEN_FILE.fullmatch(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ratioscope.layout import COMMITS, STATISTICS, TOKENS
 
+from .quarantine import printable
 from .regular_file import kind
 
 _STEP_FOLDER = re.compile(r"step=-?\d{1,19}")
@@ -53,6 +54,8 @@ def _files(root: Path, folder: str, ending: str, into: set[str], found: Listing)
         path = f"{folder}/{entry.name}"
         if not entry.is_file(follow_symlinks=False):
             found.foreign[path] = f"it is {_kind(entry)}, not a regular file"
+        elif printable(entry.name) != entry.name:
+            found.foreign[path] = "its name is no text"
         elif not entry.name.endswith(ending):
             found.foreign[path] = f"it is no file of a run; wanted a name that ends in {ending}"
         else:

@@ -110,6 +110,14 @@ def read(parquet: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int] 
     return table
 
 
+def recorded_columns(metadata: pq.FileMetaData) -> frozenset[str]:
+    """Columns with a value in any row, as far as the footer tells: one without counts of nulls is taken to have some."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chunks = (group.column(index) for group in groups for index in range(metadata.num_columns))
+    held = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
+    return frozenset(chunk.path_in_schema.split(".")[0] for chunk in held)
+
+
 def text_leaves(metadata: pq.FileMetaData) -> list[str]:
     """Paths of the columns that hold texts, inside lists too."""
     columns = (metadata.schema.column(index) for index in range(metadata.num_columns))

@@ -12,7 +12,7 @@ from ratioscope.record import FIELDS, POLICIES, arrow_schema
 
 from .columns import conformed, extra_columns
 from .commits import TokenFile
-from .parquet_files import ParquetFiles, read
+from .parquet_files import ParquetFiles, read, recorded_columns
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id")
 REQUIRED = ("attempt", "step", "sequence_id")
@@ -49,6 +49,17 @@ class RecordRows:
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
             return None
+
+    def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
+        """Columns that hold a value in any of the files, by their footers."""
+        found: set[str] = set()
+        for file in files:
+            try:
+                with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+                    found |= recorded_columns(parquet.metadata) & set(FIELDS)
+            except RatioscopeError as error:
+                self._set_aside(file.path, str(error))
+        return frozenset(found)
 
     def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
         try:

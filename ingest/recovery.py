@@ -12,7 +12,7 @@ from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES
 
 from .commits import Segment, TokenFile
-from .parquet_files import ParquetFiles, read
+from .parquet_files import ParquetFiles, read, recorded_columns
 from .record_rows import REQUIRED, demand_columns
 from .statistics_files import demand_segment
 
@@ -34,7 +34,8 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
             )
         if not path.startswith(f"tokens/step={steps[0]:09d}/"):
             raise SourceError(f"no commit names it, and its rows are of step {steps[0]}, not of its folder")
-        policies = frozenset(policy for policy in POLICIES if _recorded(parquet, f"{policy}_logprobs"))
+        columns = recorded_columns(parquet.metadata)
+        policies = frozenset(policy for policy in POLICIES if f"{policy}_logprobs" in columns)
         return TokenFile(
             path,
             writer_of(path),
@@ -70,17 +71,10 @@ def recovered(files: ParquetFiles, path: str, set_aside: Callable[[str, str], No
         return None
 
 
-def _recorded(parquet: pq.ParquetFile, name: str) -> bool:
-    """Whether any row has a value in this list column; told by its null counts where the footer has them."""
-    columns = [index for index, path in enumerate(_paths(parquet)) if path.startswith(f"{name}.")]
-    groups = range(parquet.metadata.num_row_groups)
-    chunks = [parquet.metadata.row_group(group).column(column) for group in groups for column in columns]
-    return any(c.statistics is None or (c.statistics.null_count or 0) < c.num_values for c in chunks)
-
-
 def _tokens(parquet: pq.ParquetFile, policies: frozenset[str]) -> int:
     """Values of the longest log-prob column; absent rows count as none."""
-    paths = _paths(parquet)
+    schema = parquet.metadata.schema
+    paths = [schema.column(index).path for index in range(parquet.metadata.num_columns)]
     columns = [index for index, path in enumerate(paths) if path.split("_logprobs.")[0] in policies]
     groups = [parquet.metadata.row_group(group) for group in range(parquet.metadata.num_row_groups)]
     totals = (sum(_present(group.column(column)) for group in groups) for column in columns)
@@ -90,7 +84,3 @@ def _tokens(parquet: pq.ParquetFile, policies: frozenset[str]) -> int:
 def _present(chunk: pq.ColumnChunkMetaData) -> int:
     nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
     return int(chunk.num_values - (nulls or 0))
-
-
-def _paths(parquet: pq.ParquetFile) -> list[str]:
-    return [parquet.metadata.schema.column(index).path for index in range(parquet.metadata.num_columns)]

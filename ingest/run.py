@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,15 @@ from .token_frame import token_frame
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Size:
+    """Rows (a sequence counts once per minibatch), response tokens in them, and bytes of committed files."""
+
+    rows: int
+    tokens: int
+    bytes: int
 
 
 def open_run(path: str | os.PathLike[str]) -> "Run":
@@ -109,6 +119,19 @@ class Run:
         if not held.issuperset(GAPS) and set(self._sight.steps) - set(self._sight.token_files):
             held |= set(self._metrics.table("all", SCALARS).frame["gap"].unique())
         return tuple(gap for gap in GAPS if gap in held)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Columns of the Record that hold a value at the newest step with token rows."""
+        files = self._sight.token_files
+        return self._rows.columns(files[max(files)]) if files else frozenset()
+
+    @property
+    def size(self) -> Size:
+        """How much is on record and shown."""
+        files = [file for files in self._sight.token_files.values() for file in files]
+        stored = sum(file.bytes for file in files) + sum(segment.bytes for segment in self._sight.segments)
+        return Size(sum(file.rows for file in files), sum(file.tokens for file in files), stored)
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:

@@ -136,6 +136,11 @@ def by_step(records: pa.Table) -> list[pa.Table]:
     return [records.filter(pc.equal(records["step"], step)) for step in np.unique(records["step"].to_numpy()).tolist()]
 
 
+def few(records: pa.Table, steps: int, rows: int) -> pa.Table:
+    """The first rows of the last steps: a small run with the numbers of the large one."""
+    return pa.concat_tables(part.slice(0, rows) for part in by_step(records)[-steps:])
+
+
 def only(records: pa.Table, policies: Sequence[str], minibatch: int | None = None) -> pa.Table:
     """The same rows as a process would have recorded them that knows these policies alone."""
     table = records
