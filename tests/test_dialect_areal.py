@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
+from dialect_batch import small_batch
 from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,20 +19,11 @@ EVERY_KEY = ("rs_none", "tok_mask_ratio_u5", "prox_metrics_rs_none", "prox_logli
 """The runs of 1.0.4 whose every exported key is on record; the others keep those about the correction."""
 
 
-def batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed: int = 0) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    noise = rng.normal(0, 1, (4, rows, positions)).astype(np.float32)
-    rollout = -np.abs(noise[0]) - 0.1
-    mask = np.arange(positions) < np.arange(rows)[:, None] + 1
-    return {
-        "rollout_logprobs": rollout,
-        "old_logprobs": rollout + spread * noise[1],
-        "current_logprobs": rollout + spread * noise[2],
-        "mask": mask,
-        "advantages": noise[3],
-        "versions": np.where(mask, rng.integers(3, 8, mask.shape), -1),
-        "current_version": 7,
-    }
+def batch(*, spread: float = 0.1) -> dict[str, Any]:
+    """With the versions of the sampled tokens."""
+    given = small_batch(spread=spread)
+    versions = np.random.default_rng(1).integers(3, 8, given["mask"].shape)
+    return given | {"versions": np.where(given["mask"], versions, -1), "current_version": 7}
 
 
 def rejecting(**block: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dialect_batch import small_batch
 from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,16 +15,10 @@ from ratioscope.metrics.dialects import fireworks
 RUNS = golden_runs("fireworks")
 
 
-def batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed: int = 0) -> dict[str, Any]:
-    noise = np.random.default_rng(seed).normal(0, 1, (4, rows, positions)).astype(np.float32)
-    rollout = -np.abs(noise[0]) - 0.1
-    return {
-        "rollout_logprobs": rollout,
-        "old_logprobs": rollout + spread * noise[1],
-        "current_logprobs": rollout + spread * noise[2],
-        "mask": np.arange(positions) < np.arange(rows)[:, None] + 1,
-        "advantages": noise[3][:, 0],
-    }
+def batch(*, spread: float = 0.1) -> dict[str, Any]:
+    """One advantage a sequence, as the trainer has them."""
+    given = small_batch(spread=spread)
+    return given | {"advantages": given["advantages"][:, 0]}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml  # type: ignore[import-untyped]
+from dialect_batch import small_batch as batch
 from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,18 +16,6 @@ from ratioscope.metrics.dialects import nemo_rl
 RUNS = golden_runs("nemo_rl")
 LOGGED_AS = {"num_masked_seqs": "num_masked_seqs_by_logprob_error"}
 """The name the driver's function returns -> the name under which it is logged, where they differ."""
-
-
-def batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed: int = 0) -> dict[str, Any]:
-    noise = np.random.default_rng(seed).normal(0, 1, (4, rows, positions)).astype(np.float32)
-    rollout = -np.abs(noise[0]) - 0.1
-    return {
-        "rollout_logprobs": rollout,
-        "old_logprobs": rollout + spread * noise[1],
-        "current_logprobs": rollout + spread * noise[2],
-        "mask": np.arange(positions) < np.arange(rows)[:, None] + 1,
-        "advantages": noise[3],
-    }
 
 
 @pytest.mark.parametrize("run", RUNS, ids=str)

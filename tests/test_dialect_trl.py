@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import real_runs
+from dialect_batch import small_batch
 from dialect_golden import differences
 
 from ratioscope.errors import ConfigError, SchemaError
@@ -15,16 +16,10 @@ from ratioscope.metrics.dialects import trl
 LOGGED_RUNS = ("trl_vllm_base", "trl_vllm_stale4")
 
 
-def batch(rows: int = 4, positions: int = 6, *, spread: float = 0.1, seed: int = 0) -> dict[str, Any]:
-    noise = np.random.default_rng(seed).normal(0, 1, (4, rows, positions)).astype(np.float32)
-    rollout = -np.abs(noise[0]) - 0.1
-    return {
-        "rollout_logprobs": rollout,
-        "old_logprobs": rollout + spread * noise[1],
-        "current_logprobs": rollout + spread * noise[2],
-        "mask": np.arange(positions) < np.arange(rows)[:, None] + 1,
-        "advantages": noise[3][:, 0],
-    }
+def batch(*, spread: float = 0.1) -> dict[str, Any]:
+    """One advantage a sequence, as the trainer has them."""
+    given = small_batch(spread=spread)
+    return given | {"advantages": given["advantages"][:, 0]}
 
 
 @pytest.mark.parametrize("name", LOGGED_RUNS)
