@@ -76,7 +76,12 @@ def describe(trainer: Trainer) -> Description:
         "reward_functions": list(trainer.reward_func_names),
         "args": trainer.args.to_dict(),
     }
-    return Description(f"trl {version}", config, trainer.accelerator.process_index, _decode(trainer))
+    return Description(
+        f"trl {version}",
+        config,
+        trainer.accelerator.process_index,
+        decoder(getattr(trainer, "_tokenizer", trainer.processing_class)),
+    )
 
 
 def install(trainer: Trainer, collector: Collector, rollout_version: RolloutVersion | None) -> Callable[[], None]:
@@ -298,9 +303,9 @@ def _engine(trainer: Trainer) -> str:
     return "rollout_func" if trainer.rollout_func is not None else "transformers generate"
 
 
-def _decode(trainer: Trainer) -> Decode | None:
+def decoder(tokenizer: Any) -> Decode:
     """Texts of single tokens. From a copy: a fast tokenizer raises in the trainer's thread while another one is using it."""
-    tokenizer = copy.deepcopy(getattr(trainer, "_tokenizer", trainer.processing_class))
+    tokenizer = copy.deepcopy(tokenizer)
 
     def decode(ids: Sequence[int]) -> list[str]:
         texts = [

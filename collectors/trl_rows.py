@@ -69,7 +69,7 @@ def sampled_rows(
             replica=example.get("replica"),
             reward=rewards.total[index],
             extra={"rewards": rewards.parts[index]} if len(trainer.reward_func_names) > 1 else None,
-            prompt=_prompt_text(example.get("prompt")),
+            prompt=prompt_text(example.get("prompt")),
             **_completion_facts(trainer, completions, index),
         )
         for index, example in enumerate(examples)
@@ -106,7 +106,7 @@ def _rewards(trainer: Trainer, count: int) -> _Rewards:
     return _Rewards([None if none else float(value) for value, none in zip(weighted, unscored, strict=True)], parts)
 
 
-def _prompt_text(prompt: Any) -> str | None:
+def prompt_text(prompt: Any) -> str | None:
     """The prompt as given: text, or one line per message of a conversation."""
     if prompt is None or isinstance(prompt, str):
         return prompt

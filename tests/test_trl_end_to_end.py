@@ -21,6 +21,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "two iterations": {"num_iterations": 2},
     "several updates per sampling": {"steps_per_generation": 4},
     "several samplings per update": {"steps_per_generation": 1},
+    "the same rows twice in an update": {"num_iterations": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 2},
     "the path for vLLM": {"vllm_stub": True, "vllm_importance_sampling_mode": "token_truncate"},
     "environment tokens": {"env_mask": True, "vllm_stub": True},
     "reference model": {"beta": 0.04},

@@ -120,7 +120,7 @@ class KeepGradients(transformers.TrainerCallback):  # type: ignore[misc]
         self._trainer.gradients.append({name: p.grad.detach().clone() for name, p in parameters if p.grad is not None})
 
 
-def make_trainer(output_dir: str, *, rollout: bool = True, env_mask: bool = False, **settings: Any) -> WatchedTrainer:
+def make_trainer(output_dir: str, *, rollout: bool = True, env_mask: bool = False, **settings: Any) -> Any:
     """A trainer on four prompts, with two micro-batches of four completions per step."""
     torch.set_num_threads(1)  # with more, threads of such tiny operations mostly wait for each other
     torch.manual_seed(0)
