@@ -22,8 +22,16 @@ import pyarrow.dataset as ds
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-import real_runs
-from run_folders import FakeWriter, by_step, committed, parquet_bytes, replaced, token_facts
+# pyright does not see what sys.path holds at run time
+import real_runs  # pyright: ignore[reportMissingImports]
+from run_folders import (  # pyright: ignore[reportMissingImports]
+    FakeWriter,
+    by_step,
+    committed,
+    parquet_bytes,
+    replaced,
+    token_facts,
+)
 
 from ratioscope import layout, open_run
 from ratioscope.metrics.numpy_engine import statistics
@@ -82,7 +90,7 @@ def timed(label: str, work: Callable[[], Any], unit: float | None = None) -> flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--writers", type=int, default=1)
     chosen = parser.parse_args()

@@ -141,6 +141,12 @@ def few(records: pa.Table, steps: int, rows: int) -> pa.Table:
     return pa.concat_tables(part.slice(0, rows) for part in by_step(records)[-steps:])
 
 
+def lengths(records: pa.Table) -> list[int]:
+    """Tokens of each row."""
+    counted: list[int] = pc.list_value_length(records["token_ids"]).to_pylist()
+    return counted
+
+
 def only(records: pa.Table, policies: Sequence[str], minibatch: int | None = None) -> pa.Table:
     """The same rows as a process would have recorded them that knows these policies alone."""
     table = records

@@ -1,0 +1,78 @@
+"""A resumed run is a new attempt: its steps shadow the older ones from its first step on, and that is told."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import real_runs
+import run_folders
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_folders import FakeWriter
+
+from ratioscope import open_run
+from ratioscope.ingest.attempts import Shadow, horizons, shadows, visible
+
+STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=3))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_a_resumed_run_shows_each_step_once_as_the_last_attempt_wrote_it(tmp_path: Path) -> None:
+    first = FakeWriter(tmp_path / "run", "r00000-host-1-aaaaaa").open()
+    for rows in STEPS[:5]:
+        first.step(rows)
+    second = FakeWriter(tmp_path / "run", "r00000-host-2-bbbbbb", attempt=1).open()
+    for rows in STEPS[3:]:
+        second.step(rows.slice(0, 2))
+    run = open_run(tmp_path / "run")
+    assert run.steps == [12, 14, 16, 18, 20, 22]
+    assert run.metrics()["mismatch/sequences"].to_list() == [3, 3, 3, 2, 2, 2]
+    assert run.metrics(("step", "lag"))["step"].to_list() == run.steps
+    assert run.sequences().group_by("step").len().sort("step")["len"].to_list() == [3, 3, 3, 2, 2, 2]
+    assert run.metrics(("group_id",))["mismatch/tokens"].sum() == run.metrics(())["mismatch/tokens"][0]
+    assert run.shadowed == (Shadow(attempt=0, by=1, first_step=18, last_step=20, steps=2),)
+    assert run.metrics(("attempt",))["attempt"].to_list() == [0, 1]
+    assert run.conservation.written == 15 + 6
+
+
+def test_an_attempt_that_starts_while_the_run_is_open_hides_the_old_steps(tmp_path: Path) -> None:
+    first = FakeWriter(tmp_path / "run", "r00000-host-1-aaaaaa").open()
+    for rows in STEPS:
+        first.step(rows)
+    run = open_run(tmp_path / "run")
+    assert len(run.metrics()) == 6
+    second = FakeWriter(tmp_path / "run", "r00000-host-2-bbbbbb", attempt=1).open()
+    second.step(STEPS[2].slice(0, 1))
+    assert run.refresh()
+    assert run.steps == [12, 14, 16] and run.metrics()["mismatch/sequences"].to_list() == [3, 3, 1]
+
+
+ATTEMPTS = st.dictionaries(st.integers(0, 5), st.sets(st.integers(0, 12), min_size=1), max_size=5)
+
+
+@settings(deadline=None)
+@given(ATTEMPTS)
+def test_every_step_is_shown_by_one_attempt_and_the_last_is_shown_whole(steps: dict[int, set[int]]) -> None:
+    limits = horizons({attempt: min(found) for attempt, found in steps.items()})
+    shown = [(attempt, step) for attempt, found in steps.items() for step in found if visible(attempt, step, limits)]
+    assert len({step for _, step in shown}) == len(shown)
+    if steps:
+        assert {step for attempt, step in shown if attempt == max(steps)} == steps[max(steps)]
+    in_order = sorted(shown, key=lambda pair: pair[1])
+    assert [attempt for attempt, _ in in_order] == sorted(attempt for attempt, _ in in_order)
+    hidden = sum(shadow.steps for shadow in shadows(steps))
+    assert hidden + len(shown) == sum(map(len, steps.values()))
+
+
+def test_two_writers_of_one_attempt_add_up(tmp_path: Path) -> None:
+    for rank in range(2):
+        writer = FakeWriter(tmp_path / "run", f"r0000{rank}-host-1-aaaaaa", rank).open()
+        for rows in STEPS:
+            writer.step(rows.slice(rank, 1))
+    run = open_run(tmp_path / "run")
+    assert run.shadowed == () and run.metrics()["mismatch/sequences"].to_list() == [2] * 6
+    assert run.metrics(("step", "minibatch")).filter(pl.col("minibatch") == "0")["total/sequences"].to_list() == [2] * 6
