@@ -99,6 +99,10 @@ class HostCopies:
 
     def _of_cuda(self, tensor: Tensor) -> HostArray:
         torch = sys.modules["torch"]
+        if torch.cuda.is_current_stream_capturing():
+            raise SchemaError(
+                "a CUDA graph is being captured, and the copy would become a part of it; log outside of it"
+            )
         raw = _raw_bits(tensor)
         snapshot = raw.clone(memory_format=torch.contiguous_format)
         stream = self._stream(torch, tensor.device)

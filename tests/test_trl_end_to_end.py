@@ -21,7 +21,11 @@ SCENES: dict[str, dict[str, Any]] = {
     "two iterations": {"num_iterations": 2},
     "several updates per sampling": {"steps_per_generation": 4},
     "several samplings per update": {"steps_per_generation": 1},
-    "the same rows twice in an update": {"num_iterations": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 2},
+    "the same rows twice in an update": {
+        "num_iterations": 2,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 2,
+    },
     "the path for vLLM": {"vllm_stub": True, "vllm_importance_sampling_mode": "token_truncate"},
     "environment tokens": {"env_mask": True, "vllm_stub": True},
     "reference model": {"beta": 0.04},
@@ -64,6 +68,20 @@ def test_every_row_holds_what_the_trainer_held(scene: Scene) -> None:
     assert trace.attachment is not None
     counts = trace.attachment.collector.counts
     assert (counts.sequences.written, counts.sequences.dropped, dict(counts.failures)) == (len(rows), 0, {})
+
+
+def test_the_rows_give_what_trl_logs_of_the_mismatch(tmp_path: Path) -> None:
+    trace = train(tmp_path / "run", vllm_stub=True, env_mask=True)
+    rows = token_rows(tmp_path / "run").to_pylist()
+    logged = [entry for entry in trace.log_history if "sampling/sampling_logp_difference/mean" in entry]
+    assert [entry["step"] for entry in logged] == [1, 2, 3]
+    for entry in logged:
+        of_step = [row for row in rows if row["step"] == entry["step"]]
+        old, rollout = (np.concatenate([row[f"{policy}_logprobs"] for row in of_step]) for policy in ("old", "rollout"))
+        apart = np.abs(old - rollout)[np.concatenate([row["mask"] for row in of_step])]
+        assert entry["sampling/sampling_logp_difference/mean"] == pytest.approx(apart.mean(), rel=1e-5)
+        assert entry["sampling/sampling_logp_difference/max"] == pytest.approx(apart.max(), rel=1e-5)
+        assert entry["reward"] == pytest.approx(np.mean([row["reward"] for row in of_step]), rel=1e-5)
 
 
 def assert_equal(one: Any, other: Any, name: str) -> None:
