@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --constraint constraints.txt
 
-.PHONY: help demo test quick check bench gallery docs clean
+.PHONY: help demo test quick test-upstream check bench gallery docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -20,6 +20,9 @@ test: .venv/.dev .venv/.chromium check  ## check, then run every test
 
 quick: .venv/.dev  ## the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow"
+
+test-upstream: .venv/upstream/.done  ## run the trainers' own packages beside our dialects
+	@PYTHONPATH=.venv/upstream $(BIN)/python -m pytest -q tests/upstream
 
 check: .venv/.dev  ## lint, format and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
@@ -53,6 +56,11 @@ clean:  ## remove the environment and every cache
 	@echo "installing what the tests need (a few minutes)"
 	@$(INSTALL) torch
 	@$(INSTALL) --editable '.[dashboard,torch,wandb]' --group dev
+	@touch $@
+
+.venv/upstream/.done: .venv/.dev tests/upstream/requirements.txt
+	@echo "installing verl, SkyRL and AReaL beside the environment (some minutes)"
+	@$(PIP) install --no-deps --upgrade --target .venv/upstream --requirement tests/upstream/requirements.txt
 	@touch $@
 
 .venv/.chromium: .venv/bin/python

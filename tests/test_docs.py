@@ -1,0 +1,60 @@
+"""The documentation is generated, current, and shows only what exists."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.card import card, lines
+from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.registry import METRICS
+from ratioscope.record import RECORD
+
+ROOT = Path(__file__).parent.parent
+
+
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_pages_are_current() -> None:
+    for name, text in tables().pages().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_every_field_and_metric_is_documented() -> None:
+    pages = tables().pages()
+    assert all(f"`{field.name}`" in pages["record.md"] for field in RECORD)
+    assert all(f"## {metric.name}\n" in pages["metrics.md"] for metric in METRICS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_trainer_calls_a_metric_of_ours_exists(name: str) -> None:
+    known = {f"{gap}/{metric.name}" for metric in METRICS for gap in metric.gaps}
+    assert {full for full in dialect(name).CANONICAL.values() if full is not None} <= known
+    assert set(dialect(name).NOTES) and dialect(name).VERSIONS
+
+
+def test_a_card_is_found_with_or_without_its_gap_and_names_the_same_elsewhere() -> None:
+    entry = card("mismatch/kl_k3")
+    assert entry == card("kl_k3")
+    assert {place.trainer for place in entry.elsewhere} >= {"verl", "nemo_rl"}
+    assert any(heading == "formula" and "exp(x)" in text for heading, text in lines(entry))
+
+
+def test_an_unknown_metric_offers_close_ones() -> None:
+    with pytest.raises(RatioscopeError, match="kl_k3"):
+        card("kl_k4")
+
+
+def test_the_links_and_pictures_of_the_pages_exist() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
