@@ -22,8 +22,8 @@ LINE_BREAK = "↵"
 TAB = "⇥"
 _WORD_JOINER = "\u2060"  # prints as nothing; keeps a pattern that a renderer looks for in plain text from matching
 
-_MARKDOWN_ACTIVE = re.compile(r"([\\`*_{}\[\]()!|~$])")
-_MARKDOWN_START = re.compile(r"^(\s*)([-+=#]|\d+(?=[.)]))")
+_MARKDOWN_ACTIVE = re.compile(r"([\\`*{}\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z]))")
+_MARKDOWN_START = re.compile(r"^(\s*)([-+](?=[-+\s]|$)|=|#(?=[#\s]|$)|\d+(?=[.)](?:\s|$)))")
 _LABEL_ACTIVE = re.compile(r"([!-/:-@\[-`{-~])")
 _LINKED_BY_RENDERERS = re.compile(r"(:(?=\S)|@(?=\S)|#(?=\w)|www(?=\.)|\bGH(?=-\d))", re.IGNORECASE)
 _FORMULA_START = re.compile(r"^[\s\"']*[=+\-@＝＋－＠\t\r]")

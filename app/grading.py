@@ -22,6 +22,11 @@ def signal_grades(run: "Run") -> pl.DataFrame:
     return grade_signals(run.metrics(by=("step",)), _floors(run))
 
 
+def whole_run_grades(run: "Run") -> pl.DataFrame:
+    """One row per signal and gap that could be graded on all steps together; their `step` says nothing."""
+    return grade_signals(run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64)), _floors(run))
+
+
 def verdict_of(grades: pl.DataFrame) -> Finding:
     """What is wrong with a run of these `step_grades`, since when, how sure, and what to try."""
     return verdict(grades)

@@ -54,6 +54,11 @@ _GRADED: dict[str, tuple[str, Callable[[float], float]]] = {
 """metric -> the signal that grades it, and the signal's threshold in the metric's own terms."""
 
 
+def signal_of(metric: Metric) -> str | None:
+    """The name of the signal that grades this metric's value by itself; None for metrics that are shown but not graded."""
+    return _GRADED[metric.name][0] if metric.name in _GRADED else None
+
+
 def limits_of(metric: Metric, gap: str) -> tuple[Limit, ...]:
     """The limits of the metric's chart: the grades of its signal, else the published readings on its card."""
     name, in_terms_of_metric = _GRADED.get(metric.name, ("", _same))

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 CORE = (
     "kl_k3",
-    "kl_direct",
     "abs_log_ratio",
+    "max_abs_log_ratio",
     "chi2_token",
     "ess_token",
     "ess_sequence",
-    "share_outside_0.8_1.2",
+    "share_outside_0.5_2",
     "tokens",
 )
 """What the table shows unless --metric says otherwise; --json and --csv hold every metric."""
@@ -170,7 +170,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
     from ratioscope.metrics.registry import METRICS
     from ratioscope.record import GAPS
 
-    from ..digits import count, plus_minus
+    from ..measured import measured
     from ..terminal import print_table, say
 
     cards = {metric.name: metric for metric in METRICS if gap in metric.gaps}
@@ -190,12 +190,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
 
     def cells(row: dict[str, Any]) -> list[str]:
         facts = [str(row[key]) for key in keys] or [run.name]
-        numbers = (
-            count(row[f"{gap}/{m}"])
-            if m in ("tokens", "sequences")
-            else plus_minus(row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se"))
-            for m in present
-        )
+        numbers = (measured(m, row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     fitted = print_table(header, [cells(row) for row in frame.iter_rows(named=True)])

@@ -5,6 +5,7 @@
     graded                          severity -> number of steps
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_step, reading,
                                     limits, absent (why value is null), ...
+    text                            whether prompts and token texts are in it
     steps                           per step "<gap>/<metric>" and "<gap>/<metric>_se"; null is "not available"
     grades, spells, events          severity per graded step; consecutive steps of one severity; what happened
     distributions                   per level: rows of step, bucket, low, high, count, log_sum_weight, log_sum_square_weight

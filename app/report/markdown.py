@@ -43,14 +43,13 @@ def _scorecard(data: ReportData) -> Iterator[str]:
         rows = shown.headlines([score for score in data.scores if score.gap == gap])
         yield from ("", f"### {gap}", "")
         yield from _table(
-            ("metric", "whole run", "over steps", "worst step", "reading", "limits", "N"),
+            ("metric", "whole run", "over steps", "worst step", "limits", "N"),
             [
                 (
                     f"{score.name}{shown.unit_of(score.name)}",
-                    shown.value_of(score),
-                    blocks(score.series),
+                    f"{shown.value_of(score)}{f', {score.reading}' if score.reading else ''}",
+                    "" if score.absent else blocks(score.series),
                     shown.worst_of(score),
-                    score.reading,
                     ", ".join(score.limits),
                     shown.size_of(score),
                 )

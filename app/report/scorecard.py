@@ -10,7 +10,8 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 
 from ..digits import digits
-from ..headline import CHARTS, limits_of
+from ..grading import signal_grades, whole_run_grades
+from ..headline import CHARTS, limits_of, signal_of
 from ..limit import Limit
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class Score:
     """One metric of one gap over the whole run. value, error, worst: None is "not available", because `absent` says why.
 
     worst: the value at worst_step, the step where the metric lies furthest on its bad side. limits: where its reading
-    changes, in words; reading: that of the furthest one reached, empty where none is. headline: has a chart of its own.
+    changes, in words. reading, worst_reading: the grade of value and worst, with their uncertainty, where a signal grades
+    them; else the published reading of the furthest limit reached, empty where none is. headline: has a chart of its own.
     """
 
     gap: str
@@ -39,6 +41,7 @@ class Score:
     worst: float | None
     worst_step: int | None
     reading: str
+    worst_reading: str
     limits: tuple[str, ...]
     estimator: str
     weighting: str
@@ -54,41 +57,56 @@ class Score:
 def scores(run: "Run", steps: pl.DataFrame) -> tuple[Score, ...]:
     """A Score for every metric of every gap on record, in the registry's order, gap by gap. steps: the metric frame by step."""
     whole = run.metrics(by=())
-    row = whole.row(0, named=True) if len(whole) else {}
-    reasons = run.unavailable
-    return tuple(_score(metric, gap, row, steps, reasons) for gap in run.gaps for metric in _of_gap(gap))
+    table = _Table(
+        whole.row(0, named=True) if len(whole) else {},
+        steps,
+        run.unavailable,
+        {(row["signal"], row["gap"]): row["severity"] for row in whole_run_grades(run).iter_rows(named=True)},
+        {(row["signal"], row["gap"], row["step"]): row["severity"] for row in signal_grades(run).iter_rows(named=True)},
+    )
+    return tuple(_score(metric, gap, table) for gap in run.gaps for metric in _of_gap(gap))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What scores are read from: values of the whole run and by step, why some are absent, and the grades of both."""
+
+    whole: Mapping[str, float | None]
+    steps: pl.DataFrame
+    reasons: Mapping[str, str]
+    grades: Mapping[tuple[str, str], str]
+    step_grades: Mapping[tuple[str, str, int], str]
 
 
 def _of_gap(gap: str) -> Iterator[Metric]:
     return (metric for metric in METRICS if gap in metric.gaps)
 
 
-def _score(
-    metric: Metric, gap: str, row: Mapping[str, float | None], steps: pl.DataFrame, reasons: Mapping[str, str]
-) -> Score:
+def _score(metric: Metric, gap: str, table: _Table) -> Score:
     name = f"{gap}/{metric.name}"
-    value = row.get(name)
-    series = tuple(steps[name].to_list()) if name in steps.columns else ()
+    value = table.whole.get(name)
     limits = limits_of(metric, gap)
-    worst, worst_step = _worst(metric, steps, name, falls=_falls(metric, limits))
+    worst, worst_step = _worst(metric, table.steps, name, falls=_falls(metric, limits))
+    signal = signal_of(metric) or ""
     counted = "sequences" if metric.level == "sequence" else "tokens"
     return Score(
         gap,
         metric.name,
         metric.unit,
         value,
-        row.get(f"{name}_se"),
-        int(row.get(f"{gap}/{counted}") or 0),
+        table.whole.get(f"{name}_se"),
+        int(table.whole.get(f"{gap}/{counted}") or 0),
         counted,
         worst,
         worst_step,
-        reading_of(value, limits),
+        table.grades.get((signal, gap)) or reading_of(value, limits),
+        table.step_grades.get((signal, gap, -1 if worst_step is None else worst_step)) or reading_of(worst, limits),
         tuple(words_of(limit) for limit in limits),
         metric.estimator,
         metric.weighting,
-        absent=None if value is not None else _reason(reasons, name, metric),
+        absent=None if value is not None else _reason(table.reasons, name, metric),
         headline=metric.name in CHARTS[gap],
-        series=series,
+        series=tuple(table.steps[name].to_list()) if name in table.steps.columns else (),
     )
 
 

@@ -10,8 +10,9 @@ from ratioscope.metrics.metric import Band, Metric
 from ratioscope.metrics.registry import METRICS
 from ratioscope.record import GAPS
 
-from ..digits import count, digits, plus_minus
+from ..digits import count, digits
 from ..headline import CHARTS
+from ..measured import measured
 from .data import ReportData
 from .places import COLUMNS, Place
 from .quality import Quality
@@ -20,6 +21,7 @@ from .scorecard import Score
 from .worst import WorstSequence
 
 CARDS = {metric.name: metric for metric in METRICS}
+NAMES = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x", "group_id": "group"}
 Pairs = list[tuple[str, str]]
 
 
@@ -27,7 +29,7 @@ def value_of(score: Score) -> str:
     """The value ± its standard error, or why there is none."""
     if score.value is None:
         return f"not available, {score.absent}"
-    return count(score.value) if score.estimator == "count" else plus_minus(score.value, score.error)
+    return count(score.value) if score.estimator == "count" else measured(score.name, score.value, score.error)
 
 
 def unit_of(name: str) -> str:
@@ -46,7 +48,9 @@ def size_of(score: Score) -> str:
 
 
 def worst_of(score: Score) -> str:
-    return "" if score.worst is None else f"{digits(score.worst)} at {score.worst_step}"
+    if score.worst is None:
+        return ""
+    return f"{digits(score.worst)} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
 
 
 def summary(data: ReportData) -> Pairs:
@@ -94,14 +98,13 @@ def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
 
 
 def _cell(row: dict[str, Any], gap: str, name: str) -> str:
-    value = row[f"{gap}/{name}"]
-    return count(value) if name in ("tokens", "sequences") else plus_minus(value, row.get(f"{gap}/{name}_se"))
+    return measured(name, row[f"{gap}/{name}"], row.get(f"{gap}/{name}_se"))
 
 
 def sequence_facts(item: WorstSequence) -> str:
     """One line: where the sequence was seen and how bad it is."""
     update = "" if item.minibatch is None else f", minibatch {item.minibatch}"
-    facts = (f"{name.split('/')[-1].replace('_', ' ')} {_fact(value)}" for name, value in item.facts.items())
+    facts = (f"{NAMES.get(name, name.replace('_', ' '))} {_fact(value)}" for name, value in item.facts.items())
     return " · ".join((f"step {item.step}{update}", count(item.length, "token"), *facts))
 
 

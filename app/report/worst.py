@@ -11,21 +11,17 @@ if TYPE_CHECKING:
 WORST = 10
 TOKENS_SHOWN = 600
 LONGEST_TEXT = 200
-FACTS = (
-    "group_id",
-    "reward",
-    "finish_reason",
-    "replica",
-    "rollout_version_min",
-    "rollout_version_max",
-    "trainer_version",
-)
+FACTS = ("group_id", "reward", "advantage", "finish_reason", "replica", "lag")
+MEASURED = ("max_abs_log_ratio", "kl_k3", "log_ratio_sum")
 TEXTS = ("token_text", "prompt_text")
 
 
 @dataclass(frozen=True)
 class WorstSequence:
-    """One sequence. tokens: a row per token as Run.sequence gives it, at most TOKENS_SHOWN; length counts all of them."""
+    """One sequence. facts: what it measures on the gap, and what else is known of it.
+
+    tokens: a row per token as Run.sequence gives it, at most TOKENS_SHOWN; length counts all of them.
+    """
 
     step: int
     minibatch: int | None
@@ -64,9 +60,9 @@ def _sequence(run: "Run", row: dict[str, Any], gap: str, text: bool) -> WorstSeq
         shown = shown.drop(name for name in TEXTS if name in shown.columns)
     elif "token_text" in shown.columns:
         shown = shown.with_columns(pl.col("token_text").str.head(LONGEST_TEXT))
-    measured = {name: value for name, value in row.items() if name.startswith(f"{gap}/")}
+    measured = {name: row[f"{gap}/{name}"] for name in MEASURED if row.get(f"{gap}/{name}") is not None}
     facts = {name: row[name] for name in FACTS if row.get(name) is not None}
     prompt = row.get("prompt_text") if text else None
     return WorstSequence(
-        row["step"], row.get("minibatch"), row["sequence_id"], facts | measured, prompt, len(tokens), shown
+        row["step"], row.get("minibatch"), row["sequence_id"], measured | facts, prompt, len(tokens), shown
     )

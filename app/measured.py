@@ -1,0 +1,22 @@
+"""A metric's value as a reader should take it: ± its standard error, or as a bound where a tail hides the rest of it."""
+
+import math
+
+from .digits import count, plus_minus
+
+AT_LEAST = frozenset({"chi2_token", "chi2_sequence"})
+AT_MOST = frozenset({"ess_token", "ess_sequence", "ess_geometric"})
+COUNTS = frozenset({"tokens", "sequences"})
+
+
+def measured(metric: str, value: float | None, error: float | None) -> str:
+    """Value ± error. Second moments without an error are bounds: k-hat has failed, so the sample shows too little of the tail.
+
+    >>> measured("kl_k3", 0.0052341, 0.00031415), measured("chi2_token", 0.5, None), measured("ess_token", 0.9, None)
+    ('0.00523 ± 0.00031', '≥ 0.5', '≤ 0.9')
+    """
+    if metric in COUNTS:
+        return count(value)
+    bound = "≥ " if metric in AT_LEAST else "≤ " if metric in AT_MOST else ""
+    known = value is not None and math.isfinite(value)
+    return f"{bound if known and error is None else ''}{plus_minus(value, error)}"
