@@ -60,6 +60,20 @@ def plain(value: Any) -> Any:
     return value
 
 
+def snapshots(values: Mapping[str, Any], copies: HostCopies) -> tuple[dict[str, Any], tuple[HostArray, ...]]:
+    """All values as they are now, and the host memory to be released in the end. What is given twice is copied once."""
+    held: list[HostArray] = []
+    taken: dict[int, Any] = {}
+    try:
+        for value in values.values():
+            if id(value) not in taken:
+                taken[id(value)] = snapshot(value, copies, held)
+    except BaseException:
+        copies.release_all(held)
+        raise
+    return {name: taken[id(value)] for name, value in values.items()}, tuple(held)
+
+
 def snapshot(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
     """The value as it is now, out of the trainer's reach; host memory that must be released is put into `held`."""
     if isinstance(value, (list, tuple)):

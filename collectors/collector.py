@@ -11,8 +11,6 @@ import logging
 import numbers
 import operator
 import os
-import platform
-import sys
 import threading
 import time
 import weakref
@@ -23,15 +21,13 @@ from typing import Any, Literal, Self, SupportsIndex
 
 import pyarrow as pa
 
-from ratioscope import __version__
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
-from .batch import Batch, bytes_offered, plain, sequences_offered, snapshot
-from .counts import Counts, Gap, Ledger
-from .host_copy import HostArray, HostCopies
+from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
+from .counts import Counts, Gap, Ledger, reason_of
+from .host_copy import HostCopies
 from .records import rows_of
-from .redaction import redacted
-from .run_file import start_run
+from .run_file import run_info, start_run
 from .sink import ParquetSink, Sink
 from .token_texts import Decode, TokenTexts
 from .writer import MALFORMED, Writer
@@ -58,7 +54,6 @@ CLOSED = "closed"
 LATE = "not finished in time"
 _NUMBERED = 256  # steps and minibatches whose numbering is remembered
 _EXIT_SECONDS = 10.0
-_VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 
 logger = logging.getLogger("ratioscope")
 
@@ -96,7 +91,7 @@ class Collector:
         self._rank, self._strict, self._left_out = rank, strict, TEXTS[text]
         self._queue_batches, self._queue_bytes = queue_batches, queue_bytes
         self._decode = decode if text == "full" else None
-        info = _info(name or self.run_dir.name, trainer, config or {})
+        info = run_info(name or self.run_dir.name, trainer, config or {})
         self._make_sink = sink or (lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt))
         self._told = 0  # losses that were raised
         self._inherited: object = None
@@ -150,7 +145,7 @@ class Collector:
             offered = sequences_offered(values)
             refused = self._take(operator.index(step), minibatch, offered, values)
         except Exception as error:
-            self._refuse(step, offered, MALFORMED, f"{type(error).__name__}: {error}")
+            self._refuse(step, offered, MALFORMED, reason_of(error))
             if self._strict:
                 self._told += offered
                 raise
@@ -169,9 +164,7 @@ class Collector:
     def failed(self, what: str, error: Exception) -> None:
         """Counts that something around the collector went wrong, an adapter's hook say, and says so once."""
         if self._ledger.fail(what):
-            logger.warning(
-                "%s: %s: %s. Training goes on. More of this is only counted.", what, type(error).__name__, error
-            )
+            logger.warning("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
         if self._strict:
             raise error
 
@@ -192,7 +185,7 @@ class Collector:
         if not finished:
             self._thread.abandon()
         if first and (self.counts.sequences.dropped or self.counts.failures):
-            logger.warning("%s: %s", self.run_dir, _losses(self.counts))
+            logger.warning("%s: %s", self.run_dir, self.counts.losses)
         self._raise_losses()
         return finished
 
@@ -220,18 +213,15 @@ class Collector:
             return CLOSED
         if not self._thread.has_room(size):
             return QUEUE_FULL
-        held: list[HostArray] = []
+        taken, held = snapshots(values, self._copies)
         try:
-            # one copy of a tensor given twice: old is often the very one that current is
-            copied = {id(value): snapshot(value, self._copies, held) for value in values.values()}
-            taken = {name: copied[id(value)] for name, value in values.items()}
-            batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, tuple(held))
+            batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, held)
             self._check(batch)
-            return None if self._thread.put(batch) else CLOSED
+            is_queued = self._thread.put(batch)
         except BaseException:
-            for copy in held:
-                self._copies.release(copy)
+            self._copies.release_all(held)
             raise
+        return None if is_queued else CLOSED
 
     def _check(self, batch: Batch) -> None:
         """With strict, raises on the caller's thread what the writer would only count."""
@@ -249,7 +239,7 @@ class Collector:
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
         known = int(step) if isinstance(step, numbers.Integral) else None
-        if self._ledger.refuse(Gap(known, reason, detail[:500], offered, 0)) and not self._strict:
+        if self._ledger.refuse(Gap(known, reason, detail, offered, 0)) and not self._strict:
             logger.warning(
                 "step %s: %d sequences dropped, %s %s. More of this is only counted.", step, offered, reason, detail
             )
@@ -260,7 +250,7 @@ class Collector:
         lost = self.counts.sequences.dropped + sum(self.counts.failures.values())
         if self._strict and lost > self._told:
             self._told = lost
-            raise SourceError(f"{self.run_dir}: {_losses(self.counts)}")
+            raise SourceError(f"{self.run_dir}: {self.counts.losses}")
 
     def _begin(self, info: Mapping[str, Any]) -> None:
         try:
@@ -293,27 +283,6 @@ class Collector:
         self._reset(f"{self._rank}.{os.getpid()}")
         if was_stopped:
             self._thread.stop(0)
-
-
-def _losses(counts: Counts) -> str:
-    lost = ", ".join(f"{sequences} {reason}" for reason, sequences in counts.reasons.items())
-    failed = ", ".join(f"{what} failed {times} times" for what, times in counts.failures.items())
-    tally = counts.sequences
-    return "; ".join(
-        part for part in (f"{tally.dropped} of {tally.offered} sequences not recorded", lost, failed) if part
-    )
-
-
-def _info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
-    modules = {name: getattr(sys.modules.get(name), "__version__", None) for name in _VERSIONS}
-    versions = {name: str(version) for name, version in modules.items() if version is not None}
-    return {
-        "name": name,
-        "trainer": trainer,
-        "config": redacted(config),
-        "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
-        "created": time.time(),
-    }
 
 
 _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()

@@ -32,6 +32,14 @@ class Counts:
     reasons: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def losses(self) -> str:
+        """A line on what was lost and why."""
+        lost = ", ".join(f"{sequences} {reason}" for reason, sequences in self.reasons.items())
+        failed = ", ".join(f"{what} failed {times} times" for what, times in self.failures.items())
+        total = f"{self.sequences.dropped} of {self.sequences.offered} sequences not recorded"
+        return "; ".join(part for part in (total, lost, failed) if part)
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -42,6 +50,14 @@ class Gap:
     detail: str
     sequences: int
     tokens: int
+
+
+def reason_of(error: BaseException) -> str:
+    """The error's kind and message, cut to what a log line should hold. Never raises, whatever the error's `str` does."""
+    try:
+        return f"{type(error).__name__}: {error}"[:500]
+    except Exception:
+        return type(error).__name__
 
 
 class Ledger:

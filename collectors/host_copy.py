@@ -10,6 +10,7 @@ its event. torch is never imported: whoever hands over a tensor has loaded it.
 
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -74,6 +75,11 @@ class HostCopies:
             tensor = tensor.to("cpu")  # no streams to rely on: this waits for the device
         raw = _raw_bits(tensor)
         return self._of_array(raw.resolve_conj().resolve_neg().numpy(), bfloat16=raw is not tensor)
+
+    def release_all(self, copies: Iterable[HostArray]) -> None:
+        """Gives back what several copies hold."""
+        for copy in copies:
+            self.release(copy)
 
     def release(self, copy: HostArray) -> None:
         """Gives the memory back; beyond `keep_bytes` it goes to the operating system."""

@@ -2,23 +2,41 @@
 
 import json
 import os
+import platform
 import re
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ratioscope import __version__
 from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, decode_line
 from ratioscope.record import SCHEMA_VERSION
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
+from .redaction import redacted
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
+_VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 _TAIL = 4096  # bytes; an open or close line is far shorter
+
+
+def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What run.json says of a run, before there is one."""
+    modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
+    versions = {module: str(version) for module, version in modules.items() if version is not None}
+    return {
+        "name": name,
+        "trainer": trainer,
+        "config": redacted(config),
+        "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
+        "created": time.time(),
+    }
 
 
 def start_run(root: Path, info: Mapping[str, Any]) -> None:

@@ -15,44 +15,25 @@ Rows that `mask_truncated_completions` hides are not scored by the trainer: they
 
 from __future__ import annotations
 
-import copy
-import logging
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from ratioscope.errors import ConfigError
 
 from .attach import Description, RolloutVersion, Trainer
 from .collector import Collector
-from .instance_hooks import InstanceHooks, Method
-from .token_texts import Decode
-from .trl_rows import Completions, Row, sampled_rows
+from .instance_hooks import InstanceHooks
+from .tokenizer_copy import decoder
+from .trl_recorder import GrpoRecorder
 
-ROWS = "ratioscope_rows"
 WRAPPED = ("_generate", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss")
-NO_ROLLOUT = (
-    "the trainer holds no rollout log-probs, so neither mismatch nor total is recorded; they come with GRPOConfig(use_vllm=True) "
-    "or a rollout_func that returns them"
-)
-OLD_IS_CURRENT = (
-    "TRL computes no old log-probs with these settings and uses the detached current ones; old is recorded as that"
-)
-
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",
     "num_iterations",
 )  # fmt: skip
 
 _TRAIN_END_SECONDS = 30.0
-
-logger = logging.getLogger("ratioscope")
-
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
-Inputs = Mapping[str, Any]
 
 
 def describe(trainer: Trainer) -> Description:
@@ -103,227 +84,12 @@ def install(trainer: Trainer, collector: Collector, rollout_version: RolloutVers
     return undo
 
 
-class GrpoRecorder:
-    """Watches four methods of one trainer and logs each micro-batch. It reads results and changes none of them."""
-
-    def __init__(self, trainer: Trainer, collector: Collector, rollout_version: RolloutVersion | None) -> None:
-        self.is_active = True
-        self._trainer, self._collector = trainer, collector
-        self._rollout_version = rollout_version or _loaded_version
-        self._completions: Completions | None = None
-        self._scores: _Scores | None = None
-        self._is_in_loss = False
-        self._sampled: Counter[int] = Counter()
-        self._passes: Counter[tuple[int, str]] = Counter()
-        self._loaded = getattr(trainer, "_last_loaded_step", None)
-        self._said: set[str] = set()
-
-    def around_generate(self, method: Method) -> Method:
-        def _generate(*arguments: Any, **named: Any) -> Any:
-            result = method(*arguments, **named)
-            self._watch(lambda: self._generated(result))
-            return result
-
-        return _marked(_generate)
-
-    def around_batch(self, method: Method) -> Method:
-        def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._completions = None
-            batch = method(inputs, *arguments, **named)
-            self._watch(lambda: self._add_rows(inputs, batch))
-            return batch
-
-        return _marked(_generate_and_score_completions)
-
-    def around_scores(self, method: Method) -> Method:
-        def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
-            result = method(*arguments, **named)
-            if self._is_in_loss:
-                self._watch(lambda: self._keep_scores(result))
-            return result
-
-        return _marked(_get_per_token_logps_and_entropies)
-
-    def around_loss(self, method: Method) -> Method:
-        def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._is_in_loss, self._scores = True, None
-            try:
-                loss = method(model, inputs, *arguments, **named)
-            finally:
-                self._is_in_loss = False
-            self._watch(lambda: self._record(inputs))
-            return loss
-
-        return _marked(_compute_loss)
-
-    def _watch(self, look: Callable[[], None]) -> None:
-        """Looks at what the trainer made; whatever goes wrong is counted and stays here."""
-        if not self.is_active:
-            return
-        try:
-            look()
-        except Exception as error:
-            self._collector.failed("trl adapter", error)
-
-    def _generated(self, result: Any) -> None:
-        self._completions = Completions(ids=result[1], sampled=result[2])
-
-    def _keep_scores(self, result: Any) -> None:
-        self._scores = _Scores(result[0].detach(), None if result[1] is None else result[1].detach())
-
-    def _add_rows(self, examples: Any, batch: dict[str, Any]) -> None:
-        completions, self._completions = self._completions, None
-        if self._trainer.model.training:
-            self._note_sync()
-            version = self._trainer.state.global_step
-            first = self._sampled[version]  # more than one batch may be sampled before the weights change
-            loaded = self._rollout_version(self._trainer)
-            batch[ROWS] = sampled_rows(self._trainer, examples, completions, first=first, loaded=loaded)
-            self._sampled = Counter({version: first + len(examples)})
-
-    def _record(self, inputs: Inputs) -> None:
-        scores, self._scores = self._scores, None
-        rows: list[Row] | None = inputs.get(ROWS)
-        if rows is None or scores is None:  # evaluation, or a batch made before attach
-            return
-        hidden = [index for index, row in enumerate(rows) if row.is_hidden]
-        if not hidden:
-            self._log(rows, inputs, scores)
-            return
-        visible = [index for index, row in enumerate(rows) if not row.is_hidden]
-        if visible:
-            entropies = None if scores.entropies is None else scores.entropies[visible]
-            self._log(
-                [rows[i] for i in visible], _chosen(inputs, visible), _Scores(scores.logprobs[visible], entropies)
-            )
-        self._log_hidden([rows[i] for i in hidden], _chosen(inputs, hidden))
-
-    def _log(self, rows: list[Row], inputs: Inputs, scores: _Scores) -> None:
-        step = self._trainer.state.global_step + 1
-        rollout, old = inputs.get("sampling_per_token_logps"), inputs.get("old_per_token_logps")
-        if rollout is None:
-            self._say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
-        if old is None:
-            self._say_once("old_is_current", step, OLD_IS_CURRENT, logging.INFO)
-        mask = (
-            inputs["completion_mask"] if "tool_mask" not in inputs else inputs["completion_mask"] * inputs["tool_mask"]
-        )
-        mask = mask.bool()
-        self._collector.log(
-            step=step,
-            minibatch=self._pass(step, rows),
-            rollout_logprobs=rollout,
-            old_logprobs=scores.logprobs if old is None else old,
-            current_logprobs=scores.logprobs,
-            reference_logprobs=inputs.get("ref_per_token_logps"),
-            entropy=scores.entropies,
-            mask=mask,
-            loss_mask=mask,
-            advantages=inputs["advantages"],
-            trainer_version=[step - 1 if old is None else row.version for row in rows],
-            **_facts(rows, inputs),
-        )
-
-    def _log_hidden(self, rows: list[Row], inputs: Inputs) -> None:
-        rollout = inputs.get("sampling_per_token_logps")
-        if rollout is None:
-            return
-        step = self._trainer.state.global_step + 1
-        self._collector.log(
-            step=step,
-            minibatch=self._pass(step, rows),
-            rollout_logprobs=rollout,
-            mask=[row.sampled or [1] * (row.length or 0) for row in rows],
-            loss_mask=inputs["completion_mask"].bool(),
-            advantages=inputs["advantages"],
-            **_facts(rows, inputs),
-        )
-
-    def _pass(self, step: int, rows: list[Row]) -> int:
-        """How often these rows have come by in this step before."""
-        if not any(key[0] == step for key in self._passes):
-            self._passes.clear()
-        key = (step, rows[0].sequence_id)
-        self._passes[key] += 1
-        return self._passes[key] - 1
-
-    def _note_sync(self) -> None:
-        loaded = self._rollout_version(self._trainer) if hasattr(self._trainer, "_last_loaded_step") else None
-        if loaded != self._loaded:
-            self._loaded = loaded
-            step = self._trainer.state.global_step + 1
-            self._collector.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
-
-    def _say_once(self, kind: str, step: int, note: str, level: int) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            self._collector.event(kind, step, note)
-            logger.log(level, "step %d: %s", step, note)
-
-
-@dataclass(frozen=True)
-class _Scores:
-    logprobs: Tensor
-    entropies: Tensor | None
-
-
-def _facts(rows: list[Row], inputs: Inputs) -> dict[str, Any]:
-    lengths = [row.length for row in rows]
-    return {
-        "token_ids": inputs["completion_ids"],
-        "lengths": None if None in lengths else lengths,
-        "sequence_ids": [row.sequence_id for row in rows],
-        "group_ids": [row.group_id for row in rows],
-        "generation_step": [row.step for row in rows],
-        "rollout_versions": [row.rollout_version for row in rows],
-        "replica": None if all(row.replica is None for row in rows) else [row.replica for row in rows],
-        "rewards": [row.reward for row in rows],
-        "finish_reasons": [row.finish_reason for row in rows],
-        "prompt_texts": [row.prompt for row in rows],
-        "extra": None if all(row.extra is None for row in rows) else [row.extra for row in rows],
-    }
-
-
-def _chosen(inputs: Inputs, index: list[int]) -> dict[str, Any]:
-    """The rows of a batch; what is not per row is left out."""
-    rows = len(inputs["completion_ids"])
-    tensors = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0) > 0 and len(value) == rows}
-    return {name: value[index] for name, value in tensors.items()}
-
-
-def _loaded_version(trainer: Trainer) -> int:
-    return int(trainer._last_loaded_step if trainer.use_vllm else trainer.state.global_step)
-
-
 def _engine(trainer: Trainer) -> str:
     if trainer.use_vllm:
         return (
             f"vllm {getattr(sys.modules.get('vllm'), '__version__', 'unknown')} ({getattr(trainer, 'vllm_mode', None)})"
         )
     return "rollout_func" if trainer.rollout_func is not None else "transformers generate"
-
-
-def decoder(tokenizer: Any) -> Decode:
-    """Texts of single tokens. From a copy: a fast tokenizer raises in the trainer's thread while another one is using it."""
-    tokenizer = copy.deepcopy(tokenizer)
-
-    def decode(ids: Sequence[int]) -> list[str]:
-        texts = [
-            tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False) for token in ids
-        ]
-        pieces = tokenizer.convert_ids_to_tokens(list(ids))
-        # a decoder that strips the leading space of a text strips it from every single token too
-        return [
-            f" {t}" if p and p.startswith("\u2581") and not t.startswith(" ") else t
-            for t, p in zip(texts, pieces, strict=True)
-        ]
-
-    return decode
-
-
-def _marked(wrapper: Method) -> Method:
-    wrapper.is_ratioscope = True  # type: ignore[attr-defined]
-    return wrapper
 
 
 def _flushing_callback(collector: Collector) -> Any:

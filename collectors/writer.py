@@ -13,7 +13,7 @@ import pyarrow as pa
 from ratioscope.layout import CLOSE, EVENT, GAP
 
 from .batch import Batch
-from .counts import Gap, Ledger
+from .counts import Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .records import rows_of, tokens_of
 from .sink import Sink
@@ -47,12 +47,11 @@ class Writer:
         try:
             attempt = self._sink.open()
         except Exception as error:
-            self.drop(batch.step, batch.offered, NOT_WRITTEN, _text(error))
+            self.drop(batch.step, batch.offered, NOT_WRITTEN, reason_of(error))
         else:
             self._buffer(batch, attempt)
         finally:
-            for copy in batch.copies:
-                self._copies.release(copy)
+            self._copies.release_all(batch.copies)
 
     def event(self, kind: str, step: int, note: str) -> None:
         """Notes an event in the commit log."""
@@ -89,7 +88,7 @@ class Writer:
         try:
             rows = rows_of(batch, attempt)
         except Exception as error:
-            self.drop(batch.step, batch.offered, MALFORMED, _text(error))
+            self.drop(batch.step, batch.offered, MALFORMED, reason_of(error))
             return
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
@@ -103,7 +102,7 @@ class Writer:
         try:
             return self._texts.added(records)
         except Exception as error:
-            self._fail(step, f"token texts: {_text(error)}")
+            self._fail(step, f"token texts: {reason_of(error)}")
             return records
 
     def _write(self, step: int) -> None:
@@ -116,7 +115,7 @@ class Writer:
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
             failures = self._sink.write(step, rows, earlier, self._ledger.counts.sequences)
         except Exception as error:
-            self.drop(step, sequences, NOT_WRITTEN, _text(error), tokens)
+            self.drop(step, sequences, NOT_WRITTEN, reason_of(error), tokens)
             return
         self._ledger.write(sequences, tokens)
         self._written = (step, rows if earlier is None else pa.concat_tables([earlier, rows]))
@@ -136,8 +135,4 @@ class Writer:
                 self._sink.say(self._unsaid.popleft())  # a sink that fails here keeps the line itself
         except Exception as error:
             if self._ledger.fail("commit log"):
-                self._report(f"the commit log cannot be written: {_text(error)}")
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+                self._report(f"the commit log cannot be written: {reason_of(error)}")

@@ -13,7 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from written_run import commit_lines, token_rows
 
 from ratioscope import attach
-from ratioscope.collectors.trl import NO_ROLLOUT, OLD_IS_CURRENT, WRAPPED, decoder
+from ratioscope.collectors.tokenizer_copy import decoder
+from ratioscope.collectors.trl import WRAPPED
+from ratioscope.collectors.trl_recorder import NO_ROLLOUT, OLD_IS_CURRENT
 from ratioscope.errors import ConfigError
 
 pytestmark = [
