@@ -22,13 +22,15 @@ COMMITS = "commits"
 SEGMENT_STEPS = 64
 
 COMMIT = "commit"
-"""A token file or statistics segment is complete: `file`, `rows`, `tokens`, `bytes`, `sha256`, `step`."""
+"""A token file or statistics segment is complete: `file`, `rows`, `tokens`, `bytes`, `sha256`, `step`.
+
+`tokens` counts response positions, masked ones too; `offered` and `dropped` are the writer's sequences up to then."""
 EVENT = "event"
 """Something happened in the run: `event` (weight_sync, resume, config_change, ...), `step`, `note`."""
 GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
-"""A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `time`."""
+"""A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `launch` (which start of the job), `time`."""
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `dropped` (sequences)."""
 
