@@ -1,6 +1,7 @@
 """SkyRL (NovaSky-AI/SkyRL): its off-policy correction, rollout-anchored losses, and the numbers it logs.
 
-The correction and loss files of 0.4.0 and of the main branch at 0.3.0 (August 2026) are byte-identical.
+The correction and loss files of 0.4.0 and of the main branch of August 2026 are byte-identical. The package 0.3.0 computes the
+same but for CISPO, which is always anchored on old log-probs there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .settings import setting
 
-VERSIONS = ("0.4.0", "0.3.0")
+VERSIONS = ("0.4.0",)
 """All compute the same."""
 WITHOUT_CORRECTION = ("clip_cov", "kl_cov", "cross_entropy", "importance_sampling")
 LOSSES = ("regular", "dual_clip", "gspo", "cispo", "rollout_is", "dppo", "sapo", *WITHOUT_CORRECTION)

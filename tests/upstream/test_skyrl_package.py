@@ -1,6 +1,6 @@
 """SkyRL's own losses, correction and reducers beside our dialect, on random and on hard inputs.
 
-Needs torch and the files of skyrl 0.3 or 0.4, nothing they depend on. Skipped otherwise; `pytest -m upstream` runs nothing
+Needs torch and the files of skyrl 0.4, nothing they depend on. Skipped otherwise; `pytest -m upstream` runs nothing
 else.
 """
 
