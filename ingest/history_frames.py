@@ -61,8 +61,23 @@ def conservation(histories: Sequence[WriterHistory]) -> Conservation:
     return Conservation(*(sum(counts[place] for counts in counted) for place in range(3)))
 
 
+def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
+    """The last step to which every writer of the newest attempt that has not closed has come; None if all have closed.
+
+    A writer that died counts as one that may still write: nothing on disk tells them apart.
+    """
+    known = list(histories)
+    newest = max((history.attempt for history in known), default=0)
+    at_work = [history for history in known if history.attempt == newest and history.closed is None]
+    return min((_last_step(history) for history in at_work), default=None)
+
+
+def _last_step(history: WriterHistory) -> int:
+    return max((file.step for file in history.token_files.values()), default=-1)
+
+
 def _writer(history: WriterHistory) -> tuple[Any, ...]:
-    last = max((file.step for file in history.token_files.values()), default=None)
+    last = _last_step(history) if history.token_files else None
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     return (history.log.writer, history.rank, history.host, history.attempt, *times, last, *_counts(history))
 

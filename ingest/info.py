@@ -37,6 +37,7 @@ def info(run: "Run") -> dict[str, Any]:
         "events": [_plain(row) for row in run.events.to_dicts()],
         "quarantined": [{"path": item.path, "reason": item.reason} for item in run.quarantined],
         "uncommitted": run.uncommitted,
+        "unsettled": run.unsettled,
         "notes": list(run.notes),
     }
 

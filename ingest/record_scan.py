@@ -1,6 +1,7 @@
 """Records and tokens as LazyFrames, over files whose digests were checked first: polars itself checks nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -14,10 +15,14 @@ from .commits import TokenFile
 from .record_rows import RecordRows
 from .token_frame import columns_read, token_frame, token_schema
 
+_THREADS = 4
+
 
 def record_scan(root: Path, rows: RecordRows, files: Iterable[TokenFile]) -> pl.LazyFrame:
     """The rows of the files in the Record schema: columns that a file lacks are null, those that no Record has are left out."""
-    found = [(file, schema) for file in files if (schema := rows.sound(file)) is not None]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = pool.map(lambda file: (file, rows.sound(file)), files)
+        found = [(file, schema) for file, schema in schemas if schema is not None]
     wanted = arrow_schema()
     alike = [root / file.path for file, schema in found if schema.remove_metadata().equals(wanted)]
     parts = [pl.scan_parquet(alike, glob=False, hive_partitioning=False)] if alike else []

@@ -13,7 +13,7 @@ from ratioscope.record import GAPS, POLICIES
 
 from .commits import Segment, TokenFile
 from .parquet_files import ParquetFiles, read, recorded_columns
-from .record_rows import REQUIRED, demand_columns
+from .record_rows import demand_columns
 from .statistics_files import demand_segment
 
 
@@ -26,7 +26,7 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
     """What a token file says of itself; SourceError if it is none."""
     with files.opened(path, None, None) as parquet:
         demand_columns(parquet.schema_arrow)
-        keys = read(parquet, REQUIRED)
+        keys = read(parquet, ("step", "attempt"))
         steps, attempts = (pc.unique(keys[name]).to_pylist() for name in ("step", "attempt"))
         if len(steps) != 1 or len(attempts) != 1 or None in (*steps, *attempts):
             raise SourceError(

@@ -22,7 +22,7 @@ from .cache import Cache, cache_folder
 from .catalog import Catalog, Sight
 from .commits import TokenFile
 from .folder import run_folder
-from .history_frames import Conservation, conservation, drops_frame, events_frame, writers_frame
+from .history_frames import Conservation, conservation, drops_frame, events_frame, last_settled_step, writers_frame
 from .parquet_files import ParquetFiles
 from .quarantine import Quarantined
 from .record_rows import RecordRows
@@ -141,22 +141,33 @@ class Run:
     @property
     def uncommitted(self) -> list[str]:
         """Files that no commit names: the last step of a writer that was killed, or is at work. They are not read."""
-        return self._catalog.uncommitted()
+        with self._lock:
+            return self._catalog.uncommitted()
+
+    @property
+    def unsettled(self) -> list[int]:
+        """Steps that a writer which has not closed may still add to: those after the last step it committed."""
+        with self._lock:
+            settled = last_settled_step(self._catalog.histories.values())
+            return [] if settled is None else [step for step in self._sight.steps if step > settled]
 
     @property
     def shadowed(self) -> tuple[Shadow, ...]:
         """Steps of older attempts that a resumed run wrote again, and that are not shown."""
-        return self._catalog.shadows()
+        with self._lock:
+            return self._catalog.shadows()
 
     @property
     def events(self) -> pl.DataFrame:
         """step, event, note, time, writer."""
-        return events_frame(self._catalog.histories.values())
+        with self._lock:
+            return events_frame(self._catalog.histories.values())
 
     @property
     def drops(self) -> pl.DataFrame:
         """step, sequences, tokens, reason, writer: what was offered and not written."""
-        return drops_frame(self._catalog.histories.values())
+        with self._lock:
+            return drops_frame(self._catalog.histories.values())
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -166,12 +177,14 @@ class Run:
     @property
     def conservation(self) -> Conservation:
         """Sequences offered, written and dropped, over all writers and attempts."""
-        return conservation(list(self._catalog.histories.values()))
+        with self._lock:
+            return conservation(list(self._catalog.histories.values()))
 
     @property
     def writers(self) -> pl.DataFrame:
         """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
-        return writers_frame(self._catalog.histories.values())
+        with self._lock:
+            return writers_frame(self._catalog.histories.values())
 
     @property
     def digest(self) -> str:

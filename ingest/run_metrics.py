@@ -27,6 +27,7 @@ class RunMetrics:
     rows: RowStatistics
     _sight: tuple[int, Sight] | None = None
     _frames: dict[tuple[str, ...], tuple[ByStep, ByStep]] = field(default_factory=dict)
+    _tables: dict[tuple[str, ...], tuple[int, ByStep]] = field(default_factory=dict)
     _made: dict[tuple[str, bool], tuple[int, FromRows]] = field(default_factory=dict)
 
     @property
@@ -46,7 +47,7 @@ class RunMetrics:
         """metric_frame of the run."""
         name = slice_of(by)
         if (made := slice_named(name)) is not None:
-            return metric_frame(self._of_rows(made, "step" in by, progress).frame, by)
+            return metric_frame(self._of_rows(made, not {"step", "attempt"}.isdisjoint(by), progress).frame, by)
         table = self.table(name, SCALARS)
         before = self._frames.get(tuple(by))
         if before is not None and before[0] is table:
@@ -65,8 +66,10 @@ class RunMetrics:
         if (made := slice_named(slice_name)) is None:
             self.table(slice_name, SCALARS)
             return not self.written.sampled
-        whole = self._of_rows(made, True, None).exact
-        return whole and not any(path.startswith("tokens/") for path in self.catalog.set_aside)
+        by_step = (made.name, True) in self._made
+        return self._of_rows(made, by_step, None).exact and not any(
+            path.startswith("tokens/") for path in self.catalog.set_aside
+        )
 
     def unavailable(self) -> dict[str, str]:
         """Metrics without a value over the whole run, and why."""
@@ -78,7 +81,12 @@ class RunMetrics:
 
     def table(self, slice_name: str, columns: Sequence[str]) -> ByStep:
         """Statistics of a written slice with these columns."""
-        return self.written.table(self.sight, slice_name, columns)
+        version = self.catalog.version  # what is set aside while reading makes a new one, for the next call to look at
+        known = self._tables.get((slice_name, *columns))
+        if known is None or known[0] != version:
+            known = (version, self.written.table(self.sight, slice_name, columns))
+            self._tables[slice_name, *columns] = known
+        return known[1]
 
     def _of_rows(self, made: OnDemand, by_step: bool, progress: Progress | None) -> FromRows:
         known = self._made.get((made.name, by_step))

@@ -18,9 +18,15 @@ STALE = real_runs.records("trl_vllm_stale4")
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The run as one writer recorded it, and as three did."""
+    base = tmp_path_factory.mktemp("runs")
+    return {n: run_folders.write_run(base / f"stale{n}", STALE, writers=n, segment_steps=5) for n in (1, 3)}
 
 
 def expected(by: tuple[str, ...] = ("step",)) -> pl.DataFrame:
@@ -31,24 +37,26 @@ def expected(by: tuple[str, ...] = ("step",)) -> pl.DataFrame:
 
 @pytest.mark.parametrize("writers", [1, 3])
 @pytest.mark.parametrize("by", [("step",), (), ("step", "lag"), ("lag",), ("position",)], ids=str)
-def test_metrics_are_those_of_all_rows_whoever_wrote_them(tmp_path: Path, writers: int, by: tuple[str, ...]) -> None:
-    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=writers, segment_steps=5))
+def test_metrics_are_those_of_all_rows_whoever_wrote_them(
+    folders: dict[int, Path], writers: int, by: tuple[str, ...]
+) -> None:
+    run = open_run(folders[writers])
     assert_frame_equal(run.metrics(by), expected(by), rel_tol=1e-9)
     assert not run.quarantined and not run.notes and run.exact()
 
 
-def test_a_run_says_what_it_holds(tmp_path: Path) -> None:
-    run = open_run(run_folders.write_run(tmp_path / "stale", STALE, writers=2))
-    assert run.name == "stale" and run.info["trainer"] == "fake"
+def test_a_run_says_what_it_holds(folders: dict[int, Path]) -> None:
+    run = open_run(folders[3])
+    assert run.name == "stale3" and run.info["trainer"] == "fake"
     assert run.steps == list(range(0, 24, 2))
     assert run.gaps == tuple(GAPS) and run.policies == ("rollout", "old", "current")
     assert run.conservation.offered == run.conservation.written == len(STALE) and run.conservation.pending == 0
-    assert run.writers["rank"].to_list() == [0, 1] and run.writers["closed"].null_count() == 0
+    assert run.writers["rank"].to_list() == [0, 1, 2] and run.writers["closed"].null_count() == 0
     assert run.uncommitted == [] and run.shadowed == ()
 
 
-def test_the_distribution_counts_every_token(tmp_path: Path) -> None:
-    run = open_run(run_folders.write_run(tmp_path / "run", STALE))
+def test_the_distribution_counts_every_token(folders: dict[int, Path]) -> None:
+    run = open_run(folders[3])
     tokens = run.distribution("token", "mismatch").group_by("step").agg(pl.col("count").sum()).sort("step")
     assert_frame_equal(
         tokens.cast(pl.Float64),
@@ -60,8 +68,8 @@ def test_the_distribution_counts_every_token(tmp_path: Path) -> None:
     assert weights == pytest.approx(np.exp(sequences["mismatch/log_ratio_sum"]).sum(), rel=1e-9)
 
 
-def test_sequences_and_tokens_measure_what_the_step_measures(tmp_path: Path) -> None:
-    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=2))
+def test_sequences_and_tokens_measure_what_the_step_measures(folders: dict[int, Path]) -> None:
+    run = open_run(folders[3])
     step = run.steps[-1]
     sequences, whole = run.sequences(step), run.metrics().filter(step=step)
     assert len(sequences) == int(whole["mismatch/sequences"][0])
@@ -80,8 +88,8 @@ def test_sequences_and_tokens_measure_what_the_step_measures(tmp_path: Path) -> 
     assert_frame_equal(difference.to_frame(), tokens.select("total"))
 
 
-def test_lazy_tokens_and_records_hold_every_row(tmp_path: Path) -> None:
-    run = open_run(run_folders.write_run(tmp_path / "run", STALE, writers=2))
+def test_lazy_tokens_and_records_hold_every_row(folders: dict[int, Path]) -> None:
+    run = open_run(folders[3])
     records = run.records().collect().sort("step", "sequence_id")
     original = pl.from_arrow(STALE)
     assert isinstance(original, pl.DataFrame)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 import real_runs
 import run_folders
@@ -74,5 +75,11 @@ def test_two_writers_of_one_attempt_add_up(tmp_path: Path) -> None:
         for rows in STEPS:
             writer.step(rows.slice(rank, 1))
     run = open_run(tmp_path / "run")
-    assert run.shadowed == () and run.metrics()["mismatch/sequences"].to_list() == [2] * 6
-    assert run.metrics(("step", "minibatch")).filter(pl.col("minibatch") == "0")["total/sequences"].to_list() == [2] * 6
+    assert run.unsettled == []
+    writer.step(STEPS[-1].slice(2, 1))
+    late = run_folders.replaced(STEPS[-1].slice(0, 1), "step", pa.array([24]))
+    writer.step(late)
+    assert run.refresh() and run.unsettled == [24], "rank 0 has not come to it yet"
+    assert run.shadowed == () and run.metrics()["mismatch/sequences"].to_list() == [2] * 5 + [3, 1]
+    per_minibatch = run.metrics(("step", "minibatch")).filter(pl.col("minibatch") == "0")
+    assert per_minibatch["total/sequences"].to_list() == [2] * 5 + [3, 1]
