@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ratioscope import metrics as metrics
+    from ratioscope.app import figures as figures
     from ratioscope.collectors.attach import attach as attach
     from ratioscope.collectors.collector import Collector as Collector
     from ratioscope.ingest.run import Run as Run
@@ -31,4 +33,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ratioscope' has no attribute {name!r}; public names: {__all__}")
 
 
-__all__ = sorted((*_PUBLIC, *_ROOM_MODULES, "__version__"))
+__all__ = ["Collector", "Run", "__version__", "attach", "figures", "metrics", "open_run"]

@@ -33,4 +33,6 @@ class MissingExtra(RatioscopeError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 
     def __init__(self, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs the extra '{extra}', which is not installed: pip install 'ratioscope[{extra}]'")
+        super().__init__(
+            f"{purpose} needs the extra '{extra}', which is not installed: pip install 'ratioscope[{extra}]'"
+        )

@@ -36,8 +36,16 @@ class Field:
 
 RECORD: tuple[Field, ...] = (
     Field("attempt", "int32", "sequence", "1", "which start of the run wrote the row; a resume is a new attempt", True),
-    Field("step", "int64", "sequence", "1", "the trainer's own logged step at which the sequence enters the loss", True),
-    Field("minibatch", "int32", "sequence", "1", "which update of the step `current` belongs to; null: facts known before the updates"),
+    Field(
+        "step", "int64", "sequence", "1", "the trainer's own logged step at which the sequence enters the loss", True
+    ),
+    Field(
+        "minibatch",
+        "int32",
+        "sequence",
+        "1",
+        "the update of the step that `current` belongs to; null: facts known before it",
+    ),
     Field("sequence_id", "string", "sequence", "-", "unique per sampling event within the run", True),
     Field("generation_step", "int64", "sequence", "1", "the step at which the sequence was sampled"),
     Field("group_id", "string", "sequence", "-", "the prompt group"),
@@ -48,9 +56,13 @@ RECORD: tuple[Field, ...] = (
     Field("loss_mask", "bool", "token", "-", "tokens left in the loss after filtering and rejection"),
     Field("rollout_logprobs", "float32", "token", "nats", "log-prob under the engine that sampled (behaviour policy)"),
     Field("old_logprobs", "float32", "token", "nats", "log-prob under the trainer's recomputation before the update"),
-    Field("current_logprobs", "float32", "token", "nats", "log-prob under the weights differentiated in this minibatch"),
+    Field(
+        "current_logprobs", "float32", "token", "nats", "log-prob under the weights differentiated in this minibatch"
+    ),
     Field("reference_logprobs", "float32", "token", "nats", "log-prob under the reference model of the KL penalty"),
-    Field("entropy", "float32", "token", "nats", "the trainer's entropy: of `current` where the row has it, else of `old`"),
+    Field(
+        "entropy", "float32", "token", "nats", "the trainer's entropy: of `current` where the row has it, else of `old`"
+    ),
     Field("rollout_version_min", "int64", "sequence", "1", "oldest weights that sampled a token of the sequence"),
     Field("rollout_version_max", "int64", "sequence", "1", "newest weights that sampled a token of the sequence"),
     Field("rollout_versions", "int64", "token", "1", "weights that sampled each token"),

@@ -34,7 +34,11 @@ def records(name: str) -> pa.Table:
         "entropy": "train_entropy",
         **({"current_logprobs": "current_logprob"} if has_current else {}),
     }
-    facts = {"reward": "reward", "trainer_version": "policy_version_train", "rollout_version_min": "policy_version_rollout"}
+    facts = {
+        "reward": "reward",
+        "trainer_version": "policy_version_train",
+        "rollout_version_min": "policy_version_rollout",
+    }
     present = {target: source for target, source in facts.items() if source in tokens.columns}
     advantage = [pl.col("advantage").first().alias("advantage")] if "advantage" in tokens.columns else []
     rows = (

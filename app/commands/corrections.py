@@ -66,11 +66,11 @@ def _chosen(
         return _of_trainer(dialect, comma_separated(preset), config)
     if threshold is None:
         return CORRECTIONS
-    wanted = next((known for known in LEVELS if known == level), None)
-    if wanted is None:
-        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}")
+    levels = {str(known): known for known in LEVELS}
+    if level not in levels:
+        raise ConfigError(f"--level {level}: wanted one of {', '.join(levels)}")
     caps = [_number(part) for part in comma_separated(threshold)]
-    return [c for cap in caps for c in (truncate(cap, level=wanted), mask(1 / cap, cap, level=wanted))]
+    return [c for cap in caps for c in (truncate(cap, level=levels[level]), mask(1 / cap, cap, level=levels[level]))]
 
 
 def _number(part: str) -> float:
