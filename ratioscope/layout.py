@@ -53,7 +53,8 @@ def commit_file(writer: str) -> Path:
 def encode_line(entry: Mapping[str, Any]) -> bytes:
     """One commit line: the entry as JSON, with the crc32 of its canonical form as its last member."""
     body = _canonical(entry)
-    return f'{body[:-1]}, "crc32": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+    comma = ", " if entry else ""
+    return f'{body[:-1]}{comma}"crc32": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:

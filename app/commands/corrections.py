@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ratioscope.ingest.correction_effects import TrainerCorrection
-    from ratioscope.metrics.correction import Correction
+    from ratioscope.metrics.correction import Correction, Level
 
 COLUMNS = ("clipped_share", "removed_share", "ess_before", "ess_after", "mean_weight", "bias", "variance")
 
@@ -66,7 +66,7 @@ def _chosen(
         return _of_trainer(dialect, comma_separated(preset), config)
     if threshold is None:
         return CORRECTIONS
-    levels = {str(known): known for known in LEVELS}
+    levels: dict[str, Level] = {known: known for known in LEVELS}
     if level not in levels:
         raise ConfigError(f"--level {level}: wanted one of {', '.join(levels)}")
     caps = [_number(part) for part in comma_separated(threshold)]
