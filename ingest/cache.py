@@ -49,7 +49,7 @@ class Cache:
         if self._folder is None:
             return None
         try:
-            with named_reasons(key), open_regular(self._folder, f"{key}.parquet") as file:
+            with named_reasons(), open_regular(self._folder, f"{key}.parquet") as file:
                 with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                     return parquet.read()
         except (OSError, ValueError):

@@ -27,14 +27,15 @@ class Catalog:
     version: int = 0
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
-    _seen: dict[str, Signature | None] = field(default_factory=dict)
+    _seen: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
     _looked: bool = False
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
-        changed = self._retry()
+        changed = False
         for file in sorted(logs(self.root)):
             changed |= self._advance(file)
+        changed |= self._retry()
         if not self._looked or self.notes or self._doubtful():
             changed |= self._look_around()
             self._looked = True
@@ -48,10 +49,10 @@ class Catalog:
         return {**self._set_aside, **{path: reason for part in refused for path, reason in part.items()}}
 
     def quarantine(self, path: str, reason: str) -> None:
-        """Sets a file aside until it changes."""
+        """Sets a file aside until it changes, or is committed anew."""
         self.version += self._set_aside.get(path) != reason
         self._set_aside[path] = reason
-        self._seen[path] = self.files.signature(path)
+        self._seen[path] = self._state(path)
 
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
@@ -144,13 +145,21 @@ class Catalog:
             )
 
     def _retry(self) -> bool:
-        """Gives files that were set aside another chance once they have changed."""
-        again = [path for path, seen in self._seen.items() if self.files.signature(path) != seen]
+        """Gives files that were set aside another chance once they, or what their commits say, have changed."""
+        again = [path for path, seen in self._seen.items() if self._state(path) != seen]
         for path in again:
             del self._seen[path]
             self._set_aside.pop(path, None)
         self._looked &= not again
         return bool(again)
+
+    def _state(self, path: str) -> tuple[Signature | None, str | None]:
+        """What tells whether a file is worth another look: itself, and the digest that was committed for it."""
+        for history in self.histories.values():
+            item = history.token_files.get(path) or history.segments.get(path)
+            if item is not None:
+                return self.files.signature(path), item.sha256
+        return self.files.signature(path), None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class ParquetFiles:
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[pq.ParquetFile]:
         """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
-        with named_reasons(path), open_regular(self._root, path) as file:
+        with named_reasons(), open_regular(self._root, path) as file:
             self._check(path, file, size, sha256)
             metadata = pq.read_metadata(file)
             demand_reasonable(metadata)
@@ -63,11 +63,6 @@ class ParquetFiles:
             options: Any = {"page_checksum_verification": True, "read_dictionary": texts, "pre_buffer": True}
             with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
                 yield parquet
-
-    def verify(self, path: str, size: int, sha256: str | None) -> None:
-        """SourceError unless the file is there and has this digest."""
-        with named_reasons(path), open_regular(self._root, path) as file:
-            self._check(path, file, size, sha256)
 
     def _check(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> None:
         found = os.fstat(file.fileno())

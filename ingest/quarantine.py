@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def named_reasons(path: str) -> Iterator[None]:
+def named_reasons() -> Iterator[None]:
     """Turns whatever reading a foreign file raises into a SourceError, so that its reader can set it aside.
 
     pyarrow raises OSError, ValueError, MemoryError or one of its own for a damaged file, by where the damage lies.

@@ -45,7 +45,7 @@ class RecordRows:
                 self.extra.update(demand_token_file(parquet, file))
                 if file.sha256 is None:
                     read(parquet, parquet.schema_arrow.names)
-                return parquet.schema_arrow
+                return parquet.metadata.schema.to_arrow_schema()
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
             return None

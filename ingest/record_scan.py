@@ -23,10 +23,9 @@ def record_scan(root: Path, rows: RecordRows, files: Iterable[TokenFile]) -> pl.
     with ThreadPoolExecutor(_THREADS) as pool:
         schemas = pool.map(lambda file: (file, rows.sound(file)), files)
         found = [(file, schema) for file, schema in schemas if schema is not None]
-    wanted = arrow_schema()
-    alike = [root / file.path for file, schema in found if schema.remove_metadata().equals(wanted)]
+    alike = [root / file.path for file, schema in found if _is_record(schema)]
     parts = [pl.scan_parquet(alike, glob=False, hive_partitioning=False)] if alike else []
-    parts += [_widened(root / file.path, schema) for file, schema in found if root / file.path not in set(alike)]
+    parts += [_widened(root / file.path, schema) for file, schema in found if not _is_record(schema)]
     return pl.concat(parts) if parts else pl.LazyFrame(schema=polars_schema())
 
 
@@ -47,6 +46,11 @@ def token_scan(rows: RecordRows, steps: Mapping[int, Sequence[TokenFile]]) -> pl
                 return
 
     return register_io_source(source, schema=token_schema())
+
+
+def _is_record(found: pa.Schema) -> bool:
+    wanted = arrow_schema()
+    return found.names == wanted.names and found.types == wanted.types
 
 
 def _widened(path: Path, found: pa.Schema) -> pl.LazyFrame:

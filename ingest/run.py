@@ -73,6 +73,9 @@ class Run:
         self._metrics = RunMetrics(self._catalog, self._statistics, of_rows)
         self._catalog.refresh()
 
+    def __repr__(self) -> str:
+        return f"<Run {self.name!r}: {len(self.steps)} steps, {', '.join(self.gaps) or 'no gap'} at {str(self.path)!r}>"
+
     def refresh(self) -> bool:
         """Reads what was committed since the last call; True if it changed anything."""
         with self._lock:
@@ -199,16 +202,18 @@ class Run:
         with self._lock:
             return self._metrics.statistics(slice)
 
-    def metrics(self, by: Sequence[str] = ("step",), *, progress: Progress | None = None) -> pl.DataFrame:
+    def metrics(self, by: str | Sequence[str] = ("step",), *, progress: Progress | None = None) -> pl.DataFrame:
         """One row per group, a column `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
 
         by: any of step and attempt, and at most one slice, a written one (replica, lag, position, probability, turn) or one
         that is computed from token rows (see slices.ON_DEMAND), of which `progress` is told. () is the whole run.
         """
         with self._lock:
-            return self._metrics.frame(by, progress)
+            return self._metrics.frame((by,) if isinstance(by, str) else tuple(by), progress)
 
-    def metrics_pandas(self, by: Sequence[str] = ("step",), *, progress: Progress | None = None) -> "pd.DataFrame":
+    def metrics_pandas(
+        self, by: str | Sequence[str] = ("step",), *, progress: Progress | None = None
+    ) -> "pd.DataFrame":
         """`metrics` for pandas."""
         if find_spec("pandas") is None:
             raise MissingExtra("metrics_pandas", "dashboard")

@@ -53,6 +53,9 @@ def test_a_run_says_what_it_holds(folders: dict[int, Path]) -> None:
     assert run.conservation.offered == run.conservation.written == len(STALE) and run.conservation.pending == 0
     assert run.writers["rank"].to_list() == [0, 1, 2] and run.writers["closed"].null_count() == 0
     assert run.uncommitted == [] and run.shadowed == ()
+    assert "'stale3': 12 steps, mismatch, total, drift" in repr(run)
+    assert_frame_equal(run.metrics("lag"), run.metrics(("lag",)))
+    assert run.metrics_pandas("step").shape == run.metrics().shape
 
 
 def test_the_distribution_counts_every_token(folders: dict[int, Path]) -> None:
@@ -90,6 +93,7 @@ def test_sequences_and_tokens_measure_what_the_step_measures(folders: dict[int, 
 
 def test_lazy_tokens_and_records_hold_every_row(folders: dict[int, Path]) -> None:
     run = open_run(folders[3])
+    assert run.records().explain().count("SCAN") == 1, "files of our own are one scan, however many"
     records = run.records().collect().sort("step", "sequence_id")
     original = pl.from_arrow(STALE)
     assert isinstance(original, pl.DataFrame)

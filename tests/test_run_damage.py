@@ -316,6 +316,19 @@ def test_a_file_that_was_mended_is_read_again(root: Path) -> None:
     assert len(run.sequences()) == 12 and not run.quarantined
 
 
+def test_a_file_that_is_committed_anew_is_read_again(root: Path) -> None:
+    path = token_file(root)
+    content = bytearray((root / path).read_bytes())
+    footer = content.rindex(b"ratioscope") if b"ratioscope" in content else content.rindex(b"parquet-cpp-arrow")
+    content[footer] ^= 1  # who wrote it: no number changes
+    (root / path).write_bytes(content)
+    run = open_run(root)
+    assert len(run.sequences()) == 8 and "bytes have changed" in reason_of(run, path)
+    recommitted(root, path, bytes(content))
+    assert run.refresh()
+    assert len(run.sequences()) == 12 and not run.quarantined
+
+
 def test_lists_of_unequal_length_within_a_row_are_shown_as_unknown(root: Path) -> None:
     rows = run_folders.by_step(SMALL)[1]
     first, *others = rows["old_logprobs"].to_pylist()
