@@ -71,6 +71,23 @@ def test_what_cannot_be_meant_is_one_line_and_exit_code_2(arguments: list[str], 
     assert says in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_metrics_of_a_run_under_a_trainers_own_names(name: str, capsys: Output) -> None:
+    assert main(["metrics", RUN, "--dialect", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["step"] for row in found] == list(range(1, 61))
+    assert set(found[0]) - {"step"} and set(found[0]) - {"step"} <= set(dialect(name).CANONICAL) | set(found[1])
+
+
+def test_a_trainers_number_stands_beside_ours_with_what_is_misleading_about_it(capsys: Output) -> None:
+    assert main(["metrics", RUN, "--dialect", "verl"]) == 0
+    text = capsys.readouterr().out
+    (line,) = (line for line in text.splitlines() if line.startswith("rollout_corr/k3_kl") and "mismatch/kl_k3" in line)
+    theirs, ours = line.split()[1], line.split()[3]
+    assert float(theirs) == pytest.approx(float(ours), rel=0.01)
+    assert "how theirs differs" in text
+
+
 def test_a_card_is_printed_and_an_unknown_metric_is_an_error(capsys: Output) -> None:
     assert main(["explain", "mismatch/kl_k3"]) == 0
     text = capsys.readouterr().out

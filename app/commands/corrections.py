@@ -63,7 +63,7 @@ def _chosen(
     if dialect is None and (preset or config):
         raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
     if dialect is not None:
-        return _of_trainer(dialect, comma_separated(preset), config)
+        return of_trainer(dialect, comma_separated(preset), config)
     if threshold is None:
         return CORRECTIONS
     levels: dict[str, Level] = {known: known for known in LEVELS}
@@ -83,7 +83,8 @@ def _number(part: str) -> float:
     return value
 
 
-def _of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
+def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
+    """A trainer's presets by name, all of them where none is named, or what a file holds."""
     from ratioscope.ingest.correction_effects import TrainerCorrection
     from ratioscope.metrics.dialects import dialect
 

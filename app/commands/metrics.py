@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +44,13 @@ def metrics(
     metric: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these metrics, e.g. kl_k3,ess_token.")
     ] = None,
+    dialect: Annotated[
+        str | None, typer.Option(metavar="TRAINER", help="What that trainer would have logged, under its own names.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="With --dialect: one of its presets.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --dialect: its configuration, as YAML or JSON.")
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     fail_on: FailOn = None,
@@ -55,7 +63,11 @@ def metrics(
     severity_of(fail_on)
     if as_json and as_csv:
         raise ConfigError("--json and --csv were both given; wanted one of them")
+    if dialect is None and (preset or config):
+        raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
     found = opened(run)
+    if dialect is not None:
+        return _dialect(found, dialect, preset, config, as_json=as_json)
     keys = _keys(by)
     frame = _graded(found, keys)
     chosen = _chosen(frame, keys, comma_separated(gap), comma_separated(metric))
@@ -68,6 +80,18 @@ def metrics(
     else:
         _print_tables(found, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric) or CORE)
     return failing(_verdict(found), fail_on) if fail_on else 0
+
+
+def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, as_json: bool) -> int:
+    from ..terminal import print_json
+    from .dialect_metrics import dialect_rows, print_dialect
+
+    rows = dialect_rows(run, name, preset, config)
+    if as_json:
+        print_json(rows)
+    else:
+        print_dialect(rows, name, {row["step"]: row for row in run.metrics().to_dicts()})
+    return 0
 
 
 def _keys(by: str) -> tuple[str, ...]:
