@@ -88,6 +88,17 @@ def test_a_trainers_number_stands_beside_ours_with_what_is_misleading_about_it(c
     assert "how theirs differs" in text
 
 
+def test_errors_can_be_clustered_by_prompt_group(capsys: Output) -> None:
+    def column(*arguments: str) -> list[float]:
+        assert main(["metrics", RUN, *arguments, "--json"]) == 0
+        return [row["mismatch/kl_k3_se"] for row in json.loads(capsys.readouterr().out)]
+
+    by_sequence, by_group = column(), column("--cluster", "group")
+    assert len(by_group) == len(by_sequence) == 60 and all(error > 0 for error in by_group)
+    assert by_group != by_sequence
+    assert main(["metrics", RUN, "--cluster", "group", "--by", "lag"]) == 2
+
+
 def test_a_card_is_printed_and_an_unknown_metric_is_an_error(capsys: Output) -> None:
     assert main(["explain", "mismatch/kl_k3"]) == 0
     text = capsys.readouterr().out

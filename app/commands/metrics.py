@@ -44,6 +44,9 @@ def metrics(
     metric: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these metrics, e.g. kl_k3,ess_token.")
     ] = None,
+    cluster: Annotated[
+        str, typer.Option(metavar="sequence|group", help="What standard errors take for independent.")
+    ] = "sequence",
     dialect: Annotated[
         str | None, typer.Option(metavar="TRAINER", help="What that trainer would have logged, under its own names.")
     ] = None,
@@ -69,7 +72,7 @@ def metrics(
     if dialect is not None:
         return _dialect(found, dialect, preset, config, as_json=as_json)
     keys = _keys(by)
-    frame = _graded(found, keys)
+    frame = _graded(found, keys) if cluster == "sequence" else _clustered(found, keys, cluster)
     chosen = _chosen(frame, keys, comma_separated(gap), comma_separated(metric))
     if as_json:
         from ..terminal import print_json
@@ -92,6 +95,18 @@ def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, 
     else:
         print_dialect(rows, name, {row["step"]: row for row in run.metrics().to_dicts()})
     return 0
+
+
+def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame":
+    """The frame by step with errors clustered by prompt group."""
+    if cluster != "group" or keys != ("step",):
+        raise ConfigError(f"--cluster {cluster}: wanted sequence, or group with --by step")
+    from ratioscope.ingest.group_errors import metrics_by_group
+
+    from ..terminal import stages
+
+    with stages("errors by group", len(run.steps)) as advance:
+        return metrics_by_group(run, progress=lambda done, total: advance(f"step {done} of {total}"))
 
 
 def _keys(by: str) -> tuple[str, ...]:
