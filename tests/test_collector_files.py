@@ -134,6 +134,7 @@ def test_segments_hold_so_many_steps_and_are_then_left_alone(tmp_path: Path) -> 
     with Collector(tmp_path / "run") as collector:
         for step in range(SEGMENT_STEPS + 3):
             collector.log(step=step, **logprobs(step, 1, 2))
+        assert collector.flush(None)
     steps = [steps_of(table) for table in segments(tmp_path / "run")]
     assert steps == [list(range(SEGMENT_STEPS)), list(range(SEGMENT_STEPS, SEGMENT_STEPS + 3))]
     last = [commit for commit in commit_lines(tmp_path / "run", "commit") if commit["file"].startswith("statistics")][
