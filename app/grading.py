@@ -1,5 +1,6 @@
 """The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,28 +13,33 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 
-def step_grades(run: "Run") -> pl.DataFrame:
+Floors = Mapping[str, float]
+"""gap -> kl_k3 at lag 0, where lags are on record. Pass it where several grades of one run are made: reading it takes long."""
+
+
+def floors_of(run: "Run") -> Floors:
+    return lag_zero_floors(run.statistics("lag"))
+
+
+def step_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     """One row per graded step: severity and the signal, gap, value, floor and reading that decided it."""
-    return grade(run.metrics(by=("step",)), _floors(run))
+    return grade(run.metrics(by=("step",)), floors_of(run) if floors is None else floors)
 
 
-def signal_grades(run: "Run") -> pl.DataFrame:
+def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     """One row per step, signal and gap that could be graded."""
-    return grade_signals(run.metrics(by=("step",)), _floors(run))
+    return grade_signals(run.metrics(by=("step",)), floors_of(run) if floors is None else floors)
 
 
-def whole_run_grades(run: "Run") -> pl.DataFrame:
+def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     """One row per signal and gap that could be graded on all steps together; their `step` says nothing."""
-    return grade_signals(run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64)), _floors(run))
+    whole = run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64))
+    return grade_signals(whole, floors_of(run) if floors is None else floors)
 
 
 def verdict_of(grades: pl.DataFrame) -> Finding:
     """What is wrong with a run of these `step_grades`, since when, how sure, and what to try."""
     return verdict(grades)
-
-
-def _floors(run: "Run") -> dict[str, float]:
-    return lag_zero_floors(run.statistics("lag"))
 
 
 def whole_histogram(distribution: pl.DataFrame) -> Histogram:

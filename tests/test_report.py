@@ -24,12 +24,14 @@ from ratioscope.app import figures
 from ratioscope.app.digits import plus_minus
 from ratioscope.app.escape import visible
 from ratioscope.app.headline import BY_NAME, limits_of
+from ratioscope.app.report import drawings
 from ratioscope.app.report import json as json_twin
 from ratioscope.app.report.data import ReportData, report_data
+from ratioscope.app.report.drawings import POINTS
 from ratioscope.app.report.html import html_report
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
-from ratioscope.app.theme import THEMES
+from ratioscope.app.theme import DARK, LIGHT, THEMES
 from ratioscope.metrics.registry import METRICS
 
 RENDERERS = (html_report, markdown_report, json_report)
@@ -124,18 +126,46 @@ def test_plotly_is_embedded_once(html: str) -> None:
     assert html.count("* plotly.js v") == 1
 
 
+def themed(drawing: dict[str, Any], theme: str) -> Any:
+    """The figure as the page's script puts it together."""
+
+    def merged(before: Any, changes: Any) -> Any:
+        if not isinstance(changes, dict):
+            return changes
+        after = dict(before) if isinstance(before, dict) else list(before)
+        for key, change in changes.items():
+            place = key if isinstance(after, dict) else int(key)
+            after[place] = merged(before[place], change)
+        return after
+
+    return merged(drawing["light"], drawing["dark"]) if theme == "dark" else drawing["light"]
+
+
 def test_the_figures_are_the_dashboards(html: str, folder: Path) -> None:
     embedded = json.loads(Page(html).inside["script"][0])
     run = open_run(folder)
     metric = BY_NAME["kl_k3"]
-    for name, theme in THEMES.items():
+    for theme in THEMES.values():
         drawn = figures.metric_over_steps(
-            run.metrics(), metric, "mismatch", limits=limits_of(metric, "mismatch"), events=run.events, theme=theme
+            run.metrics(),
+            metric,
+            "mismatch",
+            limits=limits_of(metric, "mismatch"),
+            events=run.events,
+            theme=theme,
+            points=POINTS,
         )
-        assert embedded["mismatch-kl_k3"][name] == json.loads(drawn.to_json(engine="json") or "")
+        assert themed(embedded["mismatch-kl_k3"], theme.name) == json.loads(drawn.to_json(engine="json") or "")
     assert {"severity", "heat-token", "weights-token", "survival-sequence", "drift-ppo_kl"} <= set(embedded)
     placed = {a.get("data-figure") for _, a in Page(html).tags} - {None}
     assert placed == set(embedded)
+
+
+def test_the_dark_figures_are_the_light_ones_and_what_differs(data: ReportData) -> None:
+    for name, _, _, _, draw in drawings.figures_of(data):
+        light, dark = (json.loads(draw(theme=theme).to_json(engine="json") or "") for theme in (LIGHT, DARK))
+        assert themed({"light": light, "dark": drawings.difference(light, dark)}, "dark") == dark, name
+        assert light != dark
 
 
 def test_the_three_twins_say_the_same_numbers(data: ReportData, html: str, twin: dict[str, Any], folder: Path) -> None:
@@ -150,9 +180,9 @@ def test_the_three_twins_say_the_same_numbers(data: ReportData, html: str, twin:
         assert score["value"] is not None or score["absent"].startswith("because ")
     shown = plus_minus(whole["mismatch/kl_k3"], whole["mismatch/kl_k3_se"])
     assert shown in Page(html).text and shown in markdown_report(data)
-    steps = [row["mismatch/kl_k3"] for row in twin["steps"]]
-    assert steps == run.metrics()["mismatch/kl_k3"].to_list()
-    assert sum(row["count"] for row in twin["distributions"][0]["rows"]) == whole["mismatch/tokens"]
+    assert twin["steps"]["mismatch/kl_k3"] == run.metrics()["mismatch/kl_k3"].to_list()
+    tokens = twin["distributions"][0]
+    assert sum(tokens["by_step"]["count"]) == sum(tokens["whole_run"]["count"]) == whole["mismatch/tokens"]
 
 
 def test_the_verdict_comes_first_in_all_of_them(data: ReportData, html: str, twin: dict[str, Any]) -> None:
@@ -321,7 +351,7 @@ def test_a_run_without_anything_to_measure_gives_a_report_that_says_so(make: Any
     assert found.scores == () and found.worst == ()
     assert "nothing could be graded" in Page(html_report(found)).text
     assert "nothing could be graded" in markdown_report(found)
-    assert json.loads(json_report(found))["steps"] == []
+    assert json.loads(json_report(found))["steps"] == {"step": []}
 
 
 def test_infinite_and_missing_values_are_told_apart(tmp_path: Path) -> None:

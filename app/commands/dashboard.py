@@ -1,9 +1,11 @@
 """`ratioscope dashboard RUN...`: serve the pages on this machine and open them in the browser."""
 
 import os
+import platform
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +41,8 @@ def show(runs: Sequence[Path], *, port: int, browser: bool) -> None:
         if browser and _has_browser():
             webbrowser.open(url)
 
-    serve(runs, port=port, on_ready=ready)
+    with suppress(KeyboardInterrupt):  # the ordinary way to stop it
+        serve(runs, port=port, on_ready=ready)
 
 
 def _has_browser() -> bool:
@@ -53,4 +56,4 @@ def _remote_hint(url: str) -> str | None:
     if not os.environ.get("SSH_CONNECTION"):
         return None
     port = url.rsplit(":", 1)[1].rstrip("/")
-    return f"from your own machine: ssh -L {port}:127.0.0.1:{port} {os.uname().nodename}   then open the URL there"
+    return f"from your own machine: ssh -L {port}:127.0.0.1:{port} {platform.node()}   then open the URL there"

@@ -11,7 +11,7 @@ from ratioscope.metrics.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 
-from ..grading import step_grades, verdict_of
+from ..grading import floors_of, step_grades, verdict_of
 from .course import Spell, spells
 from .places import Place, places
 from .quality import Quality, quality
@@ -64,9 +64,10 @@ def report_data(
     """
     stage("metrics")
     steps = run.metrics(by=("step",))
-    score_rows = scores(run, steps)
+    floors = floors_of(run)
+    score_rows = scores(run, steps, floors)
     stage("grades")
-    grades = step_grades(run)
+    grades = step_grades(run, floors)
     found = verdict_of(grades)
     gap = found.gap or next(iter(run.gaps), "mismatch")
     stage("distributions")

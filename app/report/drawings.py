@@ -1,7 +1,7 @@
 """The dashboard's figures as the report embeds them: each in both themes, as plotly.js takes it; and the tinted tokens."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,35 +11,49 @@ import polars as pl
 from .. import figures
 from ..grading import whole_histogram
 from ..headline import BY_NAME, CHARTS, limits_of
-from ..theme import DARK, LIGHT, THEMES
+from ..theme import DARK, LIGHT
 from .data import ReportData
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
+POINTS = 240
+"""Points of a line: the charts stand in pairs, on half of the width that the dashboard gives them."""
+
+
 @dataclass(frozen=True)
 class Drawing:
-    """themes: theme name -> data and layout. section, gap: where it stands. label: what a screen reader says."""
+    """light: data and layout. dark: what of it differs, as nested objects whose leaves replace those of `light`.
+
+    section, gap: where it stands. label: what a screen reader says.
+    """
 
     name: str
     section: str
     gap: str
     label: str
-    themes: dict[str, Any]
+    light: Any
+    dark: Any
 
     @property
     def wide(self) -> bool:
         """Whether it takes the width of the page; the others stand in pairs."""
         return self.name.startswith(("severity", "heat-"))
 
+    @property
+    def height(self) -> int:
+        """Pixels to keep free for it until it is drawn."""
+        return int(self.light["layout"]["height"])
+
 
 def drawings(data: ReportData) -> tuple[Drawing, ...]:
     """Every figure of the report, in order."""
-    return tuple(_drawing(*entry) for entry in _figures(data))
+    return tuple(_drawing(*entry) for entry in figures_of(data))
 
 
-def _figures(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[go.Figure]"]]:
+def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[go.Figure]"]]:
+    """Of every figure its name, section, gap, label, and what draws it in a theme."""
     yield "severity", "timeline", "", "severity of each step", partial(figures.severity_ribbon, data.grades)
     for gap in data.gaps:
         for name in CHARTS[gap]:
@@ -70,7 +84,26 @@ def _known(frame: pl.DataFrame, column: str) -> bool:
 
 
 def _drawing(name: str, section: str, gap: str, label: str, draw: "partial[go.Figure]") -> Drawing:
-    return Drawing(name, section, gap, label, {theme: _plain(draw(theme=chosen)) for theme, chosen in THEMES.items()})
+    light, dark = (_plain(draw(theme=theme)) for theme in (LIGHT, DARK))
+    return Drawing(name, section, gap, label, light, difference(light, dark))
+
+
+def difference(before: Any, after: Any) -> Any:
+    """What turns `before` into `after`: for objects, and for lists of equal length by index, only the members that differ.
+
+    None where nothing does. Themes change colours, never the shape of a figure.
+
+    >>> difference({"x": [1, 2], "line": {"color": "red"}}, {"x": [1, 2], "line": {"color": "blue"}})
+    {'line': {'color': 'blue'}}
+    """
+    pairs: Iterable[tuple[str, Any, Any]]
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        pairs = ((key, before[key], after[key]) for key in before)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = ((str(index), old, new) for index, (old, new) in enumerate(zip(before, after, strict=True)))
+    else:
+        return None if before == after else after
+    return {key: difference(old, new) for key, old, new in pairs if old != new} or None
 
 
 def _plain(figure: "go.Figure") -> Any:

@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent
 COLOURS = ("background", "panel", "border", "grid", "text", "muted", "primary")
 MOST_SPELLS = 60
 MOST_EVENTS = 100
+FEW_EVENTS = 8
 
 
 def html_report(data: ReportData) -> str:
@@ -47,9 +48,10 @@ def html_report(data: ReportData) -> str:
     environment.filters.update(digits=digits, count=count, percent=percent, sparkline=sparkline.svg_path)
     scripts = (get_plotlyjs(), (FOLDER / "page.js").read_text(encoding="utf-8"))
     figures = drawings(data)
-    by_name = {figure.name: figure.themes for figure in figures}
+    by_name = {figure.name: {"light": figure.light, "dark": figure.dark} for figure in figures}
     return environment.get_template("page.html").render(
         data=data,
+        few_events=FEW_EVENTS,
         figures=figures,
         figures_json=Markup(script_json(json.dumps(by_name, sort_keys=True))),
         gaps=GAPS,

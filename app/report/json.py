@@ -6,9 +6,10 @@
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_step, reading,
                                     limits, absent (why value is null), ...
     text                            whether prompts and token texts are in it
-    steps                           per step "<gap>/<metric>" and "<gap>/<metric>_se"; null is "not available"
-    grades, spells, events          severity per graded step; consecutive steps of one severity; what happened
-    distributions                   per level: rows of step, bucket, low, high, count, log_sum_weight, log_sum_square_weight
+    steps                           columns: step, "<gap>/<metric>", "<gap>/<metric>_se"; null is "not available"
+    grades, spells, events          columns per graded step; consecutive steps of one severity; what happened
+    distributions                   per level: by_step (columns step, bucket, count) and whole_run (columns bucket, low, high,
+                                    count, log_sum_weight, log_sum_square_weight)
     places                          per slice: rows, or absent (why there are none)
     worst_sequences                 facts, prompt and tokens (a row per token) of each
     quality, reproduction           counts, quarantined files; version, digest, command, configuration, thresholds
@@ -24,11 +25,14 @@ from typing import Any
 
 import polars as pl
 
+from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.metric import Metric
 
+from ..grading import whole_histogram
 from ..terminal import jsonable
 from .data import SCHEMA, ReportData
 from .places import Place
+from .scorecard import Score
 
 CARD = ("name", "unit", "formula", "meaning", "gaps", "level", "estimator", "weighting", "direction", "range", "absent")
 
@@ -44,9 +48,37 @@ def _lines(document: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    if not isinstance(value, list) or not value:
-        return json.dumps(value, allow_nan=False)
-    return "[\n  " + ",\n  ".join(json.dumps(item, allow_nan=False) for item in value) + "\n ]"
+    """A line for each item of a list and each column of a table."""
+    if isinstance(value, list) and value:
+        return "[\n  " + ",\n  ".join(json.dumps(item, allow_nan=False) for item in value) + "\n ]"
+    if isinstance(value, dict) and any(isinstance(item, list) for item in value.values()):
+        columns = (f"{json.dumps(name)}: {json.dumps(item, allow_nan=False)}" for name, item in value.items())
+        return "{\n  " + ",\n  ".join(columns) + "\n }"
+    return json.dumps(value, allow_nan=False)
+
+
+def _columns(frame: pl.DataFrame) -> dict[str, list[Any]]:
+    return frame.to_dict(as_series=False)
+
+
+def _distribution(level: Level, gap: str, frame: pl.DataFrame) -> dict[str, Any]:
+    whole = whole_histogram(frame)
+    columns = {
+        "bucket": whole.buckets, "low": whole.low, "high": whole.high, "count": whole.counts,
+        "log_sum_weight": whole.log_sum_weights, "log_sum_square_weight": whole.log_sum_square_weights,
+    }  # fmt: skip
+    by_step = _columns(frame.select("step", "bucket", "count"))
+    return {
+        "level": level,
+        "gap": gap,
+        "by_step": by_step,
+        "whole_run": {name: c.tolist() for name, c in columns.items()},
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    """Without its series, which is a column of `steps`."""
+    return {name: value for name, value in asdict(score).items() if name != "series"}
 
 
 def _rows(frame: pl.DataFrame | None) -> list[dict[str, Any]] | None:
@@ -77,13 +109,13 @@ MEMBERS: dict[str, Callable[[ReportData], Any]] = {
     "gaps": lambda data: data.gaps,
     "verdict": _verdict,
     "graded": lambda data: data.graded,
-    "scores": lambda data: [asdict(score) for score in data.scores],
-    "steps": lambda data: _rows(data.steps),
-    "grades": lambda data: _rows(data.grades),
+    "scores": lambda data: [_score(score) for score in data.scores],
+    "steps": lambda data: _columns(data.steps),
+    "grades": lambda data: _columns(data.grades),
     "spells": lambda data: [asdict(spell) for spell in data.spells],
     "events": lambda data: _rows(data.events),
     "distributions": lambda data: [
-        {"level": level, "gap": gap, "rows": _rows(frame)} for (level, gap), frame in data.distributions.items()
+        _distribution(level, gap, frame) for (level, gap), frame in data.distributions.items()
     ],
     "places": lambda data: [_place(place) for place in data.places],
     "worst_sequences": lambda data: [vars(item) | {"tokens": _rows(item.tokens)} for item in data.worst],

@@ -11,8 +11,15 @@ let printing = false;
 function theme() {
   return printing ? "light" : root.dataset.theme || (system.matches ? "dark" : "light");
 }
+function merged(before, changes) { // as drawings.difference made them
+  if (changes === null || typeof changes !== "object" || Array.isArray(changes)) return changes;
+  const after = Array.isArray(before) ? [...before] : { ...before };
+  for (const key in changes) after[key] = merged(before[key], changes[key]);
+  return after;
+}
 function draw(place) {
-  const { data, layout } = figures[place.dataset.figure][theme()];
+  const { light, dark } = figures[place.dataset.figure];
+  const { data, layout } = structuredClone(theme() === "dark" && dark ? merged(light, dark) : light); // Plotly writes into it
   const width = printing ? (place.classList.contains("wide") ? 690 : 490) : undefined; // with page.css: fits A4 and Letter
   Plotly.react(place, data, { ...layout, width, autosize: !printing }, config);
   drawn.add(place);

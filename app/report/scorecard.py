@@ -10,7 +10,7 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 
 from ..digits import digits
-from ..grading import signal_grades, whole_run_grades
+from ..grading import Floors, signal_grades, whole_run_grades
 from ..headline import CHARTS, limits_of, signal_of
 from ..limit import Limit
 
@@ -54,15 +54,18 @@ class Score:
         return f"{self.gap}/{self.name}"
 
 
-def scores(run: "Run", steps: pl.DataFrame) -> tuple[Score, ...]:
+def scores(run: "Run", steps: pl.DataFrame, floors: Floors) -> tuple[Score, ...]:
     """A Score for every metric of every gap on record, in the registry's order, gap by gap. steps: the metric frame by step."""
     whole = run.metrics(by=())
     table = _Table(
         whole.row(0, named=True) if len(whole) else {},
         steps,
         run.unavailable,
-        {(row["signal"], row["gap"]): row["severity"] for row in whole_run_grades(run).iter_rows(named=True)},
-        {(row["signal"], row["gap"], row["step"]): row["severity"] for row in signal_grades(run).iter_rows(named=True)},
+        {(row["signal"], row["gap"]): row["severity"] for row in whole_run_grades(run, floors).iter_rows(named=True)},
+        {
+            (row["signal"], row["gap"], row["step"]): row["severity"]
+            for row in signal_grades(run, floors).iter_rows(named=True)
+        },
     )
     return tuple(_score(metric, gap, table) for gap in run.gaps for metric in _of_gap(gap))
 

@@ -21,7 +21,13 @@ from .scorecard import Score
 from .worst import WorstSequence
 
 CARDS = {metric.name: metric for metric in METRICS}
-NAMES = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x", "group_id": "group"}
+NAMES = {
+    "max_abs_log_ratio": "max |x|",
+    "kl_k3": "KL K3",
+    "log_ratio_sum": "sum of x",
+    "group_id": "group",
+    "finish_reason": "finished by",
+}
 Pairs = list[tuple[str, str]]
 
 
