@@ -63,7 +63,7 @@ class CommitLog:
         return [entry for line in lines if line for entry in self._decoded(line)]
 
     def _decoded(self, line: bytes) -> list[dict[str, Any]]:
-        entry = checked(line)
+        entry = decode_line(line)
         if entry is not None:
             return [entry]
         self.altered += 1
@@ -71,15 +71,7 @@ class CommitLog:
         return [] if glued is None else [glued]
 
 
-def checked(line: bytes) -> dict[str, Any] | None:
-    """The entry of a line, None if it does not hold or is nested beyond reason."""
-    try:
-        return decode_line(line)
-    except RecursionError:
-        return None
-
-
 def glued_entry(line: bytes) -> dict[str, Any] | None:
     """The whole entry behind a torn one on the same line: a writer went on after a crash without a newline."""
     starts = islice(re.finditer(rb'\{"', line), 1, _MOST_TRIES)
-    return next((entry for match in starts if (entry := checked(line[match.start() :])) is not None), None)
+    return next((entry for match in starts if (entry := decode_line(line[match.start() :])) is not None), None)

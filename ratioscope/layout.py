@@ -61,7 +61,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     """The entry of a commit line; None if the line is torn or altered."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # deeper nesting than any line of ours has
         return None
     if not isinstance(entry, dict):
         return None
