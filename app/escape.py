@@ -58,7 +58,7 @@ def script_json(json_text: str) -> str:
 
 def markdown(text: str, limit: int | None = None) -> str:
     """For a paragraph, heading, list item or table cell: no markup, HTML, link, image, mention or issue reference."""
-    escaped = _MARKDOWN_ACTIVE.sub(r"\\\1", visible(text, limit))
+    escaped = _MARKDOWN_ACTIVE.sub(r"\\\1", _unindented(visible(text, limit)))
     escaped = _MARKDOWN_START.sub(_start_escaped, escaped)
     escaped = _LINKED_BY_RENDERERS.sub(rf"\1{_WORD_JOINER}", escaped)
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -87,8 +87,13 @@ def streamlit_label(text: str, limit: int | None = None) -> str:
     Streamlit looks for icons, emoji and bare URLs again after the Markdown was parsed, where a backslash no longer
     protects; an invisible word joiner does.
     """
-    joined = _LINKED_BY_RENDERERS.sub(rf"\1{_WORD_JOINER}", visible(text, limit))
+    joined = _LINKED_BY_RENDERERS.sub(rf"\1{_WORD_JOINER}", _unindented(visible(text, limit)))
     return _LABEL_ACTIVE.sub(r"\\\1", joined)
+
+
+def _unindented(text: str) -> str:
+    """Four spaces at the start of a line would make it code."""
+    return f"{_WORD_JOINER}{text}" if text.startswith(" ") else text
 
 
 @cache

@@ -73,12 +73,12 @@ def test_an_html_attribute_cannot_be_left(text: str) -> None:
 @LAW
 def test_markdown_is_text_wherever_it_is_put(text: str, frame: str) -> None:
     shown = escape.visible(text).strip()
-    tokens = MarkdownIt("commonmark", {"linkify": False}).enable("table").parse(frame.format(escape.markdown(shown)))
+    tokens = MarkdownIt("commonmark", {"linkify": False}).enable("table").parse(frame.format(escape.markdown(text)))
     inline = [child for token in tokens for child in token.children or ()]
     assert {child.type for child in inline} <= {"text", "text_special"}
     if shown:
         content = plain("".join(child.content for child in inline))
-        assert content == plain(frame.lstrip("-#> ").format(shown)).strip()
+        assert content.split() == plain(frame.lstrip("-#> ").format(shown)).split()
 
 
 @given(FOREIGN)
