@@ -15,10 +15,11 @@ from typing import Any
 from ratioscope.errors import MissingExtra, RatioscopeError
 
 from .guard import LOOPBACK, Guard
+from .theme import THEMES
 
 RUNS = "RATIOSCOPE_RUNS"
 """The environment variable that tells the pages which runs they may open: a JSON list of absolute paths."""
-SCRIPT = Path(__file__).resolve().parent / "dashboard.py"
+SCRIPT = Path(__file__).resolve().parent / "pages" / "entry.py"
 SETTINGS: dict[str, Any] = {
     "server.headless": True,  # the browser is opened by the command line, which knows whether there is one
     "server.showEmailPrompt": False,
@@ -30,11 +31,51 @@ SETTINGS: dict[str, Any] = {
     "server.enableAgentApi": False,
     "browser.gatherUsageStats": False,
     "client.showErrorDetails": "full",
+    "client.showErrorLinks": False,
     "client.toolbarMode": "viewer",
     "global.developmentMode": False,
     "logger.hideWelcomeMessage": True,
     "logger.level": "warning",
 }
+
+LOOK: dict[str, Any] = {
+    "theme.baseFontSize": 14,
+    "theme.baseRadius": "5px",
+    "theme.buttonRadius": "5px",
+    "theme.headingFontSizes": ["22px", "18px", "15px", "14px", "14px", "13px"],
+    "theme.headingFontWeights": [600] * 6,
+    "theme.metricValueFontSize": "1.4rem",
+    "theme.metricValueFontWeight": 500,
+    "theme.codeFontSize": "13px",
+    "theme.linkUnderline": False,
+    "theme.showWidgetBorder": True,
+    "theme.paddingTop": "0.25rem",
+    "theme.paddingBottom": "3rem",
+}
+
+
+def look() -> dict[str, Any]:
+    """Streamlit's theme settings for both appearances, from our own themes."""
+    settings = dict(LOOK)
+    for theme in THEMES.values():
+        settings |= {
+            f"theme.{theme.name}.{name}": colour
+            for name, colour in (
+                ("primaryColor", theme.primary),
+                ("backgroundColor", theme.background),
+                ("secondaryBackgroundColor", theme.panel),
+                ("codeBackgroundColor", theme.panel),
+                ("codeTextColor", theme.text),
+                ("textColor", theme.text),
+                ("linkColor", theme.primary),
+                ("borderColor", theme.border),
+                ("grayColor", theme.muted),
+                ("dataframeBorderColor", theme.grid),
+                ("dataframeHeaderBackgroundColor", theme.panel),
+                ("dataframeHeaderTextColor", theme.muted),
+            )
+        }
+    return settings
 
 
 def serve(
@@ -53,7 +94,7 @@ def serve(
     port = port or free_port(host)
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     application(on_ready=lambda: on_ready(f"http://{_in_url(host)}:{port}") if on_ready else None).run(
-        config={**SETTINGS, "server.address": host, "server.port": port, "browser.serverAddress": host}
+        config={**look(), **SETTINGS, "server.address": host, "server.port": port, "browser.serverAddress": host}
     )
 
 

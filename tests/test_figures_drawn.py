@@ -17,11 +17,11 @@ from hostile import HOSTILE
 from ratioscope.app import figures
 from ratioscope.app.figures.cards import metric_cards, verdict_line
 from ratioscope.app.figures.cells import cells
-from ratioscope.app.figures.marks import Limit
 from ratioscope.app.figures.ribbon import worst_of_buckets
 from ratioscope.app.figures.tinted_text import STEPS, tint
-from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.grading import whole_histogram
+from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
+from ratioscope.app.limit import Limit
 from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram
 from ratioscope.metrics.finding import Finding, Severity
@@ -144,7 +144,7 @@ def test_the_ribbon_keeps_the_worst_step_of_a_bucket() -> None:
     assert len(rows) == 100 and rows["step"][33] == 338 and (rows["severity"] != "healthy").sum() == 1
     figure = figures.severity_ribbon(grades(severities), bars=100)
     assert "showing 100 bars of 1,000 steps" in _notes(figure)
-    assert "step 338 ■ act" in figure.data[0].customdata[33] and max(figure.data[0].y) == 3
+    assert "step 338 ■ act" in figure.data[0].customdata[33][0] and max(figure.data[0].y) == 3
 
 
 def test_no_grades_and_one_grade_are_drawn() -> None:
@@ -305,7 +305,8 @@ def test_hostile_text_is_escaped_for_plotly_in_every_figure_that_shows_text() ->
     marked = figures.metric_over_steps(metric_frame(len(texts)), K3, "mismatch", events=events)
     ribbon = figures.severity_ribbon(grades(["act"], reading=texts[0]))
     for figure in (strip, marked, ribbon):
-        strings = [text for trace in figure.data if trace.customdata is not None for text in trace.customdata]
+        told = [words for trace in figure.data if trace.customdata is not None for words in trace.customdata]
+        strings = [words if isinstance(words, str) else words[0] for words in told]
         for text in strings:
             unmarked = re.sub(r"</?b>|<br>", "", text)
             assert "<" not in unmarked and "%{" not in unmarked and "$" not in unmarked

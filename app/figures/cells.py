@@ -1,12 +1,14 @@
 """Histogram buckets on an axis: neighbours joined until each cell is tall enough to be seen, with densities that compare."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ratioscope.metrics.distribution import BUCKETS, EDGES
 
+from ..digits import digits
 from .scale import PLAIN, Floats, Scale, signed_log
 
 CELLS = 90
@@ -31,6 +33,18 @@ class Cells:
     def heights(self) -> Floats:
         return np.diff(self.places)
 
+    @property
+    def edges(self) -> Floats:
+        """Log-ratios at the edges, one more than there are cells."""
+        return np.concatenate([self.low, self.high[-1:]])
+
+    def axis(self) -> dict[str, Any]:
+        """Plotly axis settings; a few cells are ticked at their edges, which can be infinite."""
+        settings = self.scale.axis(float(self.places[0]), float(self.places[-1]))
+        if len(self.low) > 3:
+            return settings
+        return settings | {"tickvals": self.places.tolist(), "ticktext": [digits(edge) for edge in self.edges]}
+
     def summed(self, buckets: npt.NDArray[np.int64], values: Floats) -> Floats:
         """The values of buckets, added up per cell."""
         return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
@@ -41,7 +55,7 @@ def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Cell
     scale = _scale(buckets, counts)
     first, last = int(buckets.min()), int(buckets.max())
     ends = np.concatenate(([-np.inf], EDGES, [np.inf]))[first : last + 2]
-    places = scale.place(ends)
+    places = scale.place(ends).copy()  # a plain scale hands back what it was given
     places[0] = places[0] if np.isfinite(places[0]) else places[1] - OPEN_END
     places[-1] = places[-1] if np.isfinite(places[-1]) else places[-2] + OPEN_END
     kept = _far_enough(places)

@@ -52,9 +52,9 @@ def log_ratio_heat_map(
     figure = canvas(title, notes, theme=theme, height=height)
     figure.add_trace(_heat(counts, steps, width, grid, theme, UNITS[level]))
     _add_quantiles(figure, counts, steps, grid, theme)
-    ends = grid.places[0], grid.places[-1]
-    figure.update_yaxes(**grid.scale.axis(*ends), showgrid=False)
-    lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
+    figure.update_yaxes(**grid.axis(), showgrid=False)
+    if grid.places[0] < 0 < grid.places[-1]:
+        lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
     figure.update_layout(hovermode="closest", margin={"r": 48})
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
@@ -113,7 +113,9 @@ def _heat(counts: Floats, steps: Floats, width: int, grid: Cells, theme: Theme, 
 
 
 def _add_quantiles(figure: go.Figure, counts: Floats, steps: Floats, grid: Cells, theme: Theme) -> None:
-    """Lines through the cells that hold the quantiles; a quantile is known to its cell only."""
+    """Lines through the cells that hold the quantiles."""
+    if len(grid.low) < 4:  # a quantile is known to its cell only
+        return
     totals = counts.sum(axis=0)
     below = np.cumsum(counts, axis=0)
     middles = (grid.places[1:] + grid.places[:-1]) / 2

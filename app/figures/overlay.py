@@ -40,9 +40,10 @@ def words(text: str, colour: str, *, size: int = 11, **place: Any) -> Overlay:
 
 def lay_over(figure: go.Figure, shapes: Iterable[Overlay] = (), texts: Iterable[Overlay] = ()) -> go.Figure:
     """The figure with these added to the shapes and texts it has."""
+    layout: Any = figure.layout  # plotly makes its attributes at run time
     figure.update_layout(
-        shapes=[*(shape.to_plotly_json() for shape in figure.layout.shapes), *shapes],
-        annotations=[*(text.to_plotly_json() for text in figure.layout.annotations), *texts],
+        shapes=[*(shape.to_plotly_json() for shape in layout.shapes), *shapes],
+        annotations=[*(text.to_plotly_json() for text in layout.annotations), *texts],
     )
     return figure
 

@@ -15,53 +15,63 @@ HEIGHTS = {"healthy": 1, "watch": 2, "act": 3}
 
 
 def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int = 150, bars: int = BARS) -> go.Figure:
-    """One bar per step of `grades` (columns step, severity, reading); a click on a bar gives the worst step in it as x."""
+    """One bar per step of `grades` (columns step, severity, reading), or per bucket of steps where there are more than bars.
+
+    The customdata of a bar is its words and the step they are of: the worst in it.
+    """
     rows = worst_of_buckets(grades, bars)
-    widest = len(rows) < len(grades)
     note = (
         f"showing {len(rows):,} bars of {len(grades):,} steps, the worst step of each"
-        if widest
+        if len(rows) < len(grades)
         else count(len(grades), "step")
     )
     figure = canvas("severity per step", (note, "the worst graded signal of a step counts"), theme=theme, height=height)
     if rows.is_empty():
         return saying(figure, "no step is graded yet", theme)
-    width = _width(grades, rows)
+    widths = _widths(rows)
     figure.add_bar(
-        x=rows["step"].to_list(),
+        x=((rows["first"] + rows["last"]) / 2).to_list(),
         y=[HEIGHTS[severity] for severity in rows["severity"]],
-        width=width,
+        width=widths,
         marker={"color": [theme.severity[severity] for severity in rows["severity"]], "line": {"width": 0}},
-        customdata=[_words(row) for row in rows.iter_rows(named=True)],
-        hovertemplate="%{customdata}<extra></extra>",
+        customdata=[[_words(row), row["step"]] for row in rows.iter_rows(named=True)],
+        hovertemplate="%{customdata[0]}<extra></extra>",
         name="severity",
     )
     words = [f"{MARKS[severity]} {severity}" for severity in HEIGHTS]
     figure.update_yaxes(
         range=[0, 3.2], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
     )
-    figure.update_layout(bargap=0, hovermode="x", dragmode=False, margin={"b": 28})
-    step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), width)
+    figure.update_layout(bargap=0, hovermode="closest", dragmode=False, margin={"b": 28})
+    step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), float(max(widths)))
     return figure
 
 
 def worst_of_buckets(grades: pl.DataFrame, bars: int) -> pl.DataFrame:
-    """The worst step (the first of equals) of each of at most `bars` buckets of steps in order."""
-    ranked = grades.sort("step").with_columns(rank=pl.col("severity").replace_strict(HEIGHTS, return_dtype=pl.Int8))
+    """The worst step (the first of equals) of each of at most `bars` buckets of steps in order; `first`, `last` bound it."""
     per_bucket = -(-len(grades) // bars) if len(grades) else 1
+    ranked = (
+        grades.sort("step")
+        .with_row_index("row")
+        .with_columns(
+            rank=pl.col("severity").cast(pl.String).replace_strict(HEIGHTS, return_dtype=pl.Int8),
+            bucket=pl.col("row") // per_bucket,
+        )
+    )
     return (
-        ranked.with_row_index("row")
-        .with_columns(bucket=pl.col("row") // per_bucket)
+        ranked.with_columns(first=pl.col("step").min().over("bucket"), last=pl.col("step").max().over("bucket"))
         .sort("bucket", "rank", "row", descending=[False, True, False])
         .unique("bucket", keep="first", maintain_order=True)
     )
 
 
-def _width(grades: pl.DataFrame, rows: pl.DataFrame) -> float:
-    """Bars touch where steps follow each other; one in eight is left free where there are few."""
-    steps = grades["step"].to_numpy()
-    share = float(np.ptp(steps) + 1) / len(rows)
-    return share * (0.86 if len(rows) <= 60 else 1.0)
+def _widths(rows: pl.DataFrame) -> list[float]:
+    """Bars reach from the first to the last step of their bucket and nearly touch; a lone one is never too thin to see."""
+    first, last = rows["first"].to_numpy(), rows["last"].to_numpy()
+    apart = float(np.min(first[1:] - last[:-1])) if len(rows) > 1 else 1.0
+    least = float(last[-1] - first[0]) / 250
+    gap = 0.86 if len(rows) <= 60 else 1.0
+    return [max(float(width), least) for width in (last - first + apart) * gap]
 
 
 def _words(row: dict[str, object]) -> str:

@@ -21,6 +21,8 @@ STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 OPACITIES = (0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72)
 LONGEST = 200
 """Characters of one token's text that are shown."""
+TALLEST = 460
+"""Pixels of text shown before it scrolls in its own frame, so that the chart under it stays in reach."""
 
 
 def token_text(tokens: pl.DataFrame, gap: str, *, theme: Theme = LIGHT, legend: bool = True) -> str:
@@ -128,7 +130,7 @@ def _style(theme: Theme) -> str:
     rules = f"""
 {{color:{theme.text};font:13px/1.75 {CODE_FONT}}}
  i{{font-style:normal}}
- .rs-text{{white-space:pre-wrap;overflow-wrap:anywhere}}
+ .rs-text{{white-space:pre-wrap;overflow-wrap:anywhere;max-height:{TALLEST}px;overflow-y:auto}}
  .rs-text i{{border-radius:2px;padding:1px 0;margin-right:1px}}
  i.x{{color:{theme.muted};border-bottom:1px dotted {theme.muted};border-radius:0}}
  i.u{{outline:1px dashed {theme.border};outline-offset:-1px}}

@@ -116,7 +116,8 @@ def weight_survival(
     if not len(part.counts):
         return saying(figure, "no distribution of this gap is on record", theme)
     grid = cells(part.buckets, part.counts)
-    mass = np.exp(part.log_sum_weights - part.log_sum_weights.max())
+    largest = part.log_sum_weights.max()
+    mass = np.exp(part.log_sum_weights - largest) if np.isfinite(largest) else np.zeros(len(part.counts))
     curves = (
         (f"of {UNITS[level]}s", part.counts.astype(np.float64), theme.gaps[gap], "solid"),
         ("of the summed weight", mass, theme.muted, "dot"),
@@ -128,7 +129,7 @@ def weight_survival(
         lowest = min(lowest, float(np.nanmin(shown, initial=0.0)))
         told = [
             f"{digits(100 * 10**share)} % {name} beyond {digits(_exp(edge))}"
-            for share, edge in zip(shown, _edges(grid), strict=True)
+            for share, edge in zip(shown, grid.edges, strict=True)
         ]
         figure.add_scatter(
             x=grid.places, y=shown, mode="lines", line={"color": colour, "width": 1.5, "dash": dash}, name=name,
@@ -152,14 +153,10 @@ def _sheet(part: Histogram, title: str, level: str, notes: Sequence[str], theme:
     return canvas(title, (size, *notes), theme=theme, height=height)
 
 
-def _edges(grid: Cells) -> Floats:
-    return np.concatenate([grid.low, grid.high[-1:]])
-
-
 def _beyond(part: Histogram, amounts: Floats, grid: Cells) -> Floats:
     """At each edge of the cells: the share of the amounts of buckets from there on, or below it where the edge is below 0."""
-    edges = _edges(grid)
-    total = float(amounts.sum())
+    edges = grid.edges
+    total = float(amounts.sum()) or 1.0
     shares = [amounts[part.high <= edge if edge < 0 else part.low >= edge].sum() / total for edge in edges]
     return np.array(shares, np.float64)
 
@@ -194,13 +191,16 @@ def _weight_axis(figure: go.Figure, grid: Cells, cap: tuple[float, float], theme
         outside = (shown[0], place) if low_side else (place, shown[1])
         shapes.append(column(*outside, faded(theme.severity["watch"], 0.1)))
         shapes.append(upright(place, theme.ink["watch"], width=1.2, layer="above"))
-    texts = (_bound_words(*bound, place, theme) for bound, place in zip(bounds, places, strict=True))
+    texts = (_bound_words(*bound, place, shown, theme) for bound, place in zip(bounds, places, strict=True))
     lay_over(figure, shapes, texts)
 
 
-def _bound_words(low_side: bool, bound: float, place: float, theme: Theme) -> Overlay:
+def _bound_words(low_side: bool, bound: float, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
+    """The bound's name beside its line, on the outer side unless the axis ends there."""
     text = f"{'floor' if low_side else 'cap'} {digits(bound)}"
-    side: Overlay = {"xanchor": "right", "xshift": -3} if low_side else {"xanchor": "left", "xshift": 3}
+    share = (place - shown[0]) / (shown[1] - shown[0])
+    leftwards = share > 0.12 if low_side else share > 0.88
+    side: Overlay = {"xanchor": "right", "xshift": -3} if leftwards else {"xanchor": "left", "xshift": 3}
     return words(text, theme.ink["watch"], x=place, y=1, yref="paper", yanchor="top", **side)
 
 

@@ -1,0 +1,75 @@
+"""Whether the records can be believed: who wrote them, what was dropped, what is missing, what was set aside."""
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.run import Run
+
+from ..digits import count
+from ..escape import streamlit_label as label
+from ..view import View
+from .drawn import table
+
+
+def render(view: View, gap: str) -> None:
+    run = view.run
+    _cards(run)
+    for note in run.notes:
+        st.caption(f":material/info: {label(note, 400)}")
+    _listed("Writers", run.writers, "No writer has left a commit log.")
+    _listed("Dropped", run.drops, "Everything that was offered was written.")
+    _listed("Set aside", _set_aside(run), "Every file of the run could be read.")
+    _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")
+    _listed("Events", run.events, "No event was recorded.")
+    st.subheader("Run", anchor=False)
+    recorded = f"policies {', '.join(run.policies)} · gaps {', '.join(run.gaps)}"
+    st.caption(f"{label(str(run.path), 300)} · steps {run.steps[0]} to {run.steps[-1]} · {recorded}")
+    st.json(run.info, expanded=False)
+
+
+def _cards(run: Run) -> None:
+    kept = run.conservation
+    facts = (
+        ("steps", count(len(run.steps)), "steps with statistics or token rows"),
+        ("sequences offered", count(kept.offered), "what trainers handed to collectors, over all attempts"),
+        ("written", count(kept.written), "of these, in token rows"),
+        ("dropped", count(kept.dropped), "not written: see the table below for the reasons"),
+        (
+            "pending or lost",
+            count(kept.pending),
+            "neither written nor dropped: queued, or lost with its process",
+        ),
+        (
+            "files set aside",
+            count(len(run.quarantined) + len(run.uncommitted)),
+            "damaged, foreign, or named by no commit",
+        ),
+    )
+    with st.grid(6, min_column_width=140):
+        for name, value, about in facts:
+            st.metric(name, value, border=True, help=about)
+
+
+def _set_aside(run: Run) -> pl.DataFrame:
+    rows = [(str(item.path), item.reason) for item in run.quarantined]
+    rows += [(path, "no commit names it: its writer is at work or was killed") for path in run.uncommitted]
+    rows += [
+        (f"steps {old.first_step} to {old.last_step} of attempt {old.attempt}", f"written again by attempt {old.by}")
+        for old in run.shadowed
+    ]
+    return pl.DataFrame(rows, schema={"file": pl.String, "reason": pl.String}, orient="row")
+
+
+def _unavailable(run: Run) -> pl.DataFrame:
+    return pl.DataFrame(
+        sorted(run.unavailable.items()), schema={"metric": pl.String, "reason": pl.String}, orient="row"
+    )
+
+
+def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
+    """A heading with its table, or with the words for an empty one."""
+    st.subheader(title, anchor=False)
+    if frame.is_empty():
+        st.caption(none)
+    else:
+        table(frame, title)
