@@ -1,6 +1,8 @@
 """The torch engine equals the numpy engine; ranks equal one process, whichever holds how much, or nothing."""
 
-import multiprocessing as mp
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +136,13 @@ def one_rank(rank: int, ranks: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_equal_one_process_though_one_has_no_tokens(ranks: int, tmp_path: Path) -> None:
-    context = mp.get_context("spawn")
-    processes = [context.Process(target=one_rank, args=(rank, ranks, str(tmp_path))) for rank in range(ranks)]
+    code = "import sys, test_torch_engine as t; t.one_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    commands = [[sys.executable, "-c", code, str(rank), str(ranks), str(tmp_path)] for rank in range(ranks)]
+    processes = [subprocess.Popen(command, env=here, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+        errors = process.communicate()[1]
+        assert process.returncode == 0, errors
     whole = torch_engine.statistics(*batch_of_ranks(ranks)).numpy()
     for rank in range(ranks):
         np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), whole, rtol=1e-13)
