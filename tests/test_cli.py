@@ -4,9 +4,12 @@ import csv
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from recorded import recorded
 import ratioscope
 from ratioscope.app import cli
 from ratioscope.app.cli import main
+from ratioscope.app.commands.demo import sample_runs
 
 Captured = pytest.CaptureFixture[str]
 
@@ -129,7 +133,8 @@ def test_info_is_concise_and_says_what_is_missing(capsys: Captured, stale: Path)
     for words in ("6,488 of 384 sequences", "mismatch, total, drift", "3 weight_sync", "because no `entropy`"):
         assert words in out
     facts = json.loads(run(capsys, "info", stale, "--json")[1])
-    assert facts["severity"] == "act" and facts["quality"]["tokens"] == 6488 and facts["quality"]["dropped"] == 0
+    assert facts["severity"] == "act" and facts["tokens"] == 6488 and facts["dropped"] == 0
+    assert "mismatch/surprisal_gap" in next(iter(facts["metrics_unavailable"].values()))
 
 
 def test_fail_on_turns_the_verdict_into_the_exit_code(capsys: Captured, stale: Path, healthy: Path) -> None:
@@ -254,6 +259,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 from ratioscope.app.cli import main
+from ratioscope.app.commands.demo import sample_runs
 sys.exit(main({argv!r}))
 """
 EXTRA = {"streamlit", "plotly", "pandas", "orjson", "jinja2", "markupsafe", "starlette"}
@@ -286,3 +292,25 @@ def test_the_progress_bars_draw_in_a_terminal_and_clean_up(stale: Path, tmp_path
     drawn = os.read(leader, 1 << 20)
     assert done.returncode == 0 and b"\x1b[" not in done.stdout
     assert b"worst sequences" in drawn or b"metrics" in drawn
+
+
+def test_the_demo_prints_its_address_serves_the_shipped_runs_and_stops_quietly() -> None:
+    command = [sys.executable, "-m", "ratioscope", "demo"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        address = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:\d+) .*\n", server.stdout.readline())
+        assert address
+        with urllib.request.urlopen(address[1]) as page:
+            assert page.status == 200
+    finally:
+        server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=60)
+    assert (server.returncode, out, err) == (0, "", "")
+
+
+def test_the_shipped_runs_are_one_healthy_and_one_stale(capsys: Captured) -> None:
+    runs = sample_runs()
+    assert list(runs) == ["stale", "healthy"]
+    assert run(capsys, "info", runs["healthy"])[1].startswith("trl-vllm-healthy: healthy: ")
+    assert run(capsys, "info", runs["stale"])[1].startswith("trl-vllm-stale: act: ")

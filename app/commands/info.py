@@ -1,7 +1,6 @@
 """`ratioscope info RUN`: what was recorded, how much, by whom, and what is missing, in one screen."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .arguments import AsJson, RunFolder, opened
@@ -10,90 +9,81 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 MOST_SHOWN = 12
-"""Reasons and files named in the terminal; --json holds all."""
+"""Lines of one kind in the terminal; --json holds all."""
 
 
 def info(run: RunFolder, as_json: AsJson = False) -> int:
     """Say what a run holds: steps, policies, gaps, counts, the verdict, and what is not available, because …"""
-    from ..terminal import print_json
+    from ratioscope.ingest.info import info as facts_of
+
+    from ..grading import step_grades, verdict_of
+    from ..terminal import print_json, say
 
     found = opened(run)
-    facts = facts_of(found)
+    verdict = verdict_of(step_grades(found))
     if as_json:
-        print_json(facts | {"quality": asdict(facts["quality"])})
-    else:
-        _print(facts)
+        graded = {
+            "severity": verdict.severity.label,
+            "verdict": verdict.sentence,
+            "metrics_unavailable": _by_reason(found.unavailable),
+        }
+        print_json(facts_of(found) | graded)
+        return 0
+    facts = facts_of(found)
+    say(f"{found.name}: {verdict.sentence}", verdict.severity.label)
+    say()
+    _print_facts(found, facts)
+    views = [f"{name}: {reason}" for name, reason in facts["unavailable"].items() if name not in found.gaps]
+    of_gaps = _by_reason({name: why for name, why in found.unavailable.items() if name.split("/")[0] in found.gaps})
+    metrics = [f"{_some(names)}: {reason}" for reason, names in of_gaps.items()]
+    aside = [f"{item.path}: {item.reason}" for item in found.quarantined]
+    for line in (*_listed("not available", [*views, *metrics]), *_listed("files set aside", aside)):
+        say(line)
     return 0
 
 
-def facts_of(run: "Run") -> dict[str, Any]:
-    """Everything `info` says, as data. not_available: reason -> the metrics it takes away."""
-    from ..grading import step_grades, verdict_of
+def _by_reason(unavailable: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in unavailable.items():
+        found.setdefault(reason, []).append(name)
+    return found
+
+
+def _print_facts(run: "Run", facts: Mapping[str, Any]) -> None:
+    from ..digits import count
     from ..report.quality import quality
-
-    steps = run.metrics(by=("step",))
-    found = verdict_of(step_grades(run))
-    absent: dict[str, list[str]] = {}
-    for name, reason in run.unavailable.items():
-        absent.setdefault(reason, []).append(name)
-    return {
-        "name": run.name,
-        "path": str(run.path),
-        "digest": run.digest,
-        "trainer": run.info.get("trainer"),
-        "versions": run.info.get("versions"),
-        "gaps": list(run.gaps),
-        "severity": found.severity.label,
-        "verdict": found.sentence,
-        "quality": quality(run, steps),
-        "writers": run.writers.to_dicts(),
-        "events": _counts(run.events["event"].to_list()),
-        "not_available": absent,
-    }
-
-
-def _counts(words: list[str]) -> dict[str, int]:
-    return {word: words.count(word) for word in sorted(set(words))}
-
-
-def _print(facts: dict[str, Any]) -> None:
     from ..report.shown import quality_facts
-    from ..terminal import print_pairs, say
+    from ..terminal import print_pairs
 
-    say(f"{facts['name']}: {facts['verdict']}", facts["severity"])
-    say()
+    events: list[str] = [event["event"] for event in facts["events"]]
+    unsettled = facts["unsettled"]
     print_pairs(
         [
             ("path", facts["path"]),
             ("trainer", _trainer(facts)),
             ("gaps", ", ".join(facts["gaps"]) or "none: no step has the logprobs of two policies"),
-            *quality_facts(facts["quality"]),
-            ("events", ", ".join(f"{count} {word}" for word, count in facts["events"].items()) or "none"),
+            *quality_facts(quality(run, run.metrics(by=("step",)))),
+            ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
+            ("size", f"{facts['bytes'] / 1e6:,.1f} MB in {count(facts['rows'], 'row')}"),
+            *([("still being written", f"from step {unsettled[0]} on")] if unsettled else []),
         ]
     )
-    for line in _missing(facts):
-        say(line)
 
 
-def _trainer(facts: dict[str, Any]) -> str:
+def _trainer(facts: Mapping[str, Any]) -> str:
     versions = facts["versions"] if isinstance(facts["versions"], dict) else {}
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"{facts['trainer'] or 'not recorded'}{f' ({known})' if known else ''}"
 
 
-def _missing(facts: dict[str, Any]) -> Iterator[str]:
-    """What is not there, and why: metrics by reason, then files that were set aside."""
-    reasons = facts["not_available"]
-    if reasons:
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
+def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
         yield ""
-        yield "not available"
-    for reason, names in list(reasons.items())[:MOST_SHOWN]:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        yield f"  {', '.join(names[:3])}{more}: {reason}"
-    aside = facts["quality"].quarantined
-    if aside:
-        yield ""
-        yield "files set aside"
-    yield from (f"  {item.path}: {item.reason}" for item in aside[:MOST_SHOWN])
-    if max(len(reasons), len(aside)) > MOST_SHOWN:
-        yield "  ... (all of it: --json)"
+        yield title
+    yield from (f"  {line}" for line in lines[:MOST_SHOWN])
+    if len(lines) > MOST_SHOWN:
+        yield f"  and {len(lines) - MOST_SHOWN} more: --json"

@@ -123,6 +123,7 @@ def _quality(data: ReportData) -> Iterator[str]:
     yield from ("## Data quality", "")
     yield from (f"- {label}: {escaped(value)}" for label, value in shown.quality_facts(data.quality))
     yield from (f"- set aside: {escaped(item.path)}: {escaped(item.reason)}" for item in data.quality.quarantined)
+    yield from (f"- {item.view}: not available, {escaped(item.reason)}" for item in data.quality.unrecorded)
     yield ""
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.ingest.views import missing_views
+
 from .scrubbed import scrubbed_text
 
 if TYPE_CHECKING:
@@ -17,6 +19,14 @@ class SetAside:
     """A file that was not read, and why."""
 
     path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """A view that the recorded columns do not give, and why: what to log for it."""
+
+    view: str
     reason: str
 
 
@@ -62,6 +72,7 @@ class Quality:
     uncommitted: int
     quarantined: tuple[SetAside, ...]
     notes: tuple[str, ...]
+    unrecorded: tuple[Unrecorded, ...]
 
 
 def quality(run: "Run", steps: pl.DataFrame) -> Quality:
@@ -98,6 +109,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         uncommitted=len(run.uncommitted),
         quarantined=tuple(SetAside(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
+        unrecorded=tuple(Unrecorded(*row) for row in missing_views(run.columns) if row[0] not in run.gaps),
     )
 
 
