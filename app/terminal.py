@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 UNCUT = 100_000
 """Width of a stream that is no terminal: wide enough that no line is ever broken."""
+BETWEEN = 3
+"""Cells between two columns of a table."""
 STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red"}
 
 
@@ -93,7 +95,7 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 
     used = 0
     for index, title in enumerate(header):
-        used += max(map(cell_len, (shown(title), *(shown(row[index]) for row in rows)))) + 2 * bool(index)
+        used += max(map(cell_len, (shown(title), *(shown(row[index]) for row in rows)))) + BETWEEN * bool(index)
         if used > width:
             return max(index, 1)
     return len(header)

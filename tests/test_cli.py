@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -282,16 +283,45 @@ def test_the_base_install_reads_runs_and_says_what_pages_and_report_need(stale: 
         assert "pip install 'ratioscope[dashboard]'" in err
 
 
-def test_the_progress_bars_draw_in_a_terminal_and_clean_up(stale: Path, tmp_path: Path) -> None:
+def in_terminal(columns: int, *argv: object, **more: str) -> str:
+    """What a person sees, with the terminal's own codes in it."""
+    import fcntl
     import pty
+    import struct
+    import termios
 
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "ratioscope", "report", str(stale), "-o", str(tmp_path / "x.json")]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, env={**os.environ, "TERM": "xterm"})
-    os.close(follower)
-    drawn = os.read(leader, 1 << 20)
-    assert done.returncode == 0 and b"\x1b[" not in done.stdout
-    assert b"worst sequences" in drawn or b"metrics" in drawn
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "ratioscope", *map(str, argv)]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "CI")}
+    with subprocess.Popen(command, stdout=follower, stderr=follower, env={**environment, "TERM": "xterm", **more}):
+        os.close(follower)
+        seen = b""
+        with suppress(OSError):  # how the end of a terminal reads
+            while part := os.read(leader, 1 << 16):
+                seen += part
+    os.close(leader)
+    return seen.decode()
+
+
+def test_progress_is_drawn_in_a_terminal_and_colours_say_severity(stale: Path, tmp_path: Path) -> None:
+    seen = in_terminal(100, "report", stale, "-o", tmp_path / "x.json")
+    assert "worst sequences" in seen or "slices" in seen or "metrics" in seen
+    assert "\x1b[1;31mact: " in seen
+
+
+def test_no_color_is_heeded(stale: Path) -> None:
+    assert "\x1b[31m" in in_terminal(250, "metrics", stale) or "[1;31m" in in_terminal(250, "metrics", stale)
+    plain = in_terminal(250, "metrics", stale, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3[1-7]m", plain) and " act " in re.sub(r"\x1b\[[0-9;]*m", "", plain)
+
+
+@pytest.mark.parametrize("columns", [40, 100, 250])
+def test_a_table_is_never_cut_in_a_narrow_terminal_but_leaves_columns_out(stale: Path, columns: int) -> None:
+    seen = in_terminal(columns, "metrics", stale)
+    assert "kl_k3 [nats/token]" in seen if columns > 40 else "do not fit" in seen
+    assert "…" not in seen.split("[2K")[-1]
+    assert ("do not fit" in seen) == (columns < 250)
 
 
 def test_the_demo_prints_its_address_serves_the_shipped_runs_and_stops_quietly() -> None:
