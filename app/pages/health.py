@@ -1,5 +1,7 @@
 """Whether the records can be believed: who wrote them, what was dropped, what is missing, what was set aside."""
 
+from pathlib import Path
+
 import polars as pl
 import streamlit as st
 
@@ -23,7 +25,7 @@ def render(view: View, gap: str) -> None:
     _listed("Events", run.events, "No event was recorded.")
     st.subheader("Run", anchor=False)
     recorded = f"policies {', '.join(run.policies)} · gaps {', '.join(run.gaps)}"
-    st.caption(f"{label(str(run.path), 300)} · steps {run.steps[0]} to {run.steps[-1]} · {recorded}")
+    st.caption(f"{label(_shown(run.path), 300)} · steps {run.steps[0]} to {run.steps[-1]} · {recorded}")
     st.json(run.info, expanded=False)
 
 
@@ -73,3 +75,11 @@ def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
         st.caption(none)
     else:
         table(frame, title)
+
+
+def _shown(path: Path) -> str:
+    """The path as its owner would type it here."""
+    here, home = Path.cwd(), Path.home()
+    if path.is_relative_to(here):
+        return str(path.relative_to(here))
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,86 @@
+"""Draws every page of the dashboard and the report, of the sample runs, into docs/gallery: `make gallery`.
+
+Look at each picture after a change, as its first reader would.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from io import BytesIO
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from browser import Chromium, Dashboard, Opened  # noqa: E402
+
+GALLERY = ROOT / "docs" / "gallery"
+RUNS = {path.name.rsplit("-", 1)[-1]: path for path in sorted((ROOT / "sample_data" / "runs").glob("*/"))}
+PAGES = {
+    "overview": "",
+    "distributions": "distributions",
+    "distributions-sequence": "distributions?level=sequence&cap=5",
+    "sequences": "sequences",
+    "tokens": "tokens",
+    "health": "health",
+}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+COLOURS = 256
+"""Of a picture's palette: pages are drawn in few colours, and a picture stays below 300 kB."""
+TALLEST = 2200
+
+
+def main() -> None:
+    GALLERY.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        shutil.copytree(ROOT / "sample_data" / "runs", Path(home) / "runs")
+        os.environ["HOME"] = home  # so that no picture shows where this machine keeps the project
+        draw_all([Path(home) / "runs" / path.name for path in RUNS.values()])
+
+
+def draw_all(runs: list[Path]) -> None:
+    with Dashboard(runs) as dashboard, Chromium() as browser:
+        for theme in THEMES:
+            for name, path in PAGES.items():
+                place = f"{dashboard.url}/{path}{'&' if '?' in path else '?'}run={RUNS['stale'].name}"
+                draw(browser.visit(place, theme=theme), f"{name}-stale-{theme}")
+            healthy = f"{dashboard.url}/?run={RUNS['healthy'].name}"
+            draw(browser.visit(healthy, theme=theme), f"overview-healthy-{theme}")
+        narrow = f"{dashboard.url}/tokens?run={RUNS['stale'].name}"
+        draw(browser.visit(narrow, width=400), "tokens-stale-narrow")
+        draw_reports(browser)
+
+
+def draw_reports(browser: Chromium) -> None:
+    """The HTML report of the stale run in both themes."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        subprocess.run([sys.executable, "-m", "ratioscope", "report", RUNS["stale"], "-o", report], check=True)
+        for theme in THEMES:
+            save(browser.file(report, theme=theme, height=TALLEST).screenshot(), f"report-stale-{theme}")
+
+
+def draw(opened: Opened, name: str) -> None:
+    """The whole page, with the hover of a token where there are tokens."""
+    opened.whole(TALLEST)
+    tokens = opened.page.locator(".rs-text i")
+    if tokens.count() > 5:
+        tokens.nth(5).hover()
+    save(opened.page.screenshot(), name)
+    opened.page.close()
+
+
+def save(picture: bytes, name: str) -> None:
+    path = GALLERY / f"{name}.png"
+    image = Image.open(BytesIO(picture)).convert("RGB")
+    image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.relative_to(ROOT)}  {path.stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    main()
