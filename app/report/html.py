@@ -13,7 +13,7 @@ from typing import Any
 from ratioscope.errors import MissingExtra
 from ratioscope.record import GAPS
 
-from ..digits import count, digits, percent
+from ..digits import count, digits
 from ..escape import html as escaped
 from ..escape import script_json
 from ..theme import CODE_FONT, DARK, FONT, LIGHT, MARKS, Theme
@@ -45,7 +45,7 @@ def html_report(data: ReportData) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(digits=digits, count=count, percent=percent, sparkline=sparkline.svg_path)
+    environment.filters.update(digits=digits, count=count, sparkline=sparkline.svg_path)
     scripts = (get_plotlyjs(), (FOLDER / "page.js").read_text(encoding="utf-8"))
     figures = drawings(data)
     by_name = {figure.name: {"light": figure.light, "dark": figure.dark} for figure in figures}

@@ -49,10 +49,6 @@ class Score:
     headline: bool
     series: tuple[float | None, ...]
 
-    @property
-    def full_name(self) -> str:
-        return f"{self.gap}/{self.name}"
-
 
 def scores(run: "Run", steps: pl.DataFrame, floors: Floors) -> tuple[Score, ...]:
     """A Score for every metric of every gap on record, in the registry's order, gap by gap. steps: the metric frame by step."""
