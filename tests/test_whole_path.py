@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from oracle import ERRORS, ORACLE, Tokens
+from streamlit.testing.v1 import AppTest
 from tiny_trl import TrainingTrace, train
 
 import ratioscope
+from ratioscope.app import server
 from ratioscope.app.cli import main
+from ratioscope.app.pages import PAGES, Page
 from ratioscope.record import GAPS
 
 pytestmark = [
@@ -109,3 +112,23 @@ def test_the_command_line_prints_a_row_per_step(
     rows = json.loads(capsys.readouterr().out)
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     assert all(row["mismatch/kl_k3"] >= 0 for row in rows)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
+def test_every_page_of_the_dashboard_draws_it(
+    recorded: tuple[TrainingTrace, Path], page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(server.RUNS, json.dumps([str(recorded[1])]))
+    monkeypatch.setenv("PAGE", page.path)
+    app = AppTest.from_function(_script, default_timeout=60).run()
+    assert not app.exception and not app.error
+    assert app.get("plotly_chart") or app.get("arrow_data_frame") or app.dataframe
+
+
+def _script() -> None:
+    """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
+    import os
+
+    from ratioscope.app import dashboard, pages
+
+    dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
