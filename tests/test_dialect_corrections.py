@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrected import corrected

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from dialect_batch import small_batch as batch
 from dialect_golden import GoldenRun, differences, golden_runs
 from hypothesis import given, settings

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from dialect_golden import read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st

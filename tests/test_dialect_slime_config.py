@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 from dialect_golden import read_json
 
 from ratioscope.errors import ConfigError, RatioscopeError

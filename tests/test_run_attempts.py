@@ -70,10 +70,10 @@ def test_every_step_is_shown_by_one_attempt_and_the_last_is_shown_whole(steps: d
 
 
 def test_two_writers_of_one_attempt_add_up(tmp_path: Path) -> None:
-    for rank in range(2):
-        writer = FakeWriter(tmp_path / "run", f"r0000{rank}-host-1-aaaaaa", rank).open()
+    first, writer = (FakeWriter(tmp_path / "run", f"r0000{rank}-host-1-aaaaaa", rank).open() for rank in range(2))
+    for rank, each in enumerate((first, writer)):
         for rows in STEPS:
-            writer.step(rows.slice(rank, 1))
+            each.step(rows.slice(rank, 1))
     run = open_run(tmp_path / "run")
     assert run.unsettled == []
     writer.step(STEPS[-1].slice(2, 1))
