@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PORT ?= 0
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --constraint constraints.txt
 
 .PHONY: help demo test quick test-upstream check bench gallery docs clean
