@@ -10,15 +10,18 @@ import streamlit as st
 from ratioscope.errors import RatioscopeError
 
 from .controls import gap_picker, run_picker
+from .digits import count
 from .escape import streamlit_label as label
 from .pages import PAGES, Page
 from .server import RUNS
-from .view import view
+from .view import View, view
 
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 10 5 6l3 3 7-7" fill="none" '
     'stroke="#1f66b0" stroke-width="2"/><path d="M1 14h14" stroke="#c2540a" stroke-width="2"/></svg>'
 )
+EVERY = "2s"
+"""Between two looks at a growing run; a look that finds nothing new reads a folder listing."""
 ATTACH = """import ratioscope
 
 ratioscope.attach(trainer, "runs/my-run")
@@ -61,10 +64,21 @@ def prepared(card: Page) -> Callable[[], object]:
     except RatioscopeError as error:
         return partial(st.error, label(str(error), 600))
     if not (chosen.run.steps and chosen.run.gaps):
+        _watch(chosen)
         return _say_empty
     with header:
         gap = gap_picker(chosen.run.gaps) if card.by_gap else ""
+        if chosen.is_growing:
+            st.caption(f"live · {count(len(chosen.run.steps), 'step')}", width="content")
+            _watch(chosen)
     return partial(card.render, chosen, gap)
+
+
+@st.fragment(run_every=EVERY)
+def _watch(shown: View) -> None:
+    """Draws the page anew once more of the run is committed; what is chosen, zoomed and scrolled stays."""
+    if view(shown.path).revision != shown.revision:
+        st.rerun()
 
 
 def _say_empty() -> None:

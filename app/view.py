@@ -37,6 +37,11 @@ class View:
     def run(self) -> Run:
         return _opened(self.path)
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether a writer has not closed: it may be at work, or may have died."""
+        return self.run.writers["closed"].null_count() > 0
+
     def metrics(self, by: Sequence[str] = ("step",)) -> pl.DataFrame:
         """Run.metrics: one row per group, `<gap>/<metric>` columns."""
         return _metrics(self.path, self.revision, tuple(by))

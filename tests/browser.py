@@ -25,6 +25,7 @@ from pathlib import Path
 from ratioscope.app.server import serve
 serve([Path(run) for run in sys.argv[1:]], on_ready=lambda url: print(url, flush=True))
 """
+Theme = Literal["light", "dark"]
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 """Below a page's path Streamlit's own front end asks for these in vain before it finds them at the root."""
 
@@ -123,13 +124,9 @@ class Chromium:
         self._browser.close()
         self._playwright.stop()
 
-    def visit(
-        self, url: str, *, theme: Literal["light", "dark"] = "light", width: int = 1280, height: int = 900
-    ) -> Opened:
+    def visit(self, url: str, *, theme: Theme = "light", width: int = 1280, height: int = 900) -> Opened:
         """A new tab on this URL, settled: a session of its own. Tabs of one appearance share what the browser caches."""
-        if theme not in self._contexts:
-            self._contexts[theme] = self._browser.new_context(color_scheme=theme)
-        opened = Opened(self._contexts[theme].new_page())
+        opened = Opened(self._tab(theme))
         opened.page.set_viewport_size({"width": width, "height": height})
         opened.page.on("console", lambda message: _note_message(opened, message))
         opened.page.on("pageerror", lambda error: opened.errors.append(f"pageerror: {error}"))
@@ -137,6 +134,22 @@ class Chromium:
         opened.page.goto(url)
         opened.settled()
         return opened
+
+    def file(self, path: Path, *, theme: Theme = "light", width: int = 1100, height: int = 900) -> Page:
+        """A new tab on a file of this machine, once its charts are drawn."""
+        page = self._tab(theme)
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(path.as_uri())
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.js-plotly-plot')].every(e => e.querySelector('.main-svg'))"
+        )
+        page.wait_for_timeout(500)
+        return page
+
+    def _tab(self, theme: Theme) -> Page:
+        if theme not in self._contexts:
+            self._contexts[theme] = self._browser.new_context(color_scheme=theme)
+        return self._contexts[theme].new_page()
 
 
 def _note_message(opened: Opened, message: ConsoleMessage) -> None:

@@ -14,6 +14,7 @@ from edge_runs import RUNS, made
 
 from ratioscope.app.pages import PAGES
 from ratioscope.app.theme import THEMES
+from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 
@@ -90,7 +91,21 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     assert "rollout" in facts and "weight" in facts
     shown = page.evaluate("getComputedStyle(document.querySelectorAll('.rs-text i')[1], '::after').content")
     assert "rollout" in shown
+    page.locator(".st-key-strip").hover()
+    page.wait_for_function("document.querySelector('.st-key-strip .hoverlayer').textContent.includes('rollout')")
     _is_well(opened)
+
+
+def test_a_growing_run_is_drawn_anew_by_itself(browser: Chromium, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector, Dashboard([tmp_path / "run"]) as dashboard:
+        opened = browser.visit(dashboard.url)
+        assert "ratioscope.attach" in opened.page.locator("pre").inner_text()
+        for step in range(3):
+            collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+            collector.flush(timeout=60)
+            opened.page.get_by_text(f"live · {step + 1} step").wait_for(timeout=30_000)
+        opened.settled()
+        _is_well(opened)
 
 
 def test_the_keyboard_walks_through_sequences_and_the_link_follows(dashboard: Dashboard, browser: Chromium) -> None:

@@ -8,8 +8,9 @@ import polars as pl
 from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count, plus_minus
+from ..digits import count
 from ..escape import html as escaped
+from ..measured import measured
 from ..theme import FONT, LIGHT, MARKS, Theme
 from .thinned import thinned
 
@@ -42,7 +43,7 @@ def _card(frame: pl.DataFrame, metric: Metric, gap: str, theme: Theme) -> str:
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
     below = f"{count(size, metric.level)}{at}" if value is not None else "not available"
     about = f"{metric.formula}\n{metric.meaning}\n{metric.estimator}; {metric.weighting}"
-    spoken, _, spread = plus_minus(value, error).partition(" ± ")
+    spoken, _, spread = measured(metric.name, value, error).partition(" ± ")
     spread = f"<small> ± {spread}</small>" if spread else ""
     return (
         f'<div title="{_lines(about)}"><h6>{escaped(metric.name)} <span>{unit}</span></h6>'

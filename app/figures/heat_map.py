@@ -55,7 +55,7 @@ def log_ratio_heat_map(
     figure.update_yaxes(**grid.axis(), showgrid=False)
     if grid.places[0] < 0 < grid.places[-1]:
         lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
-    figure.update_layout(hovermode="closest", margin={"r": 48})
+    figure.update_layout(margin={"r": 48})
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
     return figure

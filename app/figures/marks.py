@@ -39,11 +39,14 @@ def add_limits(
         if limit.severity:
             shapes.append(shelf(*((place, high) if limit.worse == "above" else (low, place)), faded(colour, 0.05)))
         shapes.append(across(place, faded(colour, 0.8), dash="dash"))
-        texts.append(_limit_words(limit, place, theme))
+        texts.append(_limit_words(limit, place, shown, theme))
     lay_over(figure, shapes, texts)
 
 
-def _limit_words(limit: Limit, place: float, theme: Theme) -> Overlay:
+def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
+    """The limit's words on its worse side, unless the axis ends there, where events are marked."""
+    share = (place - shown[0]) / (shown[1] - shown[0])
+    above = share < 0.86 if limit.worse == "above" else share < 0.14
     return words(
         limit.words,
         theme.ink[limit.severity] if limit.severity else theme.muted,
@@ -53,7 +56,7 @@ def _limit_words(limit: Limit, place: float, theme: Theme) -> Overlay:
         xanchor="left",
         xshift=2,
         y=place,
-        yanchor="bottom" if limit.worse == "above" else "top",
+        yanchor="bottom" if above else "top",
         bgcolor=faded(theme.background, 0.6),
         borderpad=0,
     )

@@ -1,5 +1,6 @@
 """One metric over the steps of a run: its line, its standard error, where it is graded, and what happened meanwhile."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,16 +10,20 @@ import polars as pl
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
-from ..digits import count, digits, plus_minus
+from ..digits import count, digits
 from ..limit import Limit
+from ..measured import AT_LEAST, AT_MOST, measured
 from ..theme import LIGHT, Theme, faded
-from .canvas import canvas, saying
+from .canvas import canvas, saying, tell_nearest
 from .marks import add_events, add_limits, within_reach
 from .scale import Scale, padded, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
 
 ERRORS = 2.0
 """Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
+
+BOUNDS = dict.fromkeys(AT_LEAST, "at least") | dict.fromkeys(AT_MOST, "at most")
+"""Metrics that are bounds where they have no standard error."""
 
 
 def metric_over_steps(
@@ -39,7 +44,7 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (_column(frame, column) for column in ("step", name, f"{name}_se"))
     drawn = thinned(steps, values, errors, points)
-    band = _band_words(drawn)
+    band = _band_words(drawn, metric.name)
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",
@@ -61,6 +66,7 @@ def metric_over_steps(
     _add_infinities(figure, steps, values, shown, theme)
     add_events(figure, events, theme)
     step_axis(figure, steps)
+    tell_nearest(figure)
     return figure
 
 
@@ -69,6 +75,7 @@ def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
     first, last = float(steps.min()), float(steps.max())
     room = max(width / 2, 0.01 * (last - first))
     figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
+    figure.update_xaxes(unifiedhovertitle={"text": "step %{x:d}"})
 
 
 def gap_words(gap: str) -> str:
@@ -81,11 +88,13 @@ def gap_words(gap: str) -> str:
     return f"{gap} ({later} − {earlier})"
 
 
-def _band_words(drawn: Thinned) -> str:
+def _band_words(drawn: Thinned, metric: str) -> str:
+    """What the band is, and how to take the points without one."""
     known, wanted = np.isfinite(drawn.error), np.isfinite(drawn.mean)
-    if not known.any():
-        return "no standard error"
-    return f"band ±{ERRORS:g} standard errors" + ("" if known[wanted].all() else ", where known")
+    band = f"band ±{ERRORS:g} standard errors" if known.any() else "no standard error"
+    if known[wanted].all() or (bound := BOUNDS.get(metric)) is None:
+        return band
+    return f"{band}; ○ {bound}, a tail hides the rest"
 
 
 def _column(frame: pl.DataFrame, name: str) -> Floats:
@@ -143,22 +152,25 @@ def _add_area(figure: go.Figure, x: Floats, low: Floats, high: Floats, colour: s
 
 
 def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour: str) -> None:
-    few = len(drawn.mean) <= 60
+    few = len(drawn.mean) <= 80
+    bounds = np.isnan(drawn.error) & (name in BOUNDS)
+    hollow = {"symbol": np.where(bounds, "circle-open", "circle"), "line": {"width": np.where(bounds, 1.2, 0.0)}}
     figure.add_scatter(
         x=drawn.middle,
         y=scale.place(drawn.mean),
         mode="lines+markers" if few else "lines",
         line={"color": colour, "width": 1.6},
-        marker={"size": 4, "color": colour},
+        marker={"size": 4, "color": colour, **(hollow if bounds.any() else {})},
         name=name,
-        customdata=_hover(drawn),
+        customdata=_hover(drawn, name),
         hovertemplate="%{customdata}<extra></extra>",
     )
 
 
-def _hover(drawn: Thinned) -> list[str]:
+def _hover(drawn: Thinned, name: str) -> list[str]:
     if drawn.exact:
-        return [plus_minus(mean, error) for mean, error in zip(drawn.mean, drawn.error, strict=True)]
+        pairs = zip(drawn.mean.tolist(), drawn.error.tolist(), strict=True)
+        return [measured(name, mean, None if math.isnan(error) else error) for mean, error in pairs]
     return [
         f"steps {first:.0f}–{last:.0f}: mean {digits(mean)}, from {digits(low)} to {digits(high)}"
         for first, last, low, mean, high in zip(drawn.first, drawn.last, drawn.low, drawn.mean, drawn.high, strict=True)

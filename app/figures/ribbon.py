@@ -42,7 +42,7 @@ def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int =
     figure.update_yaxes(
         range=[0, 3.2], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
     )
-    figure.update_layout(bargap=0, hovermode="closest", dragmode=False, margin={"b": 28})
+    figure.update_layout(bargap=0, dragmode=False, margin={"b": 28})
     step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), float(max(widths)))
     return figure
 

@@ -9,7 +9,7 @@ from ratioscope.record import POLICIES
 from ..digits import count, digits
 from ..escape import plotly as escaped
 from ..theme import LIGHT, Theme, faded
-from .canvas import canvas, saying
+from .canvas import canvas, saying, tell_nearest
 from .over_steps import gap_words
 from .overlay import Overlay, across, column, lay_over, words
 from .scale import PLAIN, Floats, Scale, padded, signed_log
@@ -67,7 +67,8 @@ def _lay_out(figure: go.Figure, positions: Floats, theme: Theme) -> None:
         )
     for number in (2, 3):
         figure.layout[f"yaxis{number}"].update(showgrid=True, gridcolor=theme.grid, showline=False, ticks="")
-    figure.update_layout(hovermode="x unified", bargap=0)
+    tell_nearest(figure)
+    figure.update_layout(hoversubplots="axis", bargap=0)
     room = max(0.5, 0.005 * len(positions))
     figure.update_xaxes(
         range=[positions[0] - room, positions[-1] + room], tickformat="d", title={"text": "position"}, anchor="y3"
@@ -154,13 +155,13 @@ def _add_masked(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, them
 
 
 def _add_hover(figure: go.Figure, tokens: pl.DataFrame, drawn: Thinned, positions: Floats) -> None:
-    """One invisible line that carries the words of all the rows: a unified hover over three axes shows only one of them."""
+    """One invisible trace that carries the words of all three rows, wherever the pointer is."""
     facts = _exact_words(tokens) if drawn.exact else _bucket_words(drawn)
     figure.add_scatter(
         x=drawn.middle,
         y=np.zeros(len(drawn.mean)),
-        mode="lines",
-        line={"width": 0},
+        mode="markers",
+        marker={"opacity": 0, "size": 1},
         customdata=facts,
         hovertemplate="%{customdata}<extra></extra>",
     )

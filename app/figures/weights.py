@@ -88,7 +88,7 @@ def weight_histogram(
         ],
         hovertemplate="%{customdata}<extra></extra>",
     )
-    figure.update_layout(bargap=0, hovermode="closest")
+    figure.update_layout(bargap=0)
     _share_axis(figure, floor)
     _weight_axis(figure, grid, (low, high), theme)
     return figure
@@ -126,7 +126,8 @@ def weight_survival(
     for name, amounts, colour, dash in curves:
         beyond = np.log10(np.maximum(_beyond(part, amounts, grid), 1e-300))
         shown = np.where(beyond > -299, beyond, np.nan)
-        lowest = min(lowest, float(np.nanmin(shown, initial=0.0)))
+        if name == curves[0][0]:  # the other may sink many decades further, into nothing that anybody needs to read
+            lowest = float(np.nanmin(shown, initial=0.0))
         told = [
             f"{digits(100 * 10**share)} % {name} beyond {digits(_exp(edge))}"
             for share, edge in zip(shown, grid.edges, strict=True)
@@ -143,7 +144,7 @@ def weight_survival(
         figure,
         texts=[words(labels, theme.muted, x=0.5, xref="paper", xanchor="center", y=0, yref="paper", yanchor="bottom")],
     )
-    _share_axis(figure, math.floor(lowest - 0.2))
+    _share_axis(figure, math.floor(lowest - 0.5))
     _weight_axis(figure, grid, (low, high), theme)
     return figure
 
