@@ -19,6 +19,7 @@ from ratioscope.app.figures.cards import metric_cards, verdict_line
 from ratioscope.app.figures.cells import cells
 from ratioscope.app.figures.ribbon import worst_of_buckets
 from ratioscope.app.figures.tinted_text import STEPS, tint
+from ratioscope.app.figures.weights import SLICES
 from ratioscope.app.grading import whole_histogram
 from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.limit import Limit
@@ -180,15 +181,17 @@ def test_cells_cover_every_bucket_once_in_order(values: list[float]) -> None:
     assert (grid.low[1:] == grid.high[:-1]).all()
 
 
-def test_the_weights_beyond_a_cap_are_those_the_histogram_counts() -> None:
+@pytest.mark.parametrize(("low", "high"), [(0.8, 1.2), (0.5, 2.0), (0.0, 1.005), (0.999, 1.001), (1e-4, 1e4)])
+def test_the_weights_beyond_a_cap_are_those_the_histogram_counts(low: float, high: float) -> None:
     x = np.random.default_rng(0).normal(0, 0.3, 5000)
-    figure = figures.weight_histogram(histogram(x), "mismatch", low=0.8, high=1.2)
+    figure = figures.weight_histogram(histogram(x), "mismatch", low=low, high=high)
     bars = figure.data[0]
     marked = np.array([colour == LIGHT.severity["watch"] for colour in bars.marker.color])
-    shares = 10 ** (np.asarray(bars.y) + np.asarray(bars.base)) * (np.asarray(bars.y) > 0)
-    assert shares.sum() == pytest.approx(1) and shares[marked].sum() == pytest.approx(
-        ((np.exp(x) < 0.8) | (np.exp(x) >= 1.2)).mean()
-    )
+    width = np.asarray(bars.width)
+    heights = np.where(np.asarray(bars.y) > 0, 10 ** (np.asarray(bars.y) + bars.base), 0)
+    shares = heights * width / width.sum() * SLICES
+    outside = ((np.exp(x) < low) | (np.exp(x) >= high)).mean()
+    assert shares.sum() == pytest.approx(1) and shares[marked].sum() == pytest.approx(outside)
 
 
 def test_the_survival_curve_is_the_share_beyond_each_weight() -> None:

@@ -1,5 +1,6 @@
 """Histogram buckets on an axis: neighbours joined until each cell is tall enough to be seen, with densities that compare."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,18 +51,21 @@ class Cells:
         return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
 
 
-def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Cells:
-    """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket."""
+def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], kept: Sequence[float] = ()) -> Cells:
+    """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket.
+
+    kept: log-ratios that must lie between two cells, as far as they are edges of the histogram.
+    """
     scale = _scale(buckets, counts)
     first, last = int(buckets.min()), int(buckets.max())
     ends = np.concatenate(([-np.inf], EDGES, [np.inf]))[first : last + 2]
     places = scale.place(ends).copy()  # a plain scale hands back what it was given
     places[0] = places[0] if np.isfinite(places[0]) else places[1] - OPEN_END
     places[-1] = places[-1] if np.isfinite(places[-1]) else places[-2] + OPEN_END
-    kept = _far_enough(places)
+    chosen = _far_enough(places, np.isin(np.round(ends, 12), np.round(kept, 12)))
     owner = np.full(BUCKETS, -1, np.int64)
-    owner[first : last + 1] = np.searchsorted(kept, np.arange(len(places) - 1), side="right") - 1
-    return Cells(scale, places[kept], ends[kept[:-1]], ends[kept[1:]], owner)
+    owner[first : last + 1] = np.searchsorted(chosen, np.arange(len(places) - 1), side="right") - 1
+    return Cells(scale, places[chosen], ends[chosen[:-1]], ends[chosen[1:]], owner)
 
 
 def _scale(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Scale:
@@ -72,11 +76,18 @@ def _scale(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Sca
     return signed_log(typical, float(sizes.max())) if sizes.max() > 5 * typical else PLAIN
 
 
-def _far_enough(places: Floats) -> npt.NDArray[np.int64]:
-    """Positions of the edges that stay, so that cells are at least a CELLSth of the whole tall; both ends stay."""
+def _far_enough(places: Floats, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Positions of the edges that stay: both ends, the wanted ones, and others a CELLSth of the whole apart from all."""
     least = (places[-1] - places[0]) / CELLS
-    kept = [0]
+    fixed = places[wanted]
+    chosen = [0]
     for at in range(1, len(places) - 1):
-        if places[at] - places[kept[-1]] >= least and places[-1] - places[at] >= least / 2:
-            kept.append(at)
-    return np.array([*kept, len(places) - 1], np.int64)
+        from_fixed = np.abs(fixed - places[at]).min(initial=np.inf)
+        free = (
+            places[at] - places[chosen[-1]] >= least
+            and places[-1] - places[at] >= least / 2
+            and from_fixed >= least / 2
+        )
+        if wanted[at] or free:
+            chosen.append(at)
+    return np.array([*chosen, len(places) - 1], np.int64)

@@ -9,43 +9,19 @@ import plotly.graph_objects as go
 from ratioscope.metrics.distribution import Histogram
 
 from ..digits import count, digits
-from ..theme import LIGHT, Theme, faded
+from ..theme import LIGHT, Theme
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import UNITS
 from .over_steps import gap_words
-from .overlay import Overlay, column, lay_over, upright, words
-from .scale import Floats, Scale
+from .overlay import Overlay
+from .scale import Floats
+from .weight_axis import Bound, bounds, share_axis, weight_axis
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
-TICKS = (
-    1,
-    2,
-    0.5,
-    10,
-    0.1,
-    1.2,
-    0.8,
-    5,
-    0.2,
-    100,
-    0.01,
-    1000,
-    1e-3,
-    1e4,
-    1e-4,
-    1.05,
-    0.95,
-    1.01,
-    0.99,
-    1.001,
-    0.999,
-    1e6,
-    1e-6,
-    1e9,
-    1e-9,
-)
-"""Weights worth a tick, the most wanted first."""
+SLICES = 60
+"""The axis in as many equal slices: cells differ in width, so their shares are told as if each were one slice wide."""
+ABSENT = "no distribution of this gap is on record"
 
 
 def weight_histogram(
@@ -58,39 +34,29 @@ def weight_histogram(
     theme: Theme = LIGHT,
     height: int = 300,
 ) -> go.Figure:
-    """Share of tokens (or sequences) per cell of the weight axis, on a log scale; what lies outside [low, high) is marked."""
-    figure = _sheet(
-        part,
-        f"distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>",
-        level,
-        ("share a cell, log axis",),
-        theme,
-        height,
-    )
+    """How densely tokens (or sequences) lie along the weight axis, on a log scale; those outside [low, high) are marked."""
+    title = f"distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    figure = _sheet(part, title, level, (f"share in a {SLICES}th of the axis, log scale",), theme, height)
     if not len(part.counts):
-        return saying(figure, "no distribution of this gap is on record", theme)
-    grid = cells(part.buckets, part.counts)
+        return saying(figure, ABSENT, theme)
+    cap = bounds(low, high)
+    grid = _grid(part, cap)
     shares = grid.summed(part.buckets, part.counts.astype(np.float64)) / part.counts.sum()
-    inside = (grid.low >= math.log(low) if low > 0 else np.True_) & (grid.high <= math.log(high) + 1e-12)
-    floor = math.floor(math.log10(shares[shares > 0].min()) - 0.3)
+    slice_height = (grid.places[-1] - grid.places[0]) / SLICES
+    density = np.log10(np.where(shares > 0, shares * slice_height / grid.heights, np.nan))
+    floor = math.floor(float(np.nanmin(density)) - 0.3)
     figure.add_bar(
         x=(grid.places[1:] + grid.places[:-1]) / 2,
-        y=np.where(shares > 0, np.log10(np.maximum(shares, 1e-300)) - floor, 0),
+        y=np.nan_to_num(density - floor),
         base=floor,
         width=grid.heights,
-        marker={
-            "color": [theme.gaps[gap] if kept else theme.severity["watch"] for kept in inside],
-            "line": {"width": 0},
-        },
-        customdata=[
-            f"w {digits(math.exp(a))} to {digits(_exp(b))}: {digits(100 * s)} %"
-            for a, b, s in zip(grid.low, grid.high, shares, strict=True)
-        ],
+        marker={"color": _colours(grid, cap, gap, theme), "line": {"width": 0}},
+        customdata=_told(grid, shares),
         hovertemplate="%{customdata}<extra></extra>",
     )
     figure.update_layout(bargap=0)
-    _share_axis(figure, floor)
-    _weight_axis(figure, grid, (low, high), theme)
+    share_axis(figure, floor)
+    weight_axis(figure, grid, cap, theme)
     return figure
 
 
@@ -105,53 +71,73 @@ def weight_survival(
     height: int = 300,
 ) -> go.Figure:
     """The share of weights beyond each weight: at or above it right of 1, below it left of 1; and their share of the sum."""
-    figure = _sheet(
-        part,
-        f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>",
-        level,
-        ("left of 1: below w, right: from w on",),
-        theme,
-        height,
-    )
+    counted, summed = f"of {UNITS[level]}s", "of the summed weight"
+    labels = f"{_named('━', theme.gaps[gap], counted)}  {_named('┅', theme.muted, summed)}"
+    title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    figure = _sheet(part, title, level, ("left of 1: below w, right: from w on", labels), theme, height)
     if not len(part.counts):
-        return saying(figure, "no distribution of this gap is on record", theme)
-    grid = cells(part.buckets, part.counts)
-    largest = part.log_sum_weights.max()
-    mass = np.exp(part.log_sum_weights - largest) if np.isfinite(largest) else np.zeros(len(part.counts))
-    curves = (
-        (f"of {UNITS[level]}s", part.counts.astype(np.float64), theme.gaps[gap], "solid"),
-        ("of the summed weight", mass, theme.muted, "dot"),
+        return saying(figure, ABSENT, theme)
+    cap = bounds(low, high)
+    grid = _grid(part, cap)
+    counts = _beyond(part, part.counts.astype(np.float64), grid)
+    _add_curve(figure, counts, grid, counted, {"color": theme.gaps[gap], "width": 1.5})
+    _add_curve(
+        figure, _beyond(part, _mass(part), grid), grid, summed, {"color": theme.muted, "width": 1.5, "dash": "dot"}
     )
-    lowest = 0.0
-    for name, amounts, colour, dash in curves:
-        beyond = np.log10(np.maximum(_beyond(part, amounts, grid), 1e-300))
-        shown = np.where(beyond > -299, beyond, np.nan)
-        if name == curves[0][0]:  # the other may sink many decades further, into nothing that anybody needs to read
-            lowest = float(np.nanmin(shown, initial=0.0))
-        told = [
-            f"{digits(100 * 10**share)} % {name} beyond {digits(_exp(edge))}"
-            for share, edge in zip(shown, grid.edges, strict=True)
-        ]
-        figure.add_scatter(
-            x=grid.places, y=shown, mode="lines", line={"color": colour, "width": 1.5, "dash": dash}, name=name,
-            customdata=told, hovertemplate="%{customdata}<extra></extra>",
-        )  # fmt: skip
-    labels = "   ".join(
-        f'<span style="color:{colour}">{"┅" if dash == "dot" else "━"} {name}</span>'
-        for name, _, colour, dash in curves
-    )
-    lay_over(
-        figure,
-        texts=[words(labels, theme.muted, x=0.5, xref="paper", xanchor="center", y=0, yref="paper", yanchor="bottom")],
-    )
-    _share_axis(figure, math.floor(lowest - 0.5))
-    _weight_axis(figure, grid, (low, high), theme)
+    # The share of the sum may sink many decades further, into nothing that anybody needs to read.
+    share_axis(figure, math.floor(math.log10(counts[counts > 0].min(initial=1.0)) - 0.5))
+    weight_axis(figure, grid, cap, theme)
     return figure
 
 
 def _sheet(part: Histogram, title: str, level: str, notes: Sequence[str], theme: Theme, height: int) -> go.Figure:
     size = f"N = {count(float(part.counts.sum()), UNITS[level])}" if len(part.counts) else ""
-    return canvas(title, (size, *notes), theme=theme, height=height)
+    return canvas(title, (size, *notes), theme=theme, height=height, lines=2)
+
+
+def _grid(part: Histogram, cap: Sequence[Bound]) -> Cells:
+    """The cells of the distribution; none is cut by the cap."""
+    return cells(part.buckets, part.counts, kept=[bound.log_ratio for bound in cap])
+
+
+def _colours(grid: Cells, cap: Sequence[Bound], gap: str, theme: Theme) -> list[str]:
+    outside = np.zeros(len(grid.low), np.bool_)
+    for bound in cap:
+        rounding = 1e-9 * max(1.0, abs(bound.log_ratio))
+        outside |= grid.high <= bound.log_ratio + rounding if bound.low_side else grid.low >= bound.log_ratio - rounding
+    return [theme.severity["watch"] if beyond else theme.gaps[gap] for beyond in outside]
+
+
+def _told(grid: Cells, shares: Floats) -> list[str]:
+    return [
+        f"w {digits(_exp(low))} to {digits(_exp(high))}: {digits(100 * share)} %"
+        for low, high, share in zip(grid.low, grid.high, shares, strict=True)
+    ]
+
+
+def _named(line: str, colour: str, name: str) -> str:
+    """A curve's name in its colour, after its dash."""
+    return f'<span style="color:{colour}">{line} {name}</span>'
+
+
+def _mass(part: Histogram) -> Floats:
+    """The summed weight of each bucket, in units of the largest; all zero where every weight is."""
+    largest = float(part.log_sum_weights.max())
+    return np.exp(part.log_sum_weights - largest) if math.isfinite(largest) else np.zeros(len(part.counts))
+
+
+def _add_curve(figure: go.Figure, beyond: Floats, grid: Cells, name: str, line: Overlay) -> None:
+    """Adds the logarithm of the shares beyond each edge; where there is none, the curve ends."""
+    shares = zip(beyond, grid.edges, strict=True)
+    figure.add_scatter(
+        x=grid.places,
+        y=np.log10(np.where(beyond > 0, beyond, np.nan)),
+        mode="lines",
+        line=line,
+        name=name,
+        customdata=[f"{digits(100 * share)} % {name} beyond {digits(_exp(edge))}" for share, edge in shares],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
 
 
 def _beyond(part: Histogram, amounts: Floats, grid: Cells) -> Floats:
@@ -164,52 +150,3 @@ def _beyond(part: Histogram, amounts: Floats, grid: Cells) -> Floats:
 
 def _exp(log_ratio: float) -> float:
     return math.exp(log_ratio) if log_ratio < 700 else math.inf
-
-
-def _share_axis(figure: go.Figure, floor: int) -> None:
-    powers = list(range(floor, 1))[:: max(1, math.ceil(-floor / 6))]
-    figure.update_yaxes(
-        range=[floor, 0.15], tickvals=powers, ticktext=[f"{digits(100 * 10.0**power)} %" for power in powers]
-    )
-
-
-def _weight_axis(figure: go.Figure, grid: Cells, cap: tuple[float, float], theme: Theme) -> None:
-    """Weights along the log-ratio axis, the bounds of the cap as lines, and what it touches behind a veil."""
-    first, last = float(grid.places[0]), float(grid.places[-1])
-    bounds = [(low_side, bound) for low_side, bound in zip((True, False), cap, strict=True) if 0 < bound < math.inf]
-    places = [float(grid.scale.place(math.log(bound))) for _, bound in bounds]
-    room = 0.04 * (last - first)
-    shown = min([first, *places]) - room, max([last, *places]) + room
-    ticks = _ticks(grid.scale, *shown)
-    figure.update_xaxes(
-        range=shown,
-        tickvals=list(ticks),
-        ticktext=[digits(weight) for weight in ticks.values()],
-        title={"text": "weight"},
-    )
-    shapes: list[Overlay] = []
-    for (low_side, _), place in zip(bounds, places, strict=True):
-        outside = (shown[0], place) if low_side else (place, shown[1])
-        shapes.append(column(*outside, faded(theme.severity["watch"], 0.1)))
-        shapes.append(upright(place, theme.ink["watch"], width=1.2, layer="above"))
-    texts = (_bound_words(*bound, place, shown, theme) for bound, place in zip(bounds, places, strict=True))
-    lay_over(figure, shapes, texts)
-
-
-def _bound_words(low_side: bool, bound: float, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
-    """The bound's name beside its line, on the outer side unless the axis ends there."""
-    text = f"{'floor' if low_side else 'cap'} {digits(bound)}"
-    share = (place - shown[0]) / (shown[1] - shown[0])
-    leftwards = share > 0.12 if low_side else share > 0.88
-    side: Overlay = {"xanchor": "right", "xshift": -3} if leftwards else {"xanchor": "left", "xshift": 3}
-    return words(text, theme.ink["watch"], x=place, y=1, yref="paper", yanchor="top", **side)
-
-
-def _ticks(scale: Scale, first: float, last: float) -> dict[float, float]:
-    """Axis position -> weight, for the most wanted weights that keep a tenth of the axis between them."""
-    found: dict[float, float] = {}
-    for weight in TICKS:
-        place = float(scale.place(math.log(weight)))
-        if first <= place <= last and all(abs(place - other) > (last - first) / 11 for other in found):
-            found[place] = weight
-    return dict(sorted(found.items()))
