@@ -13,6 +13,7 @@ from ratioscope.metrics.dialects.effect import dialect_sums
 from ratioscope.metrics.join import joined
 
 from .run import Run
+from .slices import labels_of
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""
@@ -37,16 +38,24 @@ class StepEffects:
 
 
 def correction_effects(
-    run: Run, corrections: Sequence[Correction | TrainerCorrection], *, progress: Progress | None = None
+    run: Run,
+    corrections: Sequence[Correction | TrainerCorrection],
+    *,
+    by: str | None = None,
+    progress: Progress | None = None,
 ) -> StepEffects:
-    """Carry out each correction on every step of the run that has token rows."""
+    """Carry out each correction on every step of the run that has token rows.
+
+    by: a slice (see slices.labels_of), whose keys the sums then hold in the column `key`; a correction sees whole steps all
+    the same. A trainer's own correction is not cut by slices.
+    """
     parts: list[pa.Table] = [schema().empty_table()]
     logged: dict[str, dict[int, dict[str, float]]] = {}
     ours = [correction for correction in corrections if isinstance(correction, Correction)]
     theirs = [correction for correction in corrections if isinstance(correction, TrainerCorrection)]
     for done, step in enumerate(run.steps, start=1):
         records = joined(run.records([step]).collect().to_arrow())
-        parts.append(correction_sums(records, ours))
+        parts.append(correction_sums(records, ours, None if by is None else labels_of(by, records)))
         for each in theirs:
             table, evaluations = dialect_sums(
                 records, each.dialect, each.config, version=each.version, title=each.title
@@ -62,7 +71,7 @@ def correction_effects(
 
 
 def effect_frame(sums: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per correction and group (`by`: attempt, step), with the EFFECTS as columns; null: nothing to read."""
+    """One row per correction and group (`by`: attempt, step, key), with the EFFECTS as columns; null: nothing to read."""
     keys = [*by, "correction", "gap"]
     groups = sums.group_by(keys, maintain_order=True).agg(pl.col(SUMS).sum())
     values = effect_values({name: groups[name].to_numpy() for name in SUMS})

@@ -13,6 +13,8 @@ from ratioscope.metrics.slices import WRITTEN, Labels
 from .token_frame import token_counts, token_frame
 
 DECILES = 10
+COLUMNS = ("replica", "turn")
+"""Written slices that are a column of the Record."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,16 @@ _SLICES = (
     OnDemand("advantage_sign", ("advantages",), advantage_signs, "sign of the advantage", "log advantages"),
 )
 ON_DEMAND = {made.name: made for made in _SLICES}
+
+
+def labels_of(name: str, records: pa.Table) -> Labels:
+    """The labels of a slice, one per row or a list per row: those made on demand, and the written ones that are columns.
+
+    lag is by sequence here: the trainer's version minus the oldest that sampled a token of it.
+    """
+    if name == "lag":
+        return pc.subtract(records["trainer_version"], records["rollout_version_min"])
+    found = ON_DEMAND.get(name)
+    if found is None and name not in COLUMNS:
+        raise ConfigError(f"no slice '{name}' of this kind; there are {', '.join((*COLUMNS, 'lag', *ON_DEMAND))}")
+    return records[name] if found is None else found.labels(records)

@@ -33,6 +33,14 @@ def test_a_threshold_gives_truncation_and_masking_at_it_per_step(capsys: Output)
     assert all(row["ess_after"] is not None for row in found)
 
 
+@pytest.mark.parametrize(("by", "keys"), [("lag", 8), ("reward_sign", 2), ("finish_reason", 2)])
+def test_the_effect_is_shown_by_slice(by: str, keys: int, capsys: Output) -> None:
+    found = rows(capsys, "--threshold", "2", "--by", by)
+    assert len({row[by] for row in found}) == keys
+    tokens = sum(float(str(row["tokens"])) for row in found)
+    assert tokens == 2 * 13_944, "two corrections, every token once each"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_of_a_trainer_is_carried_out(name: str, capsys: Output) -> None:
     presets = list(dialect(name).PRESETS)
@@ -62,7 +70,8 @@ def test_a_configuration_file_is_read(suffix: str, tmp_path: Path, capsys: Outpu
         (["--preset", "x"], "--dialect TRAINER"),
         (["--threshold", "0.5"], "above 1"),
         (["--threshold", "2", "--level", "batch"], "token, sequence, geometric"),
-        (["--by", "lag"], "run or step"),
+        (["--by", "nope"], "there are replica"),
+        (["--by", "lag", "--dialect", "trl"], "run or step"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_exit_code_2(arguments: list[str], says: str, capsys: Output) -> None:

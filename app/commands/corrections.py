@@ -32,12 +32,18 @@ def corrections(
         str | None, typer.Option(metavar="C,...", help="Truncation at each C, and masking outside [1/C, C].")
     ] = None,
     level: Annotated[str, typer.Option(metavar="token|sequence|geometric", help="Level of --threshold.")] = "token",
-    by: Annotated[str, typer.Option(metavar="run|step", help="One row for the whole run, or one per step.")] = "run",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="run|step|SLICE", help="One row for the run, per step, or per lag, replica, group_id, ..."
+        ),
+    ] = "run",
     as_json: AsJson = False,
 ) -> None:
     """Show what corrections would have done: shares clipped and removed, ESS, mean weight (the learning-rate factor), bias."""
-    if by not in ("run", "step"):
-        raise ConfigError(f"--by {by}: wanted run or step")
+    slice = None if by in ("run", "step") else by
+    if slice and dialect:
+        raise ConfigError(f"--by {by}: a trainer's own correction is shown by run or step")
     chosen = _chosen(dialect, preset, config, threshold, level)
     from ratioscope.ingest.correction_effects import correction_effects, effect_frame
 
@@ -45,12 +51,15 @@ def corrections(
 
     found = opened(run)
     with stages("corrections", len(found.steps)) as advance:
-        effects = correction_effects(found, chosen, progress=lambda done, total: advance(f"step {done} of {total}"))
-    frame = effect_frame(effects.sums, () if by == "run" else ("step",))
+        effects = correction_effects(
+            found, chosen, by=slice, progress=lambda done, total: advance(f"step {done} of {total}")
+        )
+    keys = {"run": (), "step": ("step",)}.get(by, ("key",))
+    frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
     if as_json:
         print_json(frame.to_dicts())
         return
-    _print(frame, found.name)
+    _print(frame, found.name, by)
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
 
@@ -124,13 +133,13 @@ def _yaml(path: Path, text: str) -> Any:
         raise ConfigError(f"{path} is neither JSON nor YAML: {' '.join(str(problem).split())}") from None
 
 
-def _print(frame: "pl.DataFrame", name: str) -> None:
+def _print(frame: "pl.DataFrame", name: str, by: str) -> None:
     from ..terminal import print_table, say
 
     if frame.is_empty():
         say(f"{name}: not available, because no step has token rows with the policies these corrections read", "dim")
         return
-    keys = [column for column in ("step", "correction", "gap") if column in frame.columns]
+    keys = [column for column in (by, "correction", "gap") if column in frame.columns]
     rows = (
         [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
     )
