@@ -135,7 +135,7 @@ def clipped_share(part: Histogram, *, low: float = 0.0, high: float = np.inf) ->
 
 def mass_removed(part: Histogram, *, low: float = 0.0, high: float = np.inf, how: How = "truncate") -> Interval:
     """Share of the summed weight that is lost. Truncation lifts weights to `low`, so with a low bound it can be negative."""
-    if not part.counts.sum():
+    if not np.isfinite(part.log_sum_weights).any():  # nothing on record, or every weight is 0
         return Interval(np.nan, np.nan)
     treated = _treated(part, low, high, how)
     return Interval(1 - (treated.sum + treated.most) / treated.whole, 1 - (treated.sum + treated.least) / treated.whole)
@@ -146,7 +146,7 @@ def ess_after(part: Histogram, *, low: float = 0.0, high: float = np.inf, how: H
 
     NaN where no weight is left. The interval follows from the extremes the weights of a cut bucket can take.
     """
-    if not part.counts.sum():
+    if not np.isfinite(part.log_sum_weights).any():  # nothing on record, or every weight is 0
         return Interval(np.nan, np.nan)
     t = _treated(part, low, high, how)
     total = float(part.counts.sum())

@@ -228,7 +228,13 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
     assert _percent(shown["ESS after"]) == pytest.approx(100 * ess, rel=0.006)
 
 
-def test_every_offered_bound_is_exact(runs: Path) -> None:
+def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
+    app = opened("distributions", ["holes"], level="sequence")
+    _is_well(app)
+    assert [card.value for card in app.metric] == ["100 %", "–", "–", "–"]
+
+
+def test_every_offered_bound_is_exact() -> None:
     assert len(CAPS) == len(set(CAPS)) and len(FLOORS) == len(set(FLOORS))
     part = distribution.histogram([0.123, -0.456, 0.789])
     for bound in BY_NAME.values():
