@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
+from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
 from .escape import streamlit_label as label
@@ -13,6 +14,7 @@ from .escape import visible
 from .figures.over_steps import gap_words
 from .view import View
 
+NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
 SEVERITIES = ("healthy", "watch", "act")
 
 
@@ -53,7 +55,8 @@ def gap_picker(gaps: Sequence[str]) -> str:
         "gap", known, key="gap", bind="query-params", default=known[0], required=True, label_visibility="collapsed"
     )
     gap = chosen if chosen in known else known[0]
-    st.caption(gap_words(gap).partition(" ")[2].strip("()"), width="content")
+    sides = gap_words(gap).partition(" ")[2].strip("()")
+    st.caption(sides if gap in SAMPLED else f"{sides} · {NOT_SAMPLED}", width="content")
     return gap
 
 

@@ -29,7 +29,7 @@ def render(view: View, gap: str) -> None:
     st.html(metric_cards(frame, [BY_NAME[name] for name in CARDS[gap]], gap, theme=theme))
     names = CHARTS[gap]
     _charts(view, frame, gap, names[:FIRST])
-    drawer = st.expander(f"{len(names) - FIRST} more metrics", key="more", on_change="rerun", bind="query-params")
+    drawer = st.expander(f"more metrics ({len(names) - FIRST})", key="more", on_change="rerun", bind="query-params")
     if drawer.open:
         with drawer:
             _charts(view, frame, gap, names[FIRST:])
