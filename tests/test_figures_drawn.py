@@ -368,3 +368,10 @@ def _layout(figure: go.Figure) -> Any:
 
 def _notes(figure: go.Figure) -> str:
     return str(_layout(figure).title.subtitle.text).replace("<br>", " · ")
+
+
+def test_a_cards_tooltip_says_what_the_metric_is_and_what_trainers_call_it() -> None:
+    frame = pl.DataFrame({"step": [1, 2], "mismatch/kl_k3": [0.1, 0.2], "mismatch/tokens": [10.0, 10.0]})
+    drawn = metric_cards(frame, [K3], "mismatch")
+    assert "mean(exp(x) - 1 - x)" in drawn and "verl: rollout_corr/k3_kl" in drawn
+    assert "fireworks" not in drawn, "its K3 is of the total gap"

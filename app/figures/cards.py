@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import polars as pl
 
+from ratioscope.metrics.card import card
 from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.metric import Metric
 
@@ -42,13 +43,19 @@ def _card(frame: pl.DataFrame, metric: Metric, gap: str, theme: Theme) -> str:
     unit = "" if metric.unit == "1" else metric.unit
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
     below = f"{count(size, metric.level)}{at}" if value is not None else "not available"
-    about = f"{metric.formula}\n{metric.meaning}\n{metric.estimator}; {metric.weighting}"
     spoken, _, spread = measured(metric.name, value, error).partition(" ± ")
     spread = f"<small> ± {spread}</small>" if spread else ""
     return (
-        f'<div title="{_lines(about)}"><h6>{escaped(metric.name)} <span>{unit}</span></h6>'
+        f'<div title="{_lines(_about(metric, gap))}"><h6>{escaped(metric.name)} <span>{unit}</span></h6>'
         f"<p>{spoken}{spread}</p>{_sparkline(frame, name, theme.gaps[gap])}<span>{below}</span></div>"
     )
+
+
+def _about(metric: Metric, gap: str) -> str:
+    """What the card of the metric says, and its names in trainers for this gap."""
+    elsewhere = (f"{place.trainer}: {place.name}" for place in card(metric.name).elsewhere if place.gap == gap)
+    facts = (metric.formula, metric.meaning, f"{metric.estimator}; {metric.weighting}", metric.direction)
+    return "\n".join((*(fact for fact in facts if fact), *elsewhere))
 
 
 def _last(frame: pl.DataFrame, name: str) -> float | None:
