@@ -1,6 +1,6 @@
 """What corrections would have done to a run: read step by step from its token rows, so that memory stays that of a step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,10 @@ import pyarrow as pa
 from ratioscope.metrics.correction import Correction
 from ratioscope.metrics.correction_effect import SUMS, correction_sums, effect_values, schema
 from ratioscope.metrics.dialects.effect import dialect_sums
-from ratioscope.metrics.join import joined
 
 from .run import Run
 from .slices import labels_of
-
-Progress = Callable[[int, int], None]
-"""Called with (steps done, steps in all)."""
+from .step_records import Progress, step_records
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ def correction_effects(
     logged: dict[str, dict[int, dict[str, float]]] = {}
     ours = [correction for correction in corrections if isinstance(correction, Correction)]
     theirs = [correction for correction in corrections if isinstance(correction, TrainerCorrection)]
-    for done, step in enumerate(run.steps, start=1):
-        records = joined(run.records([step]).collect().to_arrow())
+    for _, records in step_records(run, progress):
         parts.append(correction_sums(records, ours, None if by is None else labels_of(by, records)))
         for each in theirs:
             table, evaluations = dialect_sums(
@@ -63,8 +59,6 @@ def correction_effects(
             parts.append(table)
             for (_, at), evaluation in evaluations.items():
                 logged.setdefault(each.title, {})[at] = evaluation.metrics
-        if progress:
-            progress(done, len(run.steps))
     sums = pl.from_arrow(pa.concat_tables(parts))
     assert isinstance(sums, pl.DataFrame)
     return StepEffects(sums, logged)

@@ -4,24 +4,20 @@ import polars as pl
 
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.jackknife import group_errors
-from ratioscope.metrics.join import joined
 
-from .correction_effects import Progress
 from .run import Run
+from .step_records import Progress, step_records
 
 
 def metrics_by_group(run: Run, *, progress: Progress | None = None) -> pl.DataFrame:
     """`run.metrics()` by step, its `_se` columns clustered by `group_id` instead of by sequence; null: fewer than two groups."""
     parts = []
-    for done, step in enumerate(run.steps, start=1):
-        records = joined(run.records([step]).collect().to_arrow())
+    for step, records in step_records(run, progress):
         if records["group_id"].null_count == len(records):
             raise SchemaError(
                 f"step {step} of {run.name} has no 'group_id', which clusters the errors; pass group_ids= to Collector.log"
             )
         parts.append(group_errors(records))
-        if progress:
-            progress(done, len(run.steps))
     frame = run.metrics()
     if not parts:
         return frame
