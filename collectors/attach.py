@@ -2,128 +2,119 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol, TypedDict, Unpack, cast
+import sys
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from ratioscope.errors import ConfigError
 
-from .collector import QUEUE_BATCHES, QUEUE_BYTES, Collector, Text
-from .token_texts import Decode
+from .adapters.table import ADAPTERS, Adapter, adapter_named
+from .collector import Collector
+from .hooks import Refused, is_watched, missing, put_on
+from .recording import AttachOptions, Recording
 
 Trainer = Any
-"""Another program's trainer object. `Any`, because no trainer is a dependency."""
+"""Another program's trainer object, or the name of an adapter. `Any`, because no trainer is a dependency."""
 
-
-class AttachOptions(TypedDict, total=False):
-    """Options of `attach`: those of `Collector` that the adapter does not decide, and `rollout_version`.
-
-    rollout_version: for engines whose weights are not those of the trainer's last sync; else the adapter tells from the
-    trainer. config is kept beside what the adapter knows.
-    """
-
-    rollout_version: RolloutVersion | None
-    config: Mapping[str, Any] | None
-    name: str | None
-    attempt: int | None
-    text: Text
-    strict: bool
-    queue_batches: int
-    queue_bytes: int
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the adapter tells about a trainer: what run.json says of it, its rank, and the texts of its token ids."""
-
-    trainer: str
-    config: Mapping[str, Any]
-    rank: int
-    decode: Decode | None
-
-
-class AdapterModule(Protocol):
-    """The two functions every adapter file has."""
-
-    def describe(self, trainer: Trainer) -> Description:
-        """What is known before training; ConfigError if this trainer cannot be recorded."""
-        ...
-
-    def install(
-        self, trainer: Trainer, collector: Collector, rollout_version: RolloutVersion | None
-    ) -> Callable[[], None]:
-        """Starts recording; the returned call takes everything off the trainer again."""
-        ...
-
-
-RolloutVersion = Callable[[Trainer], int]
-"""trainer -> the version of the weights its engine samples with, in updates of the trainer."""
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """Says which trainers a file of this folder is for: a class of this name, from this module, among the trainer's bases."""
-
-    trainer: str
-    class_name: str
-    module_prefix: str
-    adapter: str
-
-    def fits(self, trainer: Trainer) -> bool:
-        """Whether the adapter is for this trainer."""
-        bases = type(trainer).__mro__
-        return any(
-            b.__name__ == self.class_name and f"{b.__module__}.".startswith(f"{self.module_prefix}.") for b in bases
-        )
-
-
-ADAPTERS = (Adapter("TRL's GRPOTrainer", "GRPOTrainer", "trl", ".trl"),)
+logger = logging.getLogger("ratioscope")
 
 
 class Attachment:
-    """A collector on a trainer. `detach` leaves the trainer as it was before and closes the collector."""
+    """A recording of a trainer. `detach` leaves the trainer as it was before and closes the collector.
 
-    def __init__(self, collector: Collector, undo: Callable[[], None]) -> None:
-        self.collector = collector
+    refused: why nothing is recorded, where the trainer lacks what is needed; None otherwise.
+    """
+
+    def __init__(self, recording: Recording, undo: Callable[[], None], refused: str | None = None) -> None:
+        self._recording, self.refused = recording, refused
         self._undo: Callable[[], None] | None = undo
+
+    @property
+    def collector(self) -> Collector:
+        """The process's collector; made when there is something to record, or now."""
+        return self._recording.collector
 
     def detach(self, timeout: float | None = 10.0) -> bool:
         """True if all that was recorded is on disk. A second call does nothing."""
         undo, self._undo = self._undo, None
+        self._recording.is_active = False
         if undo is not None:
             undo()
-        return self.collector.close(timeout)
+        return self._recording.close(timeout)
 
 
 def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[AttachOptions]) -> Attachment:
-    """Records what the trainer holds into `run_dir`, from now on until `detach`."""
-    adapter = _adapter_for(trainer)
-    description = adapter.describe(trainer)
-    rollout_version = options.get("rollout_version")
-    collector = Collector(
-        run_dir,
-        trainer=description.trainer,
-        config={**description.config, **(options.get("config") or {})},
-        name=options.get("name"),
-        rank=description.rank,
-        attempt=options.get("attempt"),
-        text=options.get("text", "full"),
-        strict=options.get("strict", False),
-        decode=description.decode,
-        queue_batches=options.get("queue_batches", QUEUE_BATCHES),
-        queue_bytes=options.get("queue_bytes", QUEUE_BYTES),
-    )
-    return Attachment(collector, adapter.install(trainer, collector, rollout_version))
+    """Records what the trainer holds into `run_dir`, from now on until `detach`.
+
+    trainer: its object, or its name ("areal") where the functions to watch belong to no object. A trainer of a version that lacks
+    what the adapter needs is refused: that is logged, `refused` says why, and training goes on; with strict it raises.
+    """
+    adapter = adapter_named(trainer) if isinstance(trainer, str) else _adapter_of(trainer)
+    if adapter is None:
+        raise ConfigError(_unknown(trainer))
+    recording = Recording(run_dir, options, adapter.name)
+    try:
+        return Attachment(recording, start(adapter, recording, None if isinstance(trainer, str) else trainer))
+    except Refused as refusal:
+        if options.get("strict", False):
+            raise
+        logger.error("%s", refusal)
+        recording.is_active = False
+        return Attachment(recording, lambda: None, str(refusal))
 
 
-def _adapter_for(trainer: Trainer) -> AdapterModule:
-    for adapter in ADAPTERS:
-        if adapter.fits(trainer):
-            return cast(AdapterModule, import_module(adapter.adapter, __package__))
-    known = ", ".join(adapter.trainer for adapter in ADAPTERS)
-    raise ConfigError(
-        f"attach() does not know {type(trainer).__module__}.{type(trainer).__qualname__}; it knows {known}. "
+def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Callable[[], None]:
+    """Puts the adapter on, in this process; the returned call takes it off. Refused if what it needs is not there.
+
+    Hooks on modules that are not loaded yet are put on when they are.
+    """
+    module = adapter.load()
+    _warn_of_version(adapter)
+    if trainer is not None and (begin := getattr(module, "start", None)) is not None:
+        undo: Callable[[], None] = begin(trainer, recording)
+        return undo
+    loaded = [hook for hook in module.HOOKS if hook.module in sys.modules]
+    if lacking := missing(loaded):
+        raise Refused(_lacks(adapter, lacking))
+    if any(is_watched(hook) for hook in loaded):
+        raise ConfigError(f"a collector is attached to {adapter.title} already; detach() it first")
+    return put_on(module.HOOKS, module.recorder(recording), recording)
+
+
+def _adapter_of(trainer: Trainer) -> Adapter | None:
+    return next((adapter for adapter in ADAPTERS if adapter.fits(trainer)), None)
+
+
+def _unknown(trainer: Trainer) -> str:
+    named = isinstance(trainer, str)
+    what = f"a trainer named {trainer!r}" if named else f"{type(trainer).__module__}.{type(trainer).__qualname__}"
+    known = ", ".join(adapter.name if named else adapter.title for adapter in ADAPTERS)
+    return (
+        f"attach() does not know {what}; it knows {known}. "
         "Any trainer can call Collector(run_dir).log(step=..., rollout_logprobs=..., old_logprobs=..., mask=...) itself"
     )
+
+
+def _lacks(adapter: Adapter, lacking: list[str]) -> str:
+    found = f"{adapter.title} {adapter.version or '(version unknown)'}"
+    return (
+        f"{found} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter was tested with "
+        f"{', '.join(adapter.tested)}{_pin(adapter)}"
+    )
+
+
+def _pin(adapter: Adapter) -> str:
+    return f": pip install '{adapter.distribution}=={adapter.tested[-1]}'" if adapter.distribution else ""
+
+
+def _warn_of_version(adapter: Adapter) -> None:
+    found = adapter.version
+    if found is not None and found not in adapter.tested:
+        logger.warning(
+            "%s %s is not among the versions this adapter was tested with (%s); what it needs is looked for by name.",
+            adapter.title,
+            found,
+            ", ".join(adapter.tested),
+        )

@@ -168,6 +168,10 @@ class Collector:
         if self._strict:
             raise error
 
+    def count_failure(self, what: str) -> None:
+        """Counts what has been said elsewhere."""
+        self._ledger.fail(what)
+
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything logged so far written, a step that has not ended too. False if it was not in `timeout` seconds.
 

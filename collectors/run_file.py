@@ -18,10 +18,12 @@ from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, decode_line
 from ratioscope.record import SCHEMA_VERSION
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
+from .environment import LAUNCH
 from .redaction import redacted
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
+JOB_RESTARTS = RESTARTS[:2]
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 _TAIL = 4096  # bytes; an open or close line is far shorter
 
@@ -68,6 +70,8 @@ def attempt_to_join(root: Path, rank: int) -> int:
     own = launch()
     for writer in (writer for writer in writers if writer["attempt"] == latest):
         same_launch = writer.get("launch") == own
+        if same_launch and os.environ.get(LAUNCH):
+            continue  # every process of the start was given this name, several of one rank among them
         if writer.get("rank") == rank and not (same_launch and _is_running(writer)):
             return latest + 1
         if not same_launch and _is_named(own) and _is_named(str(writer.get("launch"))):
@@ -77,7 +81,9 @@ def attempt_to_join(root: Path, rank: int) -> int:
 
 @cache
 def launch() -> str:
-    """Names the start of the training job: the launcher's name for it, else this process and those it forks."""
+    """Names the start of the training job: ours, else the launcher's name for it, else this process and those it forks."""
+    if given := os.environ.get(LAUNCH):
+        return "job:" + "/".join((given, *(os.environ.get(name, "") for name in JOB_RESTARTS)))
     names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name)]
     if names:
         return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in RESTARTS)))

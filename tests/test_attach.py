@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import ratioscope
-from ratioscope.collectors.attach import ADAPTERS
-from ratioscope.collectors.instance_hooks import InstanceHooks
-from ratioscope.collectors.trl_rows import Completions, prompt_text, sampled_rows
+from ratioscope.collectors.adapters.table import adapter_named
+from ratioscope.collectors.adapters.trl_rows import Completions, prompt_text, sampled_rows
+from ratioscope.collectors.hooks import Patches
 from ratioscope.errors import ConfigError
 
 
@@ -22,13 +22,14 @@ class Trainer:
 def test_an_unknown_trainer_is_told_what_is_known_and_what_works_anywhere(tmp_path: Any) -> None:
     with pytest.raises(ConfigError) as error:
         ratioscope.attach(Trainer(), tmp_path / "run")
-    for part in ("test_attach.Trainer", "TRL's GRPOTrainer", "Collector(run_dir).log(step="):
+    for part in ("test_attach.Trainer", "TRL", "Collector(run_dir).log(step="):
         assert part in str(error.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_trainer_is_known_by_its_class_and_where_that_comes_from() -> None:
-    (trl,) = ADAPTERS
+    trl = adapter_named("trl")
+    assert trl is not None
 
     def trainer(module: str, name: str = "GRPOTrainer") -> Any:
         made: Any = type("Mine", (type(name, (), {"__module__": module}),), {})
@@ -45,17 +46,20 @@ def test_another_version_of_a_known_trainer_is_told_what_it_lacks(tmp_path: Any)
 
     GRPOTrainer.__module__ = "trl.trainer.grpo_trainer"
     with pytest.raises(ConfigError, match="has no _generate, .*pip install 'trl==1.16"):
-        ratioscope.attach(GRPOTrainer(), tmp_path / "run")
+        ratioscope.attach(GRPOTrainer(), tmp_path / "run", strict=True)
+    attachment = ratioscope.attach(GRPOTrainer(), tmp_path / "run")
+    assert attachment.refused is not None and "training goes on" in attachment.refused
+    assert attachment.detach() and not (tmp_path / "run").exists()
 
 
 def test_wrappers_come_off_without_a_trace() -> None:
     trainer, other = Trainer(), Trainer()
     trainer.state = 1  # type: ignore[attr-defined]
     before = dict(vars(trainer))
-    hooks = InstanceHooks(trainer)
-    hooks.wrap("loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
+    patches = Patches()
+    patches.put(trainer, "loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
     assert (trainer.loss(2, scale=3), other.loss(2)) == (7, 2)
-    hooks.restore()
+    patches.restore()
     assert vars(trainer) == before
     assert trainer.loss(2, scale=3) == 6
 
@@ -63,15 +67,15 @@ def test_wrappers_come_off_without_a_trace() -> None:
 def test_what_somebody_else_put_there_stays() -> None:
     trainer: Any = Trainer()
     trainer.loss = mine = lambda: 100  # noqa: E731
-    hooks = InstanceHooks(trainer)
-    hooks.wrap("loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
+    patches = Patches()
+    patches.put(trainer, "loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
     assert trainer.loss() == 101
-    hooks.restore()
+    patches.restore()
     assert trainer.loss is mine
-    hooks.wrap("loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
+    patches.put(trainer, "loss", lambda method: lambda *a, **k: method(*a, **k) + 1)
     ours: Any = trainer.loss
     trainer.loss = later = lambda: ours() + 10  # noqa: E731
-    hooks.restore()
+    patches.restore()
     assert trainer.loss is later
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .attach import RolloutVersion, Trainer
-from .collector import Collector
-from .instance_hooks import Method
+from ..hooks import MARK
+from ..recording import Recording
 from .trl_rows import Completions, Row, sampled_rows
 
 ROWS = "ratioscope_rows"
@@ -26,50 +25,48 @@ OLD_IS_CURRENT = (
 Tensor = Any
 """A torch.Tensor. `Any`, because torch is no dependency."""
 Inputs = Mapping[str, Any]
-
-logger = logging.getLogger("ratioscope")
+Trainer = Any
+Method = Callable[..., Any]
 
 
 class GrpoRecorder:
     """Watches four methods of one trainer and logs each micro-batch. It reads results and changes none of them."""
 
-    def __init__(self, trainer: Trainer, collector: Collector, rollout_version: RolloutVersion | None) -> None:
-        self.is_active = True
-        self._trainer, self._collector = trainer, collector
-        self._rollout_version = rollout_version or _loaded_version
+    def __init__(self, trainer: Trainer, recording: Recording) -> None:
+        self._trainer, self._recording = trainer, recording
+        self._rollout_version = recording.rollout_version or _loaded_version
         self._completions: Completions | None = None
         self._scores: _Scores | None = None
         self._is_in_loss = False
         self._sampled: Counter[int] = Counter()
         self._passes: Counter[tuple[int, str]] = Counter()
         self._loaded = getattr(trainer, "_last_loaded_step", None)
-        self._said: set[str] = set()
 
     def around_generate(self, method: Method) -> Method:
         def _generate(*arguments: Any, **named: Any) -> Any:
             result = method(*arguments, **named)
-            self._watch(lambda: self._generated(result))
+            self._recording.watch(lambda: self._generated(result))
             return result
 
-        return _marked(_generate)
+        return _marked(_generate, method)
 
     def around_batch(self, method: Method) -> Method:
         def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
             self._completions = None
             batch = method(inputs, *arguments, **named)
-            self._watch(lambda: self._add_rows(inputs, batch))
+            self._recording.watch(lambda: self._add_rows(inputs, batch))
             return batch
 
-        return _marked(_generate_and_score_completions)
+        return _marked(_generate_and_score_completions, method)
 
     def around_scores(self, method: Method) -> Method:
         def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
             result = method(*arguments, **named)
             if self._is_in_loss:
-                self._watch(lambda: self._keep_scores(result))
+                self._recording.watch(lambda: self._keep_scores(result))
             return result
 
-        return _marked(_get_per_token_logps_and_entropies)
+        return _marked(_get_per_token_logps_and_entropies, method)
 
     def around_loss(self, method: Method) -> Method:
         def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
@@ -78,19 +75,10 @@ class GrpoRecorder:
                 loss = method(model, inputs, *arguments, **named)
             finally:
                 self._is_in_loss = False
-            self._watch(lambda: self._record(inputs))
+            self._recording.watch(lambda: self._record(inputs))
             return loss
 
-        return _marked(_compute_loss)
-
-    def _watch(self, look: Callable[[], None]) -> None:
-        """Looks at what the trainer made; whatever goes wrong is counted and stays here."""
-        if not self.is_active:
-            return
-        try:
-            look()
-        except Exception as error:
-            self._collector.failed("trl adapter", error)
+        return _marked(_compute_loss, method)
 
     def _generated(self, result: Any) -> None:
         self._completions = Completions(ids=result[1], sampled=result[2])
@@ -129,14 +117,14 @@ class GrpoRecorder:
         step = self._trainer.state.global_step + 1
         rollout, old = inputs.get("sampling_per_token_logps"), inputs.get("old_per_token_logps")
         if rollout is None:
-            self._say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
+            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
         if old is None:
-            self._say_once("old_is_current", step, OLD_IS_CURRENT, logging.INFO)
+            self._recording.say_once("old_is_current", step, OLD_IS_CURRENT, logging.INFO)
         mask = (
             inputs["completion_mask"] if "tool_mask" not in inputs else inputs["completion_mask"] * inputs["tool_mask"]
         )
         mask = mask.bool()
-        self._collector.log(
+        self._recording.log(
             step=step,
             minibatch=self._pass(step, rows),
             rollout_logprobs=rollout,
@@ -156,7 +144,7 @@ class GrpoRecorder:
         if rollout is None:
             return
         step = self._trainer.state.global_step + 1
-        self._collector.log(
+        self._recording.log(
             step=step,
             minibatch=self._pass(step, rows),
             rollout_logprobs=rollout,
@@ -179,13 +167,7 @@ class GrpoRecorder:
         if loaded != self._loaded:
             self._loaded = loaded
             step = self._trainer.state.global_step + 1
-            self._collector.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
-
-    def _say_once(self, kind: str, step: int, note: str, level: int) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
-            self._collector.event(kind, step, note)
-            logger.log(level, "step %d: %s", step, note)
+            self._recording.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
 
 
 @dataclass(frozen=True)
@@ -222,6 +204,6 @@ def _loaded_version(trainer: Trainer) -> int:
     return int(trainer._last_loaded_step if trainer.use_vllm else trainer.state.global_step)
 
 
-def _marked(wrapper: Method) -> Method:
-    wrapper.is_ratioscope = True  # type: ignore[attr-defined]
+def _marked(wrapper: Method, original: Method) -> Method:
+    setattr(wrapper, MARK, original)
     return wrapper

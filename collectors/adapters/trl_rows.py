@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .attach import Trainer
+Trainer = Any
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from .attach import Description, RolloutVersion, Trainer
-from .collector import Collector
-from .instance_hooks import InstanceHooks
-from .tokenizer_copy import decoder
+from ..collector import Collector
+from ..hooks import MARK, Call, Hook, Patches, Refused
+from ..recording import Recording
+from ..tokenizer_copy import decoder
 from .trl_recorder import GrpoRecorder
 
+HOOKS = (Hook("trl.trainer.grpo_trainer", "GRPOTrainer.train", before="begin"),)
 WRAPPED = ("_generate", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss")
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",
@@ -35,19 +36,72 @@ _SAMPLING = (
 
 _TRAIN_END_SECONDS = 30.0
 
+Trainer = Any
 
-def describe(trainer: Trainer) -> Description:
-    """What TRL's trainer is and how it samples."""
-    version = getattr(sys.modules.get("trl"), "__version__", "unknown")
-    missing = [name for name in WRAPPED if not callable(getattr(trainer, name, None))]
-    if missing:
-        raise ConfigError(
-            f"trl {version} has no {', '.join(missing)}; this adapter is written for 1.16: pip install 'trl==1.16.*'"
+
+class Starter:
+    """Attaches to each trainer as its training begins, where nobody did before."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def begin(self, call: Call) -> None:
+        if not is_attached(call.target):
+            start(call.target, self._recording)
+
+
+recorder = Starter
+
+
+def is_attached(trainer: Trainer) -> bool:
+    """Whether a collector records this trainer now."""
+    return any(hasattr(vars(trainer).get(name), MARK) for name in WRAPPED)
+
+
+def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
+    """Wraps the trainer's methods and adds a callback; the returned call undoes both."""
+    _demand(trainer)
+    recording.describe(
+        trainer=f"trl {_version()}",
+        config=_config(trainer),
+        rank=trainer.accelerator.process_index,
+        decode=decoder(getattr(trainer, "_tokenizer", trainer.processing_class)),
+    )
+    collector = recording.collector
+    watcher = GrpoRecorder(trainer, recording)
+    patches = Patches()
+    patches.put(trainer, "_generate", watcher.around_generate)
+    patches.put(trainer, "_generate_and_score_completions", watcher.around_batch)
+    patches.put(trainer, "_get_per_token_logps_and_entropies", watcher.around_scores)
+    patches.put(trainer, "_compute_loss", watcher.around_loss)
+    callback = _flushing_callback(collector)
+    trainer.add_callback(callback)
+
+    def undo() -> None:
+        patches.restore()
+        trainer.remove_callback(callback)
+
+    return undo
+
+
+def _demand(trainer: Trainer) -> None:
+    lacking = [name for name in WRAPPED if not callable(getattr(trainer, name, None))]
+    if lacking:
+        raise Refused(
+            f"trl {_version()} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter is "
+            "written for 1.16: pip install 'trl==1.16.*'"
         )
-    if any(getattr(vars(trainer).get(name), "is_ratioscope", False) for name in WRAPPED):
+    if is_attached(trainer):
         raise ConfigError("a collector is attached to this trainer already; detach() it first")
+
+
+def _version() -> str:
+    return str(getattr(sys.modules.get("trl"), "__version__", "unknown"))
+
+
+def _config(trainer: Trainer) -> dict[str, Any]:
     model = trainer.accelerator.unwrap_model(trainer.model)
-    config = {
+    return {
         "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
         "model": getattr(model.config, "_name_or_path", None) or model.config.model_type,
         "model_dtype": str(getattr(model, "dtype", "unknown")),
@@ -57,31 +111,6 @@ def describe(trainer: Trainer) -> Description:
         "reward_functions": list(trainer.reward_func_names),
         "args": trainer.args.to_dict(),
     }
-    return Description(
-        f"trl {version}",
-        config,
-        trainer.accelerator.process_index,
-        decoder(getattr(trainer, "_tokenizer", trainer.processing_class)),
-    )
-
-
-def install(trainer: Trainer, collector: Collector, rollout_version: RolloutVersion | None) -> Callable[[], None]:
-    """Wraps the trainer's methods and adds a callback; the returned call undoes both."""
-    recorder = GrpoRecorder(trainer, collector, rollout_version)
-    hooks = InstanceHooks(trainer)
-    hooks.wrap("_generate", recorder.around_generate)
-    hooks.wrap("_generate_and_score_completions", recorder.around_batch)
-    hooks.wrap("_get_per_token_logps_and_entropies", recorder.around_scores)
-    hooks.wrap("_compute_loss", recorder.around_loss)
-    callback = _flushing_callback(collector)
-    trainer.add_callback(callback)
-
-    def undo() -> None:
-        recorder.is_active = False
-        hooks.restore()
-        trainer.remove_callback(callback)
-
-    return undo
 
 
 def _engine(trainer: Trainer) -> str:

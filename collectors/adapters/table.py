@@ -1,0 +1,237 @@
+"""The trainers that can be attached to: one row each, read by `attach`, by `ratioscope attach`, by the docs and by the tests.
+
+Importing this loads none of the adapters. An adapter file has HOOKS, the functions that it watches, and `recorder(recording)`,
+an object with the methods that HOOKS name; see ../hooks.py. One for objects may have `start(trainer, recording) -> undo`
+instead, which puts its own hooks on the one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any, Literal, Protocol, cast
+
+from ..hooks import Hook
+from ..recording import Recording
+
+
+class AdapterModule(Protocol):
+    """What an adapter file offers."""
+
+    HOOKS: tuple[Hook, ...]
+
+    def recorder(self, recording: Recording) -> Any:
+        """The object whose methods HOOKS name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A trainer. file: its module in this folder. package: what it imports as; its hooks are put on when that is imported.
+
+    classes: `module:Class` of objects that `attach` takes; the module is a prefix, and subclasses count. distribution: what
+    pip calls it, None where it is not published. tested: its versions (or dates of the source read) the tests were run with;
+    against: the real package, or stand-ins of its signatures. lines: what to paste, {run} is the run folder.
+    """
+
+    name: str
+    title: str
+    file: str
+    package: str
+    classes: tuple[str, ...]
+    distribution: str | None
+    tested: tuple[str, ...]
+    against: Literal["package", "stand-ins"]
+    lines: str
+    records: str
+
+    def load(self) -> AdapterModule:
+        """The adapter file."""
+        return cast(AdapterModule, import_module(f".{self.file}", __package__))
+
+    def fits(self, trainer: Any) -> bool:
+        """Whether the trainer, or one of its bases, is of `classes`."""
+        return any(_is(base, name) for base in type(trainer).__mro__ for name in self.classes)
+
+    @property
+    def version(self) -> str | None:
+        """The version that is installed; None if it cannot be told."""
+        try:
+            return None if self.distribution is None else metadata.version(self.distribution)
+        except metadata.PackageNotFoundError:
+            return None
+
+
+ADAPTERS: tuple[Adapter, ...] = (
+    Adapter(
+        name="verl",
+        title="verl",
+        file="verl",
+        package="verl",
+        classes=("verl.trainer.ppo:PPOTrainer", "verl.trainer.ppo:RayPPOTrainer"),
+        distribution="verl",
+        tested=("0.9.1",),
+        against="package",
+        lines="RATIOSCOPE_RUN={run} python -m verl.trainer.main_ppo ...",
+        records="",
+    ),
+    Adapter(
+        name="slime",
+        title="slime",
+        file="slime",
+        package="slime",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="miles",
+        title="miles",
+        file="miles",
+        package="miles",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="skyrl",
+        title="SkyRL",
+        file="skyrl",
+        package="skyrl",
+        classes=("skyrl.train:RayPPOTrainer",),
+        distribution="skyrl",
+        tested=("0.4.0",),
+        against="package",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="nemo_rl",
+        title="NeMo-RL",
+        file="nemo_rl",
+        package="nemo_rl",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-22",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="fireworks",
+        title="Fireworks cookbook",
+        file="fireworks",
+        package="training",
+        classes=(),
+        distribution=None,
+        tested=("2026-08",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="areal",
+        title="AReaL",
+        file="areal",
+        package="areal",
+        classes=("areal.trainer:PPOTrainer",),
+        distribution="areal",
+        tested=("1.0.4",),
+        against="package",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="trl",
+        title="TRL",
+        file="trl",
+        package="trl",
+        classes=("trl:GRPOTrainer",),
+        distribution="trl",
+        tested=("1.16.0",),
+        against="package",
+        lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
+        records="rollout, old, current, reference, entropy, masks, versions, groups, rewards, advantages",
+    ),
+    Adapter(
+        name="prime_rl",
+        title="prime-rl",
+        file="prime_rl",
+        package="prime_rl",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="openrlhf",
+        title="OpenRLHF",
+        file="openrlhf",
+        package="openrlhf",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-13",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="open_instruct",
+        title="open-instruct",
+        file="open_instruct",
+        package="open_instruct",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-20",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="roll",
+        title="ROLL",
+        file="roll",
+        package="roll",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-19",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+    Adapter(
+        name="tinker_cookbook",
+        title="tinker-cookbook",
+        file="tinker_cookbook",
+        package="tinker_cookbook",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-19",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="",
+    ),
+)
+
+
+def adapter_named(name: str) -> Adapter | None:
+    """The adapter of this name; - and _ are the same."""
+    return next((a for a in ADAPTERS if a.name == name.lower().replace("-", "_")), None)
+
+
+Start = Callable[[Any, Recording], Callable[[], None]]
+"""(trainer, recording) -> undo."""
+
+
+def _is(base: type, name: str) -> bool:
+    module, _, class_name = name.partition(":")
+    return base.__name__ == class_name and f"{base.__module__}.".startswith(f"{module}.")

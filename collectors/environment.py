@@ -1,0 +1,87 @@
+"""Attaching by environment: a process that finds RATIOSCOPE_RUN records, with not a line of the trainer's code changed.
+
+`install` is called at the start of every Python process of the job: by `ratioscope run`, through a sitecustomize on PYTHONPATH,
+or by a trainer's own plug-in mechanism. It waits for a trainer's package to be imported; until then it costs the import
+of wrapt, and in a process that imports no trainer nothing else ever happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from .collector import Text
+
+RUN = "RATIOSCOPE_RUN"
+LAUNCH = "RATIOSCOPE_LAUNCH"
+NAME = "RATIOSCOPE_NAME"
+TEXT = "RATIOSCOPE_TEXT"
+SCALARS = "RATIOSCOPE_SCALARS"
+VARIABLES = {
+    RUN: "the run folder; recording begins where it is set",
+    LAUNCH: "names this start of the job, the same in all its processes; made where it is not set",
+    NAME: "the run's name; else the folder's",
+    TEXT: "full, ids or none: whether token ids and texts are kept",
+    SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
+}
+
+logger = logging.getLogger("ratioscope")
+_installed: list[str] = []
+"""Global, because import hooks are the process's: the run folder they were put on for."""
+
+
+def install() -> None:
+    """Records this process, once it imports a trainer, if RATIOSCOPE_RUN says where. Never raises."""
+    try:
+        if os.environ.get(RUN) and not _installed:
+            _installed.append(os.environ[RUN])
+            os.environ.setdefault(LAUNCH, launch_name())  # child processes belong to the same start
+            _await_trainers()
+    except Exception as error:
+        logger.warning(
+            "ratioscope cannot record this process: %s: %s. It goes on without.", type(error).__name__, error
+        )
+
+
+def launch_name() -> str:
+    """A name for one start of a job."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+
+
+def recording_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Those of VARIABLES that are set, with the run folder absolute: what a process on another host needs, too."""
+    found = {name: environment[name] for name in VARIABLES if environment.get(name)}
+    return {name: os.path.abspath(value) if name == RUN else value for name, value in found.items()}
+
+
+def _await_trainers() -> None:
+    import wrapt
+
+    from .adapters.table import ADAPTERS
+
+    for adapter in ADAPTERS:
+        wrapt.register_post_import_hook(_begin, adapter.package)
+
+
+def _begin(package: ModuleType) -> None:
+    """Called when a trainer's package has been imported. Nothing may reach the importer."""
+    from .adapters.table import ADAPTERS
+    from .attach import start
+    from .recording import AttachOptions, Recording
+
+    for adapter in (adapter for adapter in ADAPTERS if adapter.package == package.__name__):
+        try:
+            options: AttachOptions = {"scalars": os.environ.get(SCALARS, "0") not in ("", "0")}
+            if name := os.environ.get(NAME):
+                options["name"] = name
+            if (text := os.environ.get(TEXT)) in ("full", "ids", "none"):
+                options["text"] = cast("Text", text)
+            start(adapter, Recording(os.environ[RUN], options, adapter.name), None)
+        except Exception as error:
+            logger.error("ratioscope does not record %s: %s", adapter.title, error)

@@ -1,0 +1,235 @@
+"""Watching functions of somebody else's program: declared as data, put on by name, taken off without a trace.
+
+A Hook names a function and the methods of a recorder that look at its calls. Whatever a look raises is caught, counted and
+said once; the original is called exactly once in any case, and what it raises goes to its caller.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from ratioscope.errors import ConfigError
+
+from .recording import Recording
+
+_ABSENT = object()
+MARK = "ratioscope_original"
+"""On every wrapper: the function in whose place it is."""
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A watched function of a trainer, and what is done at its calls; each of the four names a method of the recorder.
+
+    module, name: where it is, `function` or `Class.method`. before, after: look at the call; what `before` returns is the
+    call's `noted`. swap: returns arguments to be passed instead of the trainer's own, by name. replace: returns the value
+    to be returned instead. needed: whether nothing can be recorded without it.
+    """
+
+    module: str
+    name: str
+    before: str | None = None
+    after: str | None = None
+    swap: str | None = None
+    replace: str | None = None
+    needed: bool = True
+
+
+@dataclass
+class Call:
+    """One call. target: the object of a method, None for a function. arguments: by name, defaults filled in."""
+
+    target: Any
+    arguments: Mapping[str, Any]
+    result: Any = None
+    noted: Any = None
+
+
+@dataclass
+class Patches:
+    """What was put in the place of what. Restoring leaves alone what somebody else has put over ours."""
+
+    _undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def put(self, owner: Any, name: str, wrapper_of: Callable[[Any], Any]) -> None:
+        """Puts `wrapper_of(original)` in the place of an attribute of an object, class or module."""
+        own = vars(owner).get(name, _ABSENT)
+        original = own if own is not _ABSENT else getattr(owner, name)
+        kind = type(own) if isinstance(own, staticmethod | classmethod) else None
+        made = wrapper_of(original.__func__ if kind is not None else original)
+        wrapper = made if kind is None else kind(made)
+        setattr(owner, name, wrapper)
+        self._undo.append(lambda: _put_back(owner, name, wrapper, own))
+        if isinstance(owner, ModuleType):
+            replace_in_importers(original, wrapper)
+            self._undo.append(lambda: replace_in_importers(wrapper, original))
+
+    def restore(self) -> None:
+        """Takes everything off, last first. A second call does nothing."""
+        while self._undo:
+            self._undo.pop()()
+
+
+class Refused(ConfigError):
+    """This trainer's version cannot be recorded, and why."""
+
+
+def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callable[[], None]:
+    """Puts the hooks on, each when its module is imported or now; the returned call takes them off, and later ones too."""
+    import wrapt
+
+    patches = Patches()
+    by_module: dict[str, list[Hook]] = {}
+    for hook in hooks:
+        by_module.setdefault(hook.module, []).append(hook)
+
+    def loaded(module: ModuleType) -> None:
+        recording.watch(lambda: _install_present(by_module[module.__name__], recorder, recording, patches))
+
+    for name in by_module:
+        wrapt.register_post_import_hook(loaded, name)
+    return patches.restore
+
+
+def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, owner: Any = None) -> None:
+    """Puts the hook on. owner: an object instead of the class, for hooks on methods of that object alone."""
+    target, name = (owner, hook.name.rpartition(".")[2]) if owner is not None else resolve(hook)
+    patches.put(target, name, lambda original: watched(original, hook, recorder, recording, is_bound=owner is not None))
+
+
+def resolve(hook: Hook) -> tuple[Any, str]:
+    """The module or class that has the function, and its name there; AttributeError if there is none."""
+    owner: Any = sys.modules[hook.module]
+    *path, name = hook.name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    getattr(owner, name)
+    return owner, name
+
+
+def missing(hooks: Iterable[Hook]) -> list[str]:
+    """Names of needed hooks whose module is loaded and lacks them."""
+    return [
+        f"{hook.module}.{hook.name}" for hook in hooks if hook.needed and hook.module in sys.modules and _lacks(hook)
+    ]
+
+
+def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, is_bound: bool) -> Any:
+    """The original with the hook's looks around it."""
+    looks = _Looks(original, hook, recorder, recording, is_bound)
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def wrapper(*arguments: Any, **named: Any) -> Any:
+            call, arguments, named = looks.enter(arguments, named)
+            return looks.leave(call, await original(*arguments, **named))
+    else:
+
+        @functools.wraps(original)
+        def wrapper(*arguments: Any, **named: Any) -> Any:
+            call, arguments, named = looks.enter(arguments, named)
+            return looks.leave(call, original(*arguments, **named))
+
+    setattr(wrapper, MARK, original)
+    return wrapper
+
+
+class _Looks:
+    def __init__(self, original: Any, hook: Hook, recorder: Any, recording: Recording, is_bound: bool) -> None:
+        self._hook, self._recorder, self._recording = hook, recorder, recording
+        self._signature = inspect.signature(original)
+        self._is_method = "." in hook.name and not is_bound
+        self._target = getattr(original, "__self__", None) if is_bound else None
+
+    def enter(
+        self, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Call | None, tuple[Any, ...], dict[str, Any]]:
+        if not self._recording.is_active:
+            return None, arguments, named
+        call = self._recording.watch(lambda: self._call(arguments, named))
+        if call is None:
+            return None, arguments, named
+        if self._hook.before is not None:
+            call.noted = self._look(self._hook.before, call)
+        if self._hook.swap is not None and (given := self._look(self._hook.swap, call)):
+            return call, *self._swapped(arguments, named, given)
+        return call, arguments, named
+
+    def leave(self, call: Call | None, result: Any) -> Any:
+        if call is None or not self._recording.is_active:
+            return result
+        call.result = result
+        if self._hook.after is not None:
+            self._look(self._hook.after, call)
+        if self._hook.replace is not None:
+            instead = self._look(self._hook.replace, call)
+            return result if instead is None else instead
+        return result
+
+    def _look(self, method: str, call: Call) -> Any:
+        return self._recording.watch(lambda: getattr(self._recorder, method)(call))
+
+    def _call(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Call | None:
+        try:
+            bound = self._signature.bind(*arguments, **named)
+        except TypeError:  # the original will say it better
+            return None
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        target = values.pop(next(iter(values))) if self._is_method and values else self._target
+        return Call(target, values)
+
+    def _swapped(
+        self, arguments: tuple[Any, ...], named: dict[str, Any], given: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        bound = self._signature.bind(*arguments, **named)
+        bound.arguments.update(given)
+        return bound.args, bound.kwargs
+
+
+def replace_in_importers(before: Any, after: Any) -> None:
+    """In modules of the function's own package that hold it by name (`from x import f`), puts another in its place."""
+    package = str(getattr(before, "__module__", "")).partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package and isinstance(module, ModuleType):
+            for held in [held for held, value in list(vars(module).items()) if value is before]:
+                setattr(module, held, after)
+
+
+def is_watched(hook: Hook, owner: Any = None) -> bool:
+    """Whether a wrapper of ours is there now. owner: as in `install`."""
+    if owner is None and _lacks(hook):
+        return False
+    target, name = resolve(hook) if owner is None else (owner, hook.name.rpartition(".")[2])
+    return hasattr(getattr(target, name, None), MARK)
+
+
+def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, patches: Patches) -> None:
+    if lacking := missing(hooks):
+        raise Refused(f"{', '.join(lacking)} is not there, so that what it holds is not recorded")
+    for hook in hooks:
+        if not _lacks(hook):
+            install(hook, recorder, recording, patches)
+
+
+def _lacks(hook: Hook) -> bool:
+    try:
+        resolve(hook)
+    except AttributeError:
+        return True
+    return False
+
+
+def _put_back(owner: Any, name: str, wrapper: Any, before: Any) -> None:
+    if vars(owner).get(name) is not wrapper:
+        return
+    if before is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
