@@ -129,6 +129,7 @@ class Collector:
         reference_logprobs: PerToken | None = None,
         prompt_texts: Sequence[str | None] | None = None,
         generation_step: int | PerSequence | None = None,
+        positions: PerToken | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """Records the sequences of one step, or of one minibatch of it, as they are now.
@@ -136,7 +137,8 @@ class Collector:
         step: the trainer's own logged step. minibatch: which update of the step `current_logprobs` belongs to; None for
         what is known before the updates. The two sides of a gap may come in one call or in two with equal ids. lengths:
         tokens per sequence, or cumulative. Padding is cut off; holes in the mask are kept. advantages and
-        rollout_versions may be per sequence or per token; ids default to step-rank-index, in the order of the calls.
+        rollout_versions may be per sequence or per token. positions: where the tokens stand in the response, if a rank holds
+        a slice of it; readers put the slices of all ranks together. ids default to step-rank-index, in the order of the calls.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
         offered = 1  # at least, where not even that can be told

@@ -130,6 +130,7 @@ class ParquetSink:
             "schema": SCHEMA_VERSION,
             "gaps": [gap for gap, sides in GAPS.items() if set(sides) <= set(policies)],
             "policies": policies,
+            "slices": len(rows) - rows["positions"].null_count,
             "offered": tally.offered,
             "dropped": tally.dropped,
         }

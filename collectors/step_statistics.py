@@ -18,11 +18,19 @@ pc: Any = pyarrow.compute
 """`Any`: the stubs type values, and ours are known by the schema only."""
 
 
+def whole_sequences(rows: pa.Table) -> pa.Table:
+    """The rows without slices of sequences, which only a reader who has all of them can measure."""
+    is_slice = pc.is_valid(rows["positions"])
+    return rows.filter(pc.invert(is_slice)) if pc.any(is_slice).as_py() else rows
+
+
 def part_statistics(rows: pa.Table, earlier: pa.Table | None) -> pa.Table:
     """Statistics of the rows, with what they lack taken from the earlier rows of the same step.
 
     mismatch is measured once per sequence, in the part that first has both of its sides.
     """
+    rows = whole_sequences(rows)
+    earlier = None if earlier is None else whole_sequences(earlier)
     if earlier is None:
         return statistics(joined(rows))
     together = joined(pa.concat_tables([earlier, rows]))

@@ -21,7 +21,8 @@ _INT64 = 1 << 63
 
 @dataclass(frozen=True)
 class TokenFile:
-    """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known."""
+    """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
+    slices: rows that hold a part of their sequence's tokens."""
 
     path: str
     writer: str
@@ -37,6 +38,7 @@ class TokenFile:
     dropped: int | None = None
     time: float | None = None
     recovered: bool = False
+    slices: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         offered=optional(entry, "offered"),
         dropped=optional(entry, "dropped"),
         time=seconds(entry),
+        slices=optional(entry, "slices") or 0,
     )
 
 

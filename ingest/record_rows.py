@@ -14,7 +14,7 @@ from .columns import conformed, extra_columns
 from .commits import TokenFile
 from .parquet_files import ParquetFiles, read, recorded_columns
 
-KEYS = ("attempt", "step", "minibatch", "sequence_id")
+KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 REQUIRED = ("attempt", "step", "sequence_id")
 
 SetAside = Callable[[str, str], None]

@@ -48,6 +48,7 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
             policies=policies,
             gaps=frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides)),
             recovered=True,
+            slices=parquet.metadata.num_rows if "positions" in columns else 0,
         )
 
 

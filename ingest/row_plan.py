@@ -19,7 +19,7 @@ class Job:
 @dataclass(frozen=True)
 class Plan:
     """By step. own: writers that hold both sides of a gap and whose statistics lack it; adds to what is on record.
-    across: two writers hold a side each, so that the gap needs all files; replaces what is on record."""
+    across: two writers hold a side each, or slices of sequences, so that the gap needs all files; replaces what is on record."""
 
     own: Mapping[int, Job]
     across: Mapping[int, Job]
@@ -32,6 +32,8 @@ def plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, 
     for step, present in files.items():
         policies = _policies(present)
         split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
+        if any(file.slices for file in present):
+            split |= _whole(frozenset().union(*policies.values()))
         if split:
             across[step] = Job(tuple(present), split)
         lacking = {

@@ -76,7 +76,7 @@ class RunStatistics:
 
 
 _LOST = "no statistics of them are on record, or what was on record was set aside"
-_SPLIT = "their two sides were recorded by different processes"
+_SPLIT = "different processes recorded their two sides, or slices of the sequences"
 
 
 def _told(jobs: Mapping[int, Job], because: str) -> tuple[str]:

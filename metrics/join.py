@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from .arrow_columns import Column, Integers, pc, row_keys, whole
+from .parts import gathered
 
 SHARED = (
     "generation_step", "group_id", "rank", "replica", "token_ids", "mask", "loss_mask", "rollout_logprobs", "old_logprobs",
@@ -14,10 +15,11 @@ SHARED = (
 
 
 def joined(records: pa.Table) -> pa.Table:
-    """The same rows in the same order; rows with a minibatch have what they lacked of SHARED.
+    """The same rows in the same order, parts of one gathered; rows with a minibatch have what they lacked of SHARED.
 
     It comes from the row with minibatch null of the same (attempt, step, sequence_id), else from that of minibatch 0.
     """
+    records = gathered(records)
     minibatch = records["minibatch"]
     if minibatch.null_count == len(minibatch):
         return records

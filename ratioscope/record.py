@@ -13,7 +13,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added positions. A reader takes a column that a file lacks as null, so that it reads every older version too."""
 
 POLICIES = ("rollout", "old", "current")
 GAPS = {"mismatch": ("rollout", "old"), "total": ("rollout", "current"), "drift": ("old", "current")}
@@ -73,6 +74,13 @@ RECORD: tuple[Field, ...] = (
     Field("finish_reason", "string", "sequence", "-", "why sampling ended, in the engine's word"),
     Field("prompt_text", "string", "sequence", "-", "the prompt, where text is recorded"),
     Field("token_texts", "string", "token", "-", "the text of each token, where text is recorded"),
+    Field(
+        "positions",
+        "int32",
+        "token",
+        "1",
+        "where these tokens stand in the response, where the row is a slice of it; null: 0, 1, 2, ...",
+    ),
     Field("inclusion_probability", "float64", "sequence", "1", "probability with which this row was kept; null: 1"),
     Field("extra", "string", "sequence", "-", "anything else, as a JSON object"),
 )

@@ -35,6 +35,7 @@ reward: double
 finish_reason: string
 prompt_text: string
 token_texts: list<element: string>
+positions: list<element: int32>
 inclusion_probability: double
 extra: string"""
 

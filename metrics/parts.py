@@ -1,0 +1,102 @@
+"""One row per (attempt, step, minibatch, sequence) from the parts that several processes recorded of it.
+
+A part is a slice of the sequence, where ranks share its tokens (context parallelism: `positions` says which), or other columns
+of it. Parts on record decide: what no process recorded of a sliced sequence reads as NaN, which is counted as set aside.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope.record import FIELDS, TOKEN_FIELDS
+
+from .arrow_columns import Column, Integers, list_lengths, pc, row_keys, whole
+
+POSITIONS = "positions"
+_FILL = {"float32": float("nan"), "bool": True, "int16": 0, "int32": 0, "int64": 0, "string": ""}
+_LOWEST, _HIGHEST = ("rollout_version_min",), ("rollout_version_max",)
+
+
+def gathered(records: pa.Table) -> pa.Table:
+    """The same rows, parts of one in the place of the first of them; the table itself where no row is a part.
+
+    Of a column that several parts hold whole, the first is taken; slices are put at their positions.
+    """
+    row_of = _row_of(records)
+    rows = int(row_of.max(initial=-1)) + 1
+    sliced = POSITIONS in records.column_names and records[POSITIONS].null_count < len(records)
+    if rows == len(records) and not sliced:
+        return records
+    places = _Places(records[POSITIONS], row_of, rows) if sliced else None
+    columns = {}
+    for name in records.column_names:
+        column = whole(records[name])
+        if name == POSITIONS:
+            columns[name] = pa.nulls(rows, column.type)
+        elif places is not None and name in TOKEN_FIELDS:
+            columns[name] = places.gathered(name, column)
+        else:
+            columns[name] = _of_parts(name, column, row_of, rows)
+    return pa.table(columns, schema=records.schema)
+
+
+class _Places:
+    """Where the tokens of sliced rows belong: `slot` of every token, in the gathered rows laid end to end."""
+
+    def __init__(self, positions: Column, row_of: Integers, rows: int) -> None:
+        array = whole(positions)
+        self._row_of, self._rows = row_of, rows
+        self._sliced = pc.is_valid(array).to_numpy(zero_copy_only=False)
+        self._counts = np.where(self._sliced, list_lengths(array), 0)
+        flat = pc.fill_null(pc.list_flatten(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        of_token = np.repeat(row_of, self._counts)
+        lengths = np.zeros(rows, np.int64)
+        np.maximum.at(lengths, of_token, flat + 1)
+        self._offsets = np.concatenate(([0], np.cumsum(lengths)))
+        self._slots = self._offsets[of_token] + flat
+
+    def gathered(self, name: str, column: Column) -> Column:
+        """The column's slices put together; rows that no slice belongs to keep what they had, and so do single values."""
+        counts = list_lengths(column)
+        valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        as_slice = valid & self._sliced & (counts == self._counts)
+        single = np.zeros(self._rows, bool)  # one value for the sequence, as advantages may be
+        single[self._row_of[valid & ~as_slice]] = True
+        as_slice &= ~single[self._row_of]
+        if not as_slice.any():
+            return _of_parts(name, column, self._row_of, self._rows)
+        starts = np.cumsum(counts) - counts
+        source = np.full(self._offsets[-1], -1, np.int64)
+        token_of = np.repeat(as_slice, self._counts)
+        inside = np.arange(int(self._counts.sum())) - np.repeat(np.cumsum(self._counts) - self._counts, self._counts)
+        source[self._slots[token_of]] = (np.repeat(starts, self._counts) + inside)[token_of]
+        values = pc.list_flatten(column).take(pa.array(np.maximum(source, 0), mask=source < 0))
+        held = np.zeros(self._rows, bool)
+        held[self._row_of[as_slice]] = True
+        offsets: Any = pa.array(self._offsets, pa.int32(), mask=np.append(~held, False))
+        filled = pa.ListArray.from_arrays(offsets, pc.fill_null(values, _FILL[FIELDS[name].kind])).cast(column.type)
+        others = _of_parts(name, column.filter(pa.array(~as_slice)), self._row_of[~as_slice], self._rows)
+        return pc.if_else(pa.array(held), filled, others)
+
+
+def _row_of(records: pa.Table) -> Integers:
+    """Which row of the result each row is a part of; numbered as they first appear."""
+    minibatch = records["minibatch"] if "minibatch" in records.column_names else None
+    update = np.full(len(records), -1) if minibatch is None else pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()
+    key = row_keys(records) * (int(update.max(initial=-1)) + 2) + update + 1
+    _, first, codes = np.unique(key, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[codes]
+
+
+def _of_parts(name: str, column: Column, row_of: Integers, rows: int) -> Column:
+    """Of each row's parts the first that holds a value; of versions the lowest or highest."""
+    index = np.full(rows, -1, np.int64)
+    valid = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))
+    if name in (*_LOWEST, *_HIGHEST) and len(valid):
+        values = column.take(pa.array(valid)).to_numpy(zero_copy_only=False)
+        valid = valid[np.argsort(values if name in _LOWEST else -values, kind="stable")]
+    index[row_of[valid[::-1]]] = valid[::-1]  # the first is written last
+    return column.take(pa.array(np.maximum(index, 0), mask=index < 0)) if len(column) else pa.nulls(rows, column.type)
