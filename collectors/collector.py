@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
@@ -26,6 +26,7 @@ from ratioscope.errors import ConfigError, SchemaError, SourceError
 from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
 from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
+from .live_scalars import LiveScalars
 from .records import rows_of
 from .run_file import run_info, start_run
 from .sink import ParquetSink, Sink
@@ -64,7 +65,8 @@ class Collector:
     trainer: its name and version, as run.json shows them. config: settings worth keeping beside the data; secrets are taken
     out. text: "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no
     `token_texts` are logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and
-    about `queue_bytes`. attempt: which start of the run this is; told from the folder if not given.
+    about `queue_bytes`. attempt: which start of the run this is; told from the folder if not given. versions: in words, where
+    the versions given to `log` come from. scalars: makes metrics for `scalars`, under our names and those of `dialect`.
     """
 
     def __init__(
@@ -81,6 +83,9 @@ class Collector:
         decode: Decode | None = None,
         queue_batches: int = QUEUE_BATCHES,
         queue_bytes: int = QUEUE_BYTES,
+        versions: str | None = None,
+        scalars: bool = False,
+        dialect: str | None = None,
         sink: Callable[[], Sink] | None = None,
     ) -> None:
         if text not in TEXTS:
@@ -92,7 +97,10 @@ class Collector:
         self._queue_batches, self._queue_bytes = queue_batches, queue_bytes
         self._decode = decode if text == "full" else None
         info = run_info(name or self.run_dir.name, trainer, config or {})
-        self._make_sink = sink or (lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt))
+        self._live = LiveScalars(dialect) if scalars else None
+        self._make_sink = sink or (
+            lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt, versions=versions, live=self._live)
+        )
         self._told = 0  # losses that were raised
         self._inherited: object = None
         self._reset(str(rank))
@@ -154,6 +162,14 @@ class Collector:
         else:
             if refused is not None:
                 self._refuse(step, offered, refused, "")
+
+    def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
+        """For the trainer's own logger: metrics of the newest step that has been written here, no later than `step`.
+
+        Each step's are given once, with `ratioscope/step`; names in `known` are left out. {} while there are none, and always
+        without `scalars=True`. Waits for nothing.
+        """
+        return {} if self._live is None else self._live.newest(step, known)
 
     def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
         """Notes that something happened: weight_sync, resume, config_change, or a word of your own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 if TYPE_CHECKING:
@@ -65,12 +65,14 @@ class Recording:
         config: Mapping[str, Any] | None = None,
         rank: int | None = None,
         decode: Decode | None = None,
+        versions: str | None = None,
     ) -> None:
         """What the adapter knows of the trainer and this process, to be told before the first `log`; later it is too late.
 
-        trainer: its name and version. rank: of this process among those that record; else torch.distributed's, else $RANK.
+        trainer: its name and version. versions: where rollout versions come from, or why there are none. rank: of this process
+        among those that record; else torch.distributed's, else $RANK.
         """
-        given = {"trainer": trainer, "rank": rank, "decode": decode}
+        given = {"trainer": trainer, "rank": rank, "decode": decode, "versions": versions}
         self._facts |= {name: value for name, value in given.items() if value is not None}
         self._config |= config or {}
 
@@ -95,6 +97,12 @@ class Recording:
     def event(self, kind: str, step: int, note: str = "") -> None:
         """`Collector.event`."""
         self.collector.event(kind, step, note)
+
+    def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
+        """What to add to the trainer's own scalars of this step; {} unless the user asked for it. known: names it has."""
+        if not (self.options.get("scalars", False) and self.has_collector):
+            return {}
+        return self.collector.scalars(step, known)
 
     def say_once(self, kind: str, step: int, note: str, level: int = logging.INFO) -> None:
         """An event that holds for the whole run: what is not recorded and which setting records it, say."""
@@ -130,6 +138,8 @@ class Recording:
         return self._collector is None or self._collector.close(timeout)
 
     def _made(self) -> Collector:
+        from ratioscope.metrics.dialects import NAMES as DIALECTS
+
         from .collector import QUEUE_BATCHES, QUEUE_BYTES, Collector
 
         options = self.options
@@ -145,6 +155,9 @@ class Recording:
             decode=self._facts.get("decode"),
             queue_batches=options.get("queue_batches", QUEUE_BATCHES),
             queue_bytes=options.get("queue_bytes", QUEUE_BYTES),
+            versions=self._facts.get("versions"),
+            scalars=options.get("scalars", False),
+            dialect=self.adapter if self.adapter in DIALECTS else None,
         )
 
 

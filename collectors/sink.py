@@ -26,6 +26,8 @@ from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
 from .commit_log import CommitLog
 from .counts import Tally
 from .durable_file import make_folder, write_whole
+from .first_look import first_look
+from .live_scalars import LiveScalars
 from .records import tokens_of
 from .run_file import attempt_to_join, host_name, launch, note_attempt, start_run
 from .step_statistics import part_statistics
@@ -57,8 +59,18 @@ class Sink(Protocol):
 class ParquetSink:
     """One writer's part of a run folder."""
 
-    def __init__(self, root: Path, info: Mapping[str, Any], *, rank: int, attempt: int | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        info: Mapping[str, Any],
+        *,
+        rank: int,
+        attempt: int | None = None,
+        versions: str | None = None,
+        live: LiveScalars | None = None,
+    ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
+        self._versions, self._live, self._has_looked = versions, live, False
         self.writer = f"r{rank:05d}-{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._log = CommitLog(root / layout.commit_file(self.writer))
         self._is_open, self._is_announced = False, False
@@ -79,7 +91,9 @@ class ParquetSink:
     def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
         entries, failures = [self._token_file(step, rows, tally)], []
         try:
-            entries += self._statistics(rows, earlier)
+            fresh = part_statistics(rows, earlier)
+            entries += self._segment_entries(fresh)
+            entries += self._looked(step, rows, earlier, fresh)
         except Exception as error:
             failures.append(f"statistics: {type(error).__name__}: {error}")
         try:
@@ -135,8 +149,17 @@ class ParquetSink:
             "dropped": tally.dropped,
         }
 
-    def _statistics(self, rows: pa.Table, earlier: pa.Table | None) -> list[dict[str, Any]]:
-        fresh = part_statistics(rows, earlier)
+    def _looked(self, step: int, rows: pa.Table, earlier: pa.Table | None, fresh: pa.Table) -> list[dict[str, Any]]:
+        """Hands the statistics on, and tells once, for all ranks, what the first rows look like."""
+        if self._live is not None:
+            self._live.take(step, fresh, rows if earlier is None else pa.concat_tables([earlier, rows]))
+        if self._has_looked or self._rank != 0:
+            return []
+        self._has_looked = True
+        note = first_look(rows, fresh, self._versions)
+        return [{"kind": layout.EVENT, "event": layout.FIRST_ROWS, "step": step, "note": note, "time": time.time()}]
+
+    def _segment_entries(self, fresh: pa.Table) -> list[dict[str, Any]]:
         if not len(fresh):
             return []
         segment = pa.concat_tables([self._segment_rows, fresh]) if len(self._segment_rows) else fresh

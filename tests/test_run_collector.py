@@ -55,7 +55,10 @@ def test_a_collected_run_opens_with_the_metrics_of_its_rows(tmp_path: Path) -> N
     assert run.name == "tonight" and run.info["config"] == {"beta": 0.1}
     assert run.steps == [14, 16, 18, 20, 22] and not run.quarantined and not run.notes and run.uncommitted == []
     assert run.conservation.offered == run.conservation.written == len(STALE) and run.conservation.pending == 0
-    assert run.events["step"].to_list() == run.steps and run.writers["closed"].null_count() == 0
+    assert (
+        run.events.filter(event="weight_sync")["step"].to_list() == run.steps
+        and run.writers["closed"].null_count() == 0
+    )
     frame = pl.from_arrow(statistics(STALE))
     assert isinstance(frame, pl.DataFrame)
     # Entropy was not logged, and what needs it is null.

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from written_run import commit_lines, token_rows
 
 from ratioscope import attach
-from ratioscope.collectors.tokenizer_copy import decoder
 from ratioscope.collectors.adapters.trl import WRAPPED
 from ratioscope.collectors.adapters.trl_recorder import NO_ROLLOUT, OLD_IS_CURRENT
+from ratioscope.collectors.tokenizer_copy import decoder
 from ratioscope.errors import ConfigError
 
 pytestmark = [
@@ -124,7 +124,7 @@ def test_every_original_is_called_once_with_its_own_arguments(tmp_path: Path) ->
 def events(trace: TrainingTrace) -> list[tuple[str, int, str]]:
     assert trace.attachment is not None
     lines = commit_lines(trace.attachment.collector.run_dir, "event")
-    return [(line["event"], line["step"], line["note"]) for line in lines]
+    return [(line["event"], line["step"], line["note"]) for line in lines if line["event"] != "first_rows"]
 
 
 def test_what_the_trainer_does_not_hold_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

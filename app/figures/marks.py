@@ -6,6 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.layout import FIRST_ROWS
+
 from ..escape import plotly as escaped
 from ..limit import Limit
 from ..theme import Theme, faded
@@ -64,6 +66,7 @@ def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: 
 
 def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> None:
     """A small mark at the top edge where something happened in the run (columns step, event, note); its words on hover."""
+    events = None if events is None else events.filter(pl.col("event") != FIRST_ROWS)
     if events is None or events.is_empty():
         return
     marks = _grouped(events)

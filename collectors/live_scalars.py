@@ -1,0 +1,72 @@
+"""Live scalars: the metrics of the steps just recorded, for the trainer's own logger. Off unless asked for.
+
+Made on the writer's thread from the statistics it writes anyway; the trainer's thread takes what is ready and never waits. A
+step's values are ready once the step has ended here, which may be after the trainer logged it: they then come with the next
+one, and `ratioscope/step` says which step they are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from threading import Lock
+
+import pyarrow as pa
+
+from ratioscope.metrics.step_values import step_values
+
+PREFIX = "ratioscope"
+STEP = f"{PREFIX}/step"
+LOGGED = (
+    "tokens", "sequences", "kl_direct", "kl_k3", "abs_log_ratio", "max_abs_log_ratio", "log_ppl_gap", "ppl_ratio",
+    "chi2_token", "ess_token", "ess_sequence", "mean_weight_token", "mean_weight_token_z", "pareto_k_token", "prob_diff",
+    "prob_correlation", "surprisal_gap_z", "non_finite",
+)  # fmt: skip
+"""What is worth a chart each; the rest is in the run folder."""
+_KEPT = 4
+
+
+class LiveScalars:
+    """The values of the newest steps. `dialect`: the trainer's, whose own names are told as well."""
+
+    def __init__(self, dialect: str | None = None) -> None:
+        self._dialect = dialect
+        self._lock = Lock()
+        self._parts: dict[int, list[pa.Table]] = {}
+        self._ready: dict[int, dict[str, float]] = {}
+        self._told = -1
+
+    def take(self, step: int, statistics: pa.Table, rows: pa.Table) -> None:
+        """Statistics of a step, or of a further part of it, and all its rows so far. On the writer's thread."""
+        self._parts.setdefault(step, []).append(statistics)
+        values = step_values(pa.concat_tables(self._parts[step]), LOGGED)
+        made = {f"{PREFIX}/{name}": value for name, value in values.items()} | self._theirs(rows)
+        with self._lock:
+            if step > self._told:
+                self._ready[step] = made
+            for old in sorted(self._ready)[:-_KEPT]:
+                del self._ready[old]
+        for old in sorted(self._parts)[:-_KEPT]:
+            del self._parts[old]
+
+    def newest(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
+        """Values of the newest step that is ready, no later than `step` and not told before; without names in `known`."""
+        with self._lock:
+            ready = max((each for each in self._ready if self._told < each <= step), default=None)
+            if ready is None:
+                return {}
+            self._told = ready
+            values = self._ready.pop(ready)
+        return {STEP: float(ready), **{name: value for name, value in values.items() if name not in known}}
+
+    def _theirs(self, rows: pa.Table) -> dict[str, float]:
+        """What the trainer's own code would have called it; empty where the rows lack a policy that it reads."""
+        if self._dialect is None:
+            return {}
+        from ratioscope.errors import RatioscopeError
+        from ratioscope.metrics.dialects import dialect
+        from ratioscope.metrics.join import joined
+
+        try:
+            return dict(dialect(self._dialect).evaluate(joined(rows)).metrics)
+        except RatioscopeError:
+            return {}

@@ -1,0 +1,52 @@
+"""Metrics of one step from its statistics, where there is no polars: in the collector's writer thread."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope.record import GAPS
+
+from .arrow_columns import pc
+from .metric import Tail
+from .readings import Readings
+from .registry import METRICS
+from .statistic import Statistic
+from .tail import K
+
+_MERGED: dict[str, Callable[[Any], Any]] = {"sum": np.sum, "max": np.max, "logsumexp": np.logaddexp.reduce}
+
+
+def step_values(statistics: pa.Table, names: Sequence[str] | None = None) -> dict[str, float]:
+    """`mismatch/kl_k3` -> value over all rows of slice `all` together, and `mismatch/kl_k3_se` where it has one.
+
+    names: the metrics to read (None: all). What is not available is left out. The rows may be parts of one step; each
+    gap must have counted every measurement once, as the numpy engine's tables of disjoint rows do.
+    """
+    found: dict[str, float] = {}
+    for gap in GAPS:
+        rows = statistics.filter((pc.field("gap") == gap) & (pc.field("slice") == "all"))
+        if len(rows):
+            found |= {f"{gap}/{name}": value for name, value in _of_gap(rows, gap, names).items()}
+    return {name: value for name, value in found.items() if not np.isnan(value)}
+
+
+def _of_gap(rows: pa.Table, gap: str, names: Sequence[str] | None) -> dict[str, float]:
+    readings = Readings(lambda need: _merged(rows, need))
+    values: dict[str, float] = {}
+    for metric in METRICS:
+        if gap in metric.gaps and (names is None or metric.name in names):
+            values[metric.name] = float(readings.read(metric)[0])
+            if metric.error is not None:
+                values[f"{metric.name}_se"] = float(readings.read(metric.error)[0])
+    return values
+
+
+def _merged(rows: pa.Table, need: Statistic | Tail) -> Any:
+    if need.name not in rows.column_names:
+        return [None] if isinstance(need, Tail) else np.full(1, np.nan)
+    if isinstance(need, Tail):
+        together = pc.list_flatten(rows[need.name]).to_numpy()
+        return [np.sort(together)[::-1][:K]]
+    return np.array([_MERGED[need.combine](rows[need.name].to_numpy())])
