@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from .collector import Text
+    from .recording import AttachOptions
 
 RUN = "RATIOSCOPE_RUN"
 LAUNCH = "RATIOSCOPE_LAUNCH"
@@ -60,6 +61,16 @@ def recording_variables(environment: Mapping[str, str] = os.environ) -> dict[str
     return {name: os.path.abspath(value) if name == RUN else value for name, value in found.items()}
 
 
+def environment_options() -> AttachOptions:
+    """The options of `attach` that the environment gives."""
+    options: AttachOptions = {"scalars": os.environ.get(SCALARS, "0") not in ("", "0")}
+    if name := os.environ.get(NAME):
+        options["name"] = name
+    if (text := os.environ.get(TEXT)) in ("full", "ids", "none"):
+        options["text"] = cast("Text", text)
+    return options
+
+
 def _await_trainers() -> None:
     import wrapt
 
@@ -73,15 +84,10 @@ def _begin(package: ModuleType) -> None:
     """Called when a trainer's package has been imported. Nothing may reach the importer."""
     from .adapters.table import ADAPTERS
     from .attach import start
-    from .recording import AttachOptions, Recording
+    from .recording import Recording
 
     for adapter in (adapter for adapter in ADAPTERS if adapter.package == package.__name__):
         try:
-            options: AttachOptions = {"scalars": os.environ.get(SCALARS, "0") not in ("", "0")}
-            if name := os.environ.get(NAME):
-                options["name"] = name
-            if (text := os.environ.get(TEXT)) in ("full", "ids", "none"):
-                options["text"] = cast("Text", text)
-            start(adapter, Recording(os.environ[RUN], options, adapter.name), None)
+            start(adapter, Recording(os.environ[RUN], environment_options(), adapter.name), None)
         except Exception as error:
             logger.error("ratioscope does not record %s: %s", adapter.title, error)
