@@ -34,6 +34,8 @@ class GapRows:
     later: Floats
     mask: Flags
     entropy: Floats | None
+    stands_for: npt.NDArray[np.float64] | None = None
+    """How many rows each row stands for, 1 / inclusion probability; None: all rows are here."""
 
     @property
     def starts(self) -> Integers:
@@ -62,6 +64,7 @@ def gap_rows(records: pa.Table, gap: str) -> GapRows:
         later=flat_floats(table[later_name], lengths),
         mask=_flat_mask(table, lengths),
         entropy=_entropy(records, table, rows, lengths, gap),
+        stands_for=_stands_for(records, rows),
     )
 
 
@@ -137,6 +140,14 @@ def encoded(column: Column) -> tuple[tuple[str, ...], Integers]:
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes: Integers = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return tuple(str(key) for key in coded.dictionary.to_pylist()), codes
+
+
+def _stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | None:
+    if "inclusion_probability" not in records.column_names:
+        return None
+    kept = pc.fill_null(records["inclusion_probability"], 1.0).to_numpy()[rows]
+    usable = np.where((kept > 0) & (kept <= 1), kept, 1.0)
+    return None if (usable == 1).all() else 1 / usable
 
 
 def _flat_mask(table: pa.Table, lengths: Integers) -> Flags:

@@ -6,7 +6,7 @@ removed and the effective sample size after truncation or masking are exact; in 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -80,12 +80,19 @@ def histogram(log_ratio: npt.ArrayLike) -> Histogram:
 
 
 def bucket_table(
-    cells: npt.NDArray[np.int64], log_ratio: Floats, count: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats, Floats]:
-    """(occupied cells, counts, log-sums of w, of w^2), for cells = group * BUCKETS + bucket below `count`."""
-    counts = np.bincount(cells, minlength=count)
+    cells: npt.NDArray[np.int64], log_ratio: Floats, count: int, times: Floats | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], Floats, Floats]:
+    """(occupied cells, counts, log-sums of w, of w^2), for cells = group * BUCKETS + bucket below `count`.
+
+    times: how often each element counts; None: once, and counts are whole numbers.
+    """
+    counts = np.bincount(cells, times, count)
     occupied = np.flatnonzero(counts)
     with np.errstate(divide="ignore"):
+        if times is not None:
+            logs = np.stack((log_ratio, 2 * log_ratio)) + np.log(times)
+            sums = reduced(logs, cells, ("logsumexp", "logsumexp")).matrix
+            return occupied, counts[occupied], sums[0], sums[1]
         if np.abs(log_ratio).max(initial=0.0) > PLAIN:
             sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
         else:

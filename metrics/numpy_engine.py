@@ -2,6 +2,10 @@
 
 Blocks of whole sequences, small enough for the cache, go through three reductions: tokens to (sequence, cell), the level
 of cluster statistics; that to cells; and the cells of all blocks to the result. Nothing here knows a metric's name.
+
+Rows that were kept by chance stand for 1 / inclusion_probability rows each: their sums are Horvitz-Thompson estimates of those of
+all rows, products within a sequence count by the square, so that standard errors hold the chance of having been kept. Tails
+are left out, for the largest of a sample are not the largest of all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +23,7 @@ from .metric import SAMPLED
 from .reduction import Cells, Matrix, first_of_each, reduced
 from .registry import STATISTICS, statistics_of
 from .slices import CONTIGUOUS, Labels, SliceCodes, slices_of
-from .spread import Spread, spread_fields
+from .spread import Floats, Spread, spread_fields
 from .statistic import NEUTRAL, Statistic
 from .validity import TOKENS
 
@@ -78,7 +82,7 @@ def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes
     plan = plan_of(rows.gap)
     attempts, steps, groups = step_codes(records, rows.rows)
     found: list[list[Cells]] = [[] for _ in slices]
-    spread = Spread(tails=rows.gap in SAMPLED)
+    spread = Spread(tails=rows.gap in SAMPLED and rows.stands_for is None)
     with np.errstate(all="ignore"):
         for block in blocks(rows):
             sums = block_sums(rows, block, slices, plan)
@@ -134,6 +138,7 @@ class BlockSums:
     log_weight: Matrix
     sequences: Matrix
     columns: SequenceColumns
+    stands_for: Floats | None
 
 
 def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], plan: Plan) -> BlockSums:
@@ -158,7 +163,8 @@ def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], plan: 
     own = [s.formula(named, np) for s in plan.cluster] + [s.formula(whole, np) for s in plan.sequence]
     tokens = Tokens(sequence, codes, values)
     parts = Tokens(sequence[at], {name: code[at] for name, code in codes.items()}, runs)
-    return BlockSums(tokens, parts, columns.log_weight, np.concatenate((sums, np.stack(own))), whole)
+    stands_for = None if rows.stands_for is None else rows.stands_for[block.first : block.last]
+    return BlockSums(tokens, parts, columns.log_weight, np.concatenate((sums, np.stack(own))), whole, stands_for)
 
 
 def block_cells(
@@ -169,10 +175,25 @@ def block_cells(
     for piece in slices:
         if piece.by_token:
             tokens = sums.runs if piece.name in CONTIGUOUS else sums.tokens
-            yield _token_cells(tokens, piece, group, plan)
+            yield _token_cells(tokens, piece, group, plan, sums.stands_for)
         else:
             code = piece.codes[block.first : block.last]
-            yield _cells(sums.sequences, group, code, len(piece.keys), _order(plan, piece))
+            order = _order(plan, piece)
+            yield _cells(_weighted(sums.sequences, order, sums.stands_for), group, code, len(piece.keys), order)
+
+
+def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | None) -> Matrix:
+    """Statistics of sequences, each counted as often as the rows it stands for."""
+    if stands_for is None:
+        return matrix
+    by = {
+        "sum": lambda row: row * stands_for,
+        "max": lambda row: row,
+        "logsumexp": lambda row: row + np.log(stands_for),
+    }
+    square = stands_for * stands_for
+    rows = [row * square if s.level == "cluster" else by[s.combine](row) for s, row in zip(order, matrix, strict=True)]
+    return np.stack(rows)
 
 
 def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, plan: Plan) -> None:
@@ -181,9 +202,11 @@ def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, pla
     names, place = np.unique(group, return_inverse=True)
     usable = sums.tokens.values[plan.token.index(TOKENS)] > 0
     whole = sums.columns.sequence > 0
-    spread.add("token", names, place[sums.tokens.sequence[usable]], sums.log_weight[usable])
-    spread.add("sequence", names, place[whole], sums.columns.log_weight[whole])
-    spread.add("geometric", names, place[whole], sums.columns.mean_log_weight[whole])
+    of_token, times = sums.tokens.sequence[usable], sums.stands_for
+    each = None if times is None else times[whole]
+    spread.add("token", names, place[of_token], sums.log_weight[usable], None if times is None else times[of_token])
+    spread.add("sequence", names, place[whole], sums.columns.log_weight[whole], each)
+    spread.add("geometric", names, place[whole], sums.columns.mean_log_weight[whole], each)
 
 
 def _columns(rows: GapRows, block: Block, sequence: Integers, kept: Integers) -> TokenColumns:
@@ -223,7 +246,7 @@ def _cells(sequences: Matrix, group: Integers, code: Integers, width: int, order
     return reduced(sequences[:, chosen], group[chosen] * width + code[chosen], order)
 
 
-def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan) -> Cells:
+def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan, stands_for: Floats | None) -> Cells:
     width = len(piece.keys)
     values, sequence, code = tokens.values[: len(plan.sliced)], tokens.sequence, tokens.codes[piece.name]
     if (code < 0).any():
@@ -233,7 +256,9 @@ def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan)
     named = _named(pairs.matrix, plan.sliced)
     clusters = np.stack([s.formula(named, np) for s in plan.cluster])
     cell = group[pairs.codes // width] * width + pairs.codes % width
-    return reduced(np.concatenate((pairs.matrix, clusters)), cell, plan.sliced + plan.cluster)
+    order = plan.sliced + plan.cluster
+    times = None if stands_for is None else stands_for[pairs.codes // width]
+    return reduced(_weighted(np.concatenate((pairs.matrix, clusters)), order, times), cell, order)
 
 
 def _named(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:

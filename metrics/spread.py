@@ -36,11 +36,14 @@ class Spread:
         self._cells: dict[Level, list[tuple[Integers, Matrix]]] = {level: [] for level in LEVELS}
         self._largest: dict[Level, list[tuple[Integers, Floats]]] = {level: [] for level in _TAIL_OF}
 
-    def add(self, level: Level, names: Integers, place: Integers, log_weight: Floats) -> None:
-        """Adds one log-weight per element, of group names[place]."""
+    def add(
+        self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
+    ) -> None:
+        """Adds one log-weight per element, of group names[place]; each counts `times` (None: once)."""
         if not len(place):
             return
-        occupied, *sums = bucket_table(place * BUCKETS + bucket_of(log_weight), log_weight, len(names) * BUCKETS)
+        cells = place * BUCKETS + bucket_of(log_weight)
+        occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
@@ -64,7 +67,7 @@ class Spread:
         counts, weights, squares = merged.matrix
         flat = (
             pa.array(merged.codes % BUCKETS, pa.int16()),
-            pa.array(counts.astype(np.int64)),
+            pa.array(whole_counts(counts)),
             pa.array(weights),
             pa.array(squares),
         )
@@ -80,6 +83,12 @@ class Spread:
         order = np.lexsort((-values, owner))
         order = order[rank_in_group(owner[order]) < K]
         return _lists(pa.array(values[order].astype(np.float32)), owner[order], groups)
+
+
+def whole_counts(counts: Floats) -> Integers:
+    """Estimated counts as whole numbers whose running total is never off by more than a half."""
+    totals: Integers = np.rint(np.cumsum(counts)).astype(np.int64)
+    return totals - np.append(0, totals[:-1]) if len(totals) else totals
 
 
 def largest_of_each(group: Integers, values: Floats) -> Integers:
