@@ -91,7 +91,7 @@ def _size(value: list[Any] | HostArray) -> int:
 
 def _is_per_token(value: Any, cuts: Lengths | None) -> bool:
     """Whether a value that may be given per sequence or per token is per token."""
-    if value is None or isinstance(value, (int, float)):
+    if value is None or isinstance(value, (int, float, Mapping)):
         return False
     if is_ragged(value):
         return True
@@ -151,8 +151,11 @@ def _checked(argument: str, values: Any, rows: int) -> Any:
 def _versions(value: Any, cut: Mapping[str, Ragged], rows: int) -> dict[str, pa.Array[Any]]:
     """Oldest and newest weights of each sequence: as given, or over the sampled tokens where given per token."""
     if value is not None:
-        versions = _numbers("rollout_versions", value, rows).cast(pa.int64())
-        return {"rollout_version_min": versions, "rollout_version_max": versions}
+        pair = value if isinstance(value, Mapping) else {"min": value, "max": value}
+        return {
+            f"rollout_version_{which}": _numbers("rollout_versions", pair[which], rows).cast(pa.int64())
+            for which in ("min", "max")
+        }
     if "rollout_versions" not in cut:
         return {}
     column, mask = cut["rollout_versions"], cut.get("mask")

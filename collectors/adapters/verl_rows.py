@@ -1,0 +1,148 @@
+"""verl's layouts as rows: padded responses in the driver, whole sequences in a row in the workers. Host values stay host values.
+
+The driver's tensors are on the CPU. A worker's may be on a device: there, rows are cut by lengths that the host knows, and
+views are all that is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from ratioscope.errors import SchemaError
+
+Tensor = Any
+"""A torch.Tensor. `Any`, because torch is no dependency."""
+Data = Any
+"""A TensorDict, a DataProto or a KVBatchMeta."""
+
+ROW = "ratioscope_row"
+"""The column added to what a worker trains on: step and id of each row as one text; empty for a padding row."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the host knows of the rows of a batch. kept: their places, where some of the batch are padding; None: all are rows."""
+
+    ids: list[str]
+    groups: list[str] | None
+    lengths: list[int]
+    oldest: list[int | None]
+    newest: list[int | None]
+    generation_steps: list[int | None] | None = None
+    kept: list[int] | None = None
+
+    @property
+    def versions(self) -> dict[str, list[int | None]] | None:
+        """For `rollout_versions`; None where no row's weights are known."""
+        if all(version is None for version in (*self.oldest, *self.newest)):
+            return None
+        return {"min": self.oldest, "max": self.newest}
+
+
+def known_of_tags(keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Known:
+    """Of V1: what KVBatchMeta says of each row. Keys are `{uid}_{sample}_{output}`; padding rows are left out."""
+    kept = [index for index, tag in enumerate(tags) if not tag.get("is_padding", False)]
+    rows = [tags[index] for index in kept]
+    ids = [keys[index] for index in kept]
+    return Known(
+        ids=ids,
+        groups=[name.rsplit("_", 2)[0] for name in ids],
+        lengths=[int(tag["response_len"]) for tag in rows],
+        oldest=[_integer(tag.get("min_global_steps")) for tag in rows],
+        newest=[_integer(tag.get("max_global_steps")) for tag in rows],
+        generation_steps=[_integer(tag.get("global_steps")) for tag in rows],
+        kept=None if len(kept) == len(tags) else kept,
+    )
+
+
+def known_of_proto(batch: Data, step: int) -> Known:
+    """Of V0: rows of a DataProto. The n samples of a prompt share its uid; they are numbered in the order of the batch."""
+    beside, rows = batch.non_tensor_batch, len(batch.batch["responses"])
+    groups = None if "uid" not in beside else [str(uid) for uid in beside["uid"]]
+    width = batch.batch["responses"].shape[1]
+    return Known(
+        ids=numbered([str(step)] * rows if groups is None else groups),
+        groups=groups,
+        lengths=batch.batch["attention_mask"][:, -width:].sum(-1).tolist(),
+        oldest=[_integer(version) for version in beside.get("min_global_steps", [None] * rows)],
+        newest=[_integer(version) for version in beside.get("max_global_steps", [None] * rows)],
+    )
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """Each name with how often it came before.
+
+    >>> numbered(["a", "b", "a"])
+    ['a_0', 'b_0', 'a_1']
+    """
+    seen: dict[str, int] = {}
+    ids = []
+    for name in names:
+        seen[name] = seen.get(name, -1) + 1
+        ids.append(f"{name}_{seen[name]}")
+    return ids
+
+
+def padded(value: Tensor, known: Known) -> Tensor:
+    """The rows, as wide as the longest: `(rows, T)`. A nested tensor is padded with 0."""
+    if value.is_nested:
+        value = value.to_padded_tensor(padding=0)
+    if known.kept is not None:
+        value = value[known.kept]
+    return value[:, : max(known.lengths, default=0)]
+
+
+def marks(known: Known, step: int, rows: int) -> list[str]:
+    """The column ROW for a batch of so many rows, padding included."""
+    texts = [""] * rows
+    for place, name in zip(range(rows) if known.kept is None else known.kept, known.ids, strict=True):
+        texts[place] = f"{step} {name}"
+    return texts
+
+
+def column(data: Data, name: str) -> list[Any]:
+    """A non-tensor column of a TensorDict, one value per row."""
+    value = data.get(name)
+    values = value.tolist() if hasattr(value, "tolist") else value
+    return list(values) if isinstance(values, (list, tuple)) else [values] * int(data.batch_size[0])
+
+
+def sequence_lengths(data: Data) -> list[tuple[int, int]]:
+    """Tokens of prompt and of response of each row, padding not counted. Looks at tensors on the CPU only."""
+    prompts, responses = data["prompts"], data["responses"]
+    if prompts.device.type != "cpu":
+        raise SchemaError(f"prompts are on {prompts.device}; reading lengths there would make the device wait")
+    if prompts.is_nested:
+        return list(zip(_nested_lengths(prompts), _nested_lengths(responses), strict=True))
+    mask, width = data["attention_mask"], prompts.shape[1]
+    return list(zip(mask[:, :width].sum(-1).tolist(), mask[:, width:].sum(-1).tolist(), strict=True))
+
+
+def response_views(value: Tensor, lengths: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Of a model's output at every token of whole sequences in a row: the part of each response.
+
+    The output at a token is of the token after it, so that a response's begins one before its first token.
+    """
+    flat = value.detach()
+    flat = flat.values() if flat.is_nested else flat
+    ends = list(accumulate(prompt + response for prompt, response in lengths))
+    if flat.shape[0] != (ends[-1] if ends else 0):
+        raise SchemaError(f"a model's output has {flat.shape[0]} tokens, its rows have {ends[-1] if ends else 0}")
+    return [flat[end - response - 1 : end - 1] for end, (_, response) in zip(ends, lengths, strict=True)]
+
+
+def verl_version() -> str:
+    """For run.json: name and version."""
+    return f"verl {getattr(sys.modules.get('verl'), '__version__', 'unknown')}"
+
+
+def _nested_lengths(value: Tensor) -> list[int]:
+    return [int(length) for length in value.offsets().diff().tolist()]
+
+
+def _integer(value: Any) -> int | None:
+    return None if value is None else int(value)
