@@ -1,4 +1,4 @@
-"""Rows kept by chance: their statistics are estimates of those of all rows, right on average, and their errors say how far off."""
+"""Rows kept by chance: statistics of them estimate those of all rows, right on average, and their errors say how far off."""
 
 from itertools import product
 from typing import Any
