@@ -19,7 +19,7 @@ from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 from . import terminal
 
 OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
-VERBS = ("demo", "dashboard", "metrics", "corrections", "explain", "report", "info")
+VERBS = ("demo", "run", "attach", "dashboard", "metrics", "corrections", "explain", "report", "info")
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."
@@ -55,8 +55,9 @@ def application() -> typer.Typer:
     app = typer.Typer(name="ratioscope", help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_options)
     for verb in VERBS:
-        command: Callable[..., Any] = getattr(import_module(f".commands.{verb}", __package__), verb)
-        app.command(verb)(command)
+        module = import_module(f".commands.{verb}", __package__)
+        command: Callable[..., Any] = getattr(module, verb)
+        app.command(verb, context_settings=getattr(module, "CONTEXT", None))(command)
     return app
 
 

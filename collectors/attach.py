@@ -6,14 +6,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ratioscope.errors import ConfigError
 
 from .adapters.table import ADAPTERS, Adapter, adapter_named
-from .collector import Collector
 from .hooks import Refused, is_watched, missing, put_on
 from .recording import AttachOptions, Recording
+
+if TYPE_CHECKING:
+    from .collector import Collector
 
 Trainer = Any
 """Another program's trainer object, or the name of an adapter. `Any`, because no trainer is a dependency."""

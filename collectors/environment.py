@@ -1,8 +1,8 @@
 """Attaching by environment: a process that finds RATIOSCOPE_RUN records, with not a line of the trainer's code changed.
 
-`install` is called at the start of every Python process of the job: by `ratioscope run`, through a sitecustomize on PYTHONPATH,
-or by a trainer's own plug-in mechanism. It waits for a trainer's package to be imported; until then it costs the import
-of wrapt, and in a process that imports no trainer nothing else ever happens.
+`ratioscope run` puts a sitecustomize on PYTHONPATH, which calls `install` in each Python process that begins to import a
+trainer's package, or ray, whose workers elsewhere are to record, too; a trainer's own plug-in mechanism may call it as well.
+Where no trainer is imported nothing ever happens.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ VARIABLES = {
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
 }
 
+_FIRST_SPECIAL_STEP = 0xFFFFFF00
+"""From here on Slurm numbers the steps that are a batch script or a shell."""
+
 logger = logging.getLogger("ratioscope")
 _installed: list[str] = []
 """Global, because import hooks are the process's: the run folder they were put on for."""
@@ -41,8 +44,9 @@ def install() -> None:
     """Records this process, once it imports a trainer, if RATIOSCOPE_RUN says where. Never raises."""
     try:
         if os.environ.get(RUN) and not _installed:
+            os.environ[RUN] = os.path.abspath(os.environ[RUN])  # child processes may have another working directory
+            os.environ.setdefault(LAUNCH, launch_name())  # and belong to the same start
             _installed.append(os.environ[RUN])
-            os.environ.setdefault(LAUNCH, launch_name())  # child processes belong to the same start
             _await_trainers()
     except Exception as error:
         logger.warning(
@@ -50,8 +54,17 @@ def install() -> None:
         )
 
 
-def launch_name() -> str:
-    """A name for one start of a job."""
+def launch_name(environment: Mapping[str, str] = os.environ) -> str:
+    """A name for one start of a job: the same in processes that a launcher has started side by side, else a new one.
+
+    Several tasks of one Slurm step share the step's number, which no other start has; the ranks of one torchrun, whose own
+    id may be "none", share the process that started them.
+    """
+    job, step, tasks = (environment.get(f"SLURM_{name}", "") for name in ("JOB_ID", "STEP_ID", "STEP_NUM_TASKS"))
+    if step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP and tasks.isdecimal() and int(tasks) > 1:
+        return f"slurm-{job}.{step}"
+    if environment.get("TORCHELASTIC_RUN_ID"):
+        return f"torchrun-{os.uname().nodename}-{os.getppid()}-{environment.get('MASTER_PORT', '')}"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
@@ -72,12 +85,13 @@ def environment_options() -> AttachOptions:
 
 
 def _await_trainers() -> None:
-    import wrapt
-
     from .adapters.table import ADAPTERS
+    from .imports import when_imported
+    from .ray_workers import await_ray
 
-    for adapter in ADAPTERS:
-        wrapt.register_post_import_hook(_begin, adapter.package)
+    for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
+        when_imported(package, _begin)
+    await_ray()
 
 
 def _begin(package: ModuleType) -> None:

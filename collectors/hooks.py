@@ -16,6 +16,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
+from .imports import when_imported
 from .recording import Recording
 
 _ABSENT = object()
@@ -60,9 +61,10 @@ class Patches:
     def put(self, owner: Any, name: str, wrapper_of: Callable[[Any], Any]) -> None:
         """Puts `wrapper_of(original)` in the place of an attribute of an object, class or module."""
         own = vars(owner).get(name, _ABSENT)
-        original = own if own is not _ABSENT else getattr(owner, name)
-        kind = type(own) if isinstance(own, staticmethod | classmethod) else None
-        made = wrapper_of(original.__func__ if kind is not None else original)
+        kind = _method_kind(owner, name)
+        held = inspect.getattr_static(owner, name) if kind is not None else own
+        original = held.__func__ if kind is not None else getattr(owner, name) if own is _ABSENT else own
+        made = wrapper_of(original)
         wrapper = made if kind is None else kind(made)
         setattr(owner, name, wrapper)
         self._undo.append(lambda: _put_back(owner, name, wrapper, own))
@@ -82,25 +84,29 @@ class Refused(ConfigError):
 
 def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callable[[], None]:
     """Puts the hooks on, each when its module is imported or now; the returned call takes them off, and later ones too."""
-    import wrapt
-
     patches = Patches()
     by_module: dict[str, list[Hook]] = {}
     for hook in hooks:
         by_module.setdefault(hook.module, []).append(hook)
 
-    def loaded(module: ModuleType) -> None:
-        recording.watch(lambda: _install_present(by_module[module.__name__], recorder, recording, patches))
+    def loaded(of_module: list[Hook], module: ModuleType) -> None:
+        recording.watch(lambda: _install_present(of_module, recorder, recording, patches))
 
-    for name in by_module:
-        wrapt.register_post_import_hook(loaded, name)
-    return patches.restore
+    for name, of_module in by_module.items():
+        when_imported(name, functools.partial(loaded, of_module))
+
+    def undo() -> None:
+        patches.restore()
+        getattr(recorder, "undo", _nothing)()  # a recorder may have put on something of its own since
+
+    return undo
 
 
 def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, owner: Any = None) -> None:
     """Puts the hook on. owner: an object instead of the class, for hooks on methods of that object alone."""
     target, name = (owner, hook.name.rpartition(".")[2]) if owner is not None else resolve(hook)
-    patches.put(target, name, lambda original: watched(original, hook, recorder, recording, is_bound=owner is not None))
+    is_method = isinstance(target, type) and _method_kind(target, name) is not staticmethod
+    patches.put(target, name, lambda original: watched(original, hook, recorder, recording, is_method=is_method))
 
 
 def resolve(hook: Hook) -> tuple[Any, str]:
@@ -120,32 +126,49 @@ def missing(hooks: Iterable[Hook]) -> list[str]:
     ]
 
 
-def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, is_bound: bool) -> Any:
-    """The original with the hook's looks around it."""
-    looks = _Looks(original, hook, recorder, recording, is_bound)
-    if inspect.iscoroutinefunction(original):
+def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, is_method: bool) -> Any:
+    """The original with the hook's looks around it. is_method: whether its first argument is the object of the call.
 
-        @functools.wraps(original)
-        async def wrapper(*arguments: Any, **named: Any) -> Any:
-            call, arguments, named = looks.enter(arguments, named)
-            return looks.leave(call, await original(*arguments, **named))
-    else:
-
-        @functools.wraps(original)
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            call, arguments, named = looks.enter(arguments, named)
-            return looks.leave(call, original(*arguments, **named))
-
+    Pickled by value, as cloudpickle does with what it cannot find by name, it is the original alone.
+    """
+    looks = _Looks(original, hook, recorder, recording, is_method)
+    wrapper = functools.wraps(original)(
+        (_awaiting if inspect.iscoroutinefunction(original) else _calling)(original, looks)
+    )
     setattr(wrapper, MARK, original)
     return wrapper
 
 
+def _calling(original: Any, looks: _Looks | None) -> Any:
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        if looks is None:  # read from a pickle
+            return original(*arguments, **named)
+        call, arguments, named = looks.enter(arguments, named)
+        return looks.leave(call, original(*arguments, **named))
+
+    return wrapper
+
+
+def _awaiting(original: Any, looks: _Looks | None) -> Any:
+    async def wrapper(*arguments: Any, **named: Any) -> Any:
+        if looks is None:
+            return await original(*arguments, **named)
+        call, arguments, named = looks.enter(arguments, named)
+        return looks.leave(call, await original(*arguments, **named))
+
+    return wrapper
+
+
 class _Looks:
-    def __init__(self, original: Any, hook: Hook, recorder: Any, recording: Recording, is_bound: bool) -> None:
+    def __init__(self, original: Any, hook: Hook, recorder: Any, recording: Recording, is_method: bool) -> None:
         self._hook, self._recorder, self._recording = hook, recorder, recording
         self._signature = inspect.signature(original)
-        self._is_method = "." in hook.name and not is_bound
-        self._target = getattr(original, "__self__", None) if is_bound else None
+        self._is_method = is_method
+        self._target = None if is_method else getattr(original, "__self__", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """None: nothing of ours travels to where a pickle is read, where there may be no ratioscope."""
+        return type(None), ()
 
     def enter(
         self, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -157,9 +180,9 @@ class _Looks:
             return None, arguments, named
         if self._hook.before is not None:
             call.noted = self._look(self._hook.before, call)
-        if self._hook.swap is not None and (given := self._look(self._hook.swap, call)):
-            return call, *self._swapped(arguments, named, given)
-        return call, arguments, named
+        given = None if self._hook.swap is None else self._look(self._hook.swap, call)
+        swapped = self._recording.watch(lambda: self._swapped(arguments, named, given)) if given else None
+        return call, *(swapped or (arguments, named))
 
     def leave(self, call: Call | None, result: Any) -> Any:
         if call is None or not self._recording.is_active:
@@ -194,12 +217,11 @@ class _Looks:
 
 
 def replace_in_importers(before: Any, after: Any) -> None:
-    """In modules of the function's own package that hold it by name (`from x import f`), puts another in its place."""
-    package = str(getattr(before, "__module__", "")).partition(".")[0]
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == package and isinstance(module, ModuleType):
+    """In all modules that hold a function by name (`from x import f`), the user's script too, puts another in its place."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType):
             for held in [held for held, value in list(vars(module).items()) if value is before]:
-                setattr(module, held, after)
+                vars(module)[held] = after
 
 
 def is_watched(hook: Hook, owner: Any = None) -> bool:
@@ -216,6 +238,16 @@ def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, pat
     for hook in hooks:
         if not _lacks(hook):
             install(hook, recorder, recording, patches)
+
+
+def _method_kind(owner: Any, name: str) -> type[staticmethod[..., Any]] | type[classmethod[Any, ..., Any]] | None:
+    """What an attribute of a class is wrapped in, its own or inherited; None for a plain method and outside of classes."""
+    held = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else None
+    return staticmethod if isinstance(held, staticmethod) else classmethod if isinstance(held, classmethod) else None
+
+
+def _nothing() -> None:
+    pass
 
 
 def _lacks(hook: Hook) -> bool:

@@ -24,7 +24,11 @@ from .redaction import redacted
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
 JOB_RESTARTS = RESTARTS[:2]
+NODES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+"""What the ranks of one start have in common on all nodes, where each node's ranks were given a launch of their own."""
+_NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
+_SHARED = " of "
 _TAIL = 4096  # bytes; an open or close line is far shorter
 
 
@@ -63,15 +67,17 @@ def attempt_to_join(root: Path, rank: int) -> int:
     """Which start of the run this writer belongs to, told from the writers that opened before it. 0 for the first.
 
     The latest attempt, unless it has a writer of the same rank that has ended or is of another launch, or a writer of
-    another launch where both launches have a launcher's name. So the ranks of one launch meet without asking each other.
+    another launch where both launches have a launcher's name. So the ranks of one launch meet without asking each other,
+    and those that `ratioscope run` started on several nodes, whose launches differ, by what torchrun tells all of them.
     """
     writers = [writer for writer in map(_opening, sorted((root / COMMITS).glob("[!.]*.jsonl"))) if writer is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)
     own = launch()
     for writer in (writer for writer in writers if writer["attempt"] == latest):
-        same_launch = writer.get("launch") == own
+        same_launch = _name(writer.get("launch")) == _name(own)
         if same_launch and os.environ.get(LAUNCH):
             continue  # every process of the start was given this name, several of one rank among them
+        same_launch = same_launch or _is_other_node(writer, own)
         if writer.get("rank") == rank and not (same_launch and _is_running(writer)):
             return latest + 1
         if not same_launch and _is_named(own) and _is_named(str(writer.get("launch"))):
@@ -83,8 +89,11 @@ def attempt_to_join(root: Path, rank: int) -> int:
 def launch() -> str:
     """Names the start of the training job: ours, else the launcher's name for it, else this process and those it forks."""
     if given := os.environ.get(LAUNCH):
-        return "job:" + "/".join((given, *(os.environ.get(name, "") for name in JOB_RESTARTS)))
-    names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name)]
+        nodes = [os.environ.get(name, "") for name in NODES]
+        shared = _SHARED + "/".join(nodes) if all(nodes) else ""
+        # a process that no launcher restarts is of the first start
+        return "job:" + "/".join((given, *(os.environ.get(name, "0") for name in JOB_RESTARTS))) + shared
+    names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name, _NO_JOB) not in ("", _NO_JOB)]
     if names:
         return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in RESTARTS)))
     return f"process:{host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -97,6 +106,18 @@ def host_name() -> str:
 
 def _is_named(name: str) -> bool:
     return name.startswith("job:")
+
+
+def _name(launch_of: Any) -> str:
+    return str(launch_of).partition(_SHARED)[0]
+
+
+def _is_other_node(writer: Mapping[str, Any], own: str) -> bool:
+    """Whether the writer is of our start, on another host: its restarts and all that torchrun tells every node are ours."""
+    theirs = str(writer.get("launch"))
+    if writer.get("host") == host_name() or not (_SHARED in own and _SHARED in theirs):
+        return False
+    return own.partition("/")[2] == theirs.partition("/")[2]
 
 
 def _is_running(writer: Mapping[str, Any]) -> bool:

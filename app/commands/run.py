@@ -1,0 +1,75 @@
+"""`ratioscope run --out RUN_DIR -- COMMAND ...`: any training command, recorded without a line of its code changed."""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratioscope.errors import ConfigError, SourceError
+
+CONTEXT = {"allow_interspersed_args": False}
+"""What follows the command's first word is the command's own, also where -- was forgotten."""
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training command.")],
+    out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder; a second start resumes it.")],
+    name: Annotated[str | None, typer.Option(help="The run's name; else the folder's.")] = None,
+    text: Annotated[
+        str, typer.Option(metavar="full|ids|none", help="Keep texts and token ids, ids, or none.")
+    ] = "full",
+    scalars: Annotated[bool, typer.Option("--scalars", help="Add ratioscope/... to what the trainer logs.")] = False,
+) -> None:
+    """Run a training command and record what its trainer holds, without a change to its code.
+
+    The command inherits RATIOSCOPE_... variables and a folder on PYTHONPATH, whose sitecustomize watches for the trainers of
+    `ratioscope attach --list`: in `python train.py`, torchrun, accelerate, console and shell scripts, in their child processes
+    and in Ray's workers. Output and exit code are the command's own, and no failure to record ever fails it.
+
+    Not reached: a Python that has no ratioscope installed (it says so), a container that gets another environment, and
+    `python -I`, `-E` and `-S`. On several nodes start it on each, with an --out that all of them see.
+    """
+    if text not in ("full", "ids", "none"):
+        raise ConfigError(f"--text {text}: wanted full, ids or none; try: --text ids")
+    environment = recording_environment(os.environ, out, name=name, text=text, scalars=scalars)
+    print(f"ratioscope: recording into {environment['RATIOSCOPE_RUN']}", file=sys.stderr, flush=True)
+    replace_process(command, environment)
+
+
+def recording_environment(
+    environment: Mapping[str, str], out: Path, *, name: str | None = None, text: str = "full", scalars: bool = False
+) -> dict[str, str]:
+    """The environment of a command that records.
+
+    A new launch each time, unless a launcher started several of us side by side, or the user has named it for several nodes
+    (LAUNCH without RUN: with it, it is that of a `ratioscope run` around this one).
+    """
+    from ratioscope.collectors.environment import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES, launch_name
+    from ratioscope.collectors.ray_workers import BOOTSTRAP
+
+    kept = {key: value for key, value in environment.items() if key not in VARIABLES}
+    folders = [folder for folder in kept.get("PYTHONPATH", "").split(os.pathsep) if folder != str(BOOTSTRAP)]
+    path = os.pathsep.join([str(BOOTSTRAP), *(folders if kept.get("PYTHONPATH") else [])])
+    named = "" if environment.get(RUN) else environment.get(LAUNCH, "")
+    ours = {RUN: os.path.abspath(out), LAUNCH: named or launch_name(environment), TEXT: text, "PYTHONPATH": path}
+    return kept | ours | ({NAME: name} if name else {}) | ({SCALARS: "1"} if scalars else {})
+
+
+def replace_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Becomes the command, so that signals, terminal and exit code are its own. Does not return."""
+    sys.stdout.flush()
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, which a program that is executed would inherit
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], list(command), dict(environment))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{command[0]}: no such command; what follows -- is run as it stands, without a shell"
+        ) from error
+    except OSError as error:
+        raise SourceError(f"{command[0]} cannot be run: {error.strerror}") from error

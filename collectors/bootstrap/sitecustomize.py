@@ -1,0 +1,70 @@
+"""Run by every Python process of a job that `ratioscope run` started, as it starts; its folder is first on PYTHONPATH.
+
+It adds one finder to sys.meta_path and imports nothing: only a process that begins to import a trainer's package, or ray, loads
+ratioscope. Then it runs the sitecustomize that it hides, if there is one. Any Python may come by, so 3.6 has to understand this.
+"""
+
+import os
+import sys
+
+AWAITED = (
+    "areal", "miles", "nemo_rl", "open_instruct", "openrlhf", "prime_rl", "ray", "roll", "skyrl", "slime", "tinker_cookbook",
+    "training", "trl", "verl",
+)  # fmt: skip
+"""The packages of the adapters' table, and ray. Written out, because reading the table takes longer than Python's start."""
+
+
+class Trigger:
+    """Finds nothing itself. As the first of AWAITED is looked for, it asks again, with ratioscope's own finder among the rest."""
+
+    is_done = False
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
+        if name not in AWAITED or Trigger.is_done:
+            return None
+        Trigger.is_done = True
+        begin()
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec: object = None if find is None else find(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def begin() -> None:
+    """Lets ratioscope watch the imports of this process. Says once if it is not there, and never raises."""
+    try:
+        from importlib import import_module
+
+        import_module("ratioscope.collectors.environment").install()
+    except Exception as error:
+        python = sys.executable
+        sys.stderr.write(
+            f"ratioscope: {python} cannot import ratioscope ({error}), so that this process is not recorded; it goes on "
+            f"without. To record it: {python} -m pip install ratioscope\n"
+        )
+
+
+def run_hidden() -> None:
+    """Imports the sitecustomize that is found without our folder; what that raises is reported as ever, by site."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [place for place, folder in enumerate(sys.path) if os.path.abspath(folder) == here]
+    folders = [sys.path.pop(place) for place in reversed(places)][::-1]
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  # pyright: ignore[reportUnusedImport, reportSelfImport]
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        for place, folder in zip(places, folders):  # noqa: B905  # strict is newer than 3.6
+            sys.path.insert(place, folder)
+        if ours is not None:
+            sys.modules.setdefault("sitecustomize", ours)
+
+
+if os.environ.get("RATIOSCOPE_RUN"):
+    sys.meta_path.insert(0, Trigger)  # type: ignore[arg-type]
+run_hidden()
