@@ -85,8 +85,16 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution=None,
         tested=("2026-08-21",),
         against="stand-ins",
-        lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        lines=(
+            "ratioscope run --out {run} -- <your training command>\n\n"
+            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
+            "  --custom-megatron-init-path ratioscope.collectors.adapters.slime.megatron_init \\\n"
+            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.slime.rollout_log"
+        ),
+        records=(
+            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
+            "advantages, turns, cached tokens; context-parallel slices with positions"
+        ),
     ),
     Adapter(
         name="miles",
@@ -97,8 +105,16 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution=None,
         tested=("2026-08-21",),
         against="stand-ins",
-        lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        lines=(
+            "ratioscope run --out {run} -- <your training command>\n\n"
+            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
+            "  --custom-megatron-init-path ratioscope.collectors.adapters.miles.megatron_init \\\n"
+            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.miles.rollout_log"
+        ),
+        records=(
+            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
+            "advantages, turns, cached tokens; context-parallel slices with positions"
+        ),
     ),
     Adapter(
         name="skyrl",
