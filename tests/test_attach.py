@@ -37,7 +37,8 @@ def test_a_trainer_is_known_by_its_class_and_where_that_comes_from() -> None:
 
     assert trl.fits(trainer("trl.trainer.grpo_trainer")) and trl.fits(trainer("trl"))
     assert not trl.fits(trainer("trlx.trainer")) and not trl.fits(trainer("UnslothGRPOTrainer"))
-    assert not trl.fits(trainer("trl.trainer.rloo_trainer", "RLOOTrainer"))
+    assert trl.fits(trainer("trl.trainer.rloo_trainer", "RLOOTrainer"))
+    assert not trl.fits(trainer("trl.trainer.sft_trainer", "SFTTrainer"))
 
 
 def test_another_version_of_a_known_trainer_is_told_what_it_lacks(tmp_path: Any) -> None:

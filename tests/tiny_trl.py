@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from ratioscope.collectors.attach import Attachment, AttachOptions, attach
+from ratioscope.collectors.attach import Attachment, attach
+from ratioscope.collectors.recording import AttachOptions
 
 # Any: their annotations describe every model and processor there is
 datasets: Any = importlib.import_module("datasets")

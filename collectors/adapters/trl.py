@@ -1,21 +1,17 @@
-"""TRL's GRPOTrainer (written for 1.16): what it holds when it computes a loss, without changing what it does.
+"""TRL (written from 1.16): its trainer objects, each watched for as long as it trains, without changing what it does.
 
-Four methods of the one trainer object are wrapped; each original is called exactly once with exactly its arguments.
+GRPOTrainer, RLOOTrainer    trl_recorder.py: old and current log-probs, and rollout where the engine tells them
+AsyncGRPOTrainer            trl_async.py: rollout and current; it computes no old log-probs
+unsloth's                   refused: its compiled loss keeps the current log-probs inside
 
-    _generate                             lengths and tool masks of the sampled completions, as plain lists
-    _generate_and_score_completions       adds one key to the batch: what is known of each row; TRL shuffles and splits it along
-    _get_per_token_logps_and_entropies    current log-probs and entropies, while the loss is being computed
-    _compute_loss                         one micro-batch, complete: this is where it is recorded
-
-The key added is a plain list, which the loss never looks at. Steps are those TRL logs: global_step + 1 while the loss is
-computed. minibatch is 0, as all micro-batches of an optimizer step see the same weights; a row that comes by a second time
-within one step gets 1. Where TRL computes no old log-probs, it takes the detached current ones as old; so do the records.
-Rows that `mask_truncated_completions` hides are not scored by the trainer: they keep their rollout log-probs only.
+`attach(trainer, run_dir)` wraps methods of the one object. By name or by environment, `Trainer.train` of transformers, which
+all of them inherit, is watched instead, and the object is attached to while it trains. Every rank records its own rows.
 """
 
 from __future__ import annotations
 
-import sys
+import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,29 +21,61 @@ from ..collector import Collector
 from ..hooks import MARK, Call, Hook, Patches, Refused
 from ..recording import Recording
 from ..tokenizer_copy import decoder
+from .trl_async import AsyncRecorder
+from .trl_config import config, version
+from .trl_logs import put_scalars
 from .trl_recorder import GrpoRecorder
 
-HOOKS = (Hook("trl.trainer.grpo_trainer", "GRPOTrainer.train", before="begin"),)
-WRAPPED = ("_generate", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss")
-_SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",
-    "num_iterations",
-)  # fmt: skip
-
+HOOKS = (Hook("transformers.trainer", "Trainer.train", before="begin", after="end"),)
+RECORDERS: dict[str, type[AsyncRecorder] | type[GrpoRecorder]] = {
+    "AsyncGRPOTrainer": AsyncRecorder,
+    "GRPOTrainer": GrpoRecorder,
+    "RLOOTrainer": GrpoRecorder,
+}
+UNSLOTH = ("UnslothGRPOTrainer", "UnslothRLOOTrainer")
+WRAPPED = GrpoRecorder.WRAPPED
+NOT_UNSLOTH = (
+    "this trainer is unsloth's, which rewrites TRL's: the current log-probs exist only inside its compiled, chunked loss, and "
+    "its _get_per_token_logps_and_entropies returns none, so that nothing is recorded; training goes on. TRL's own trainer can "
+    "be recorded: leave `import unsloth` out"
+)
+ANOTHER = "this process has recorded another trainer already, so that this one is not recorded: attach(trainer, another_run_dir)"
 _TRAIN_END_SECONDS = 30.0
 
 Trainer = Any
+logger = logging.getLogger("ratioscope")
 
 
 class Starter:
-    """Attaches to each trainer as its training begins, where nobody did before."""
+    """Attaches to a trainer while it trains, where nobody did before: to one per process, as two would number alike."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
+        self._first: weakref.ref[Trainer] | None = None
+        self._undo: Callable[[], None] | None = None
 
     def begin(self, call: Call) -> None:
-        if not is_attached(call.target):
-            start(call.target, self._recording)
+        trainer = call.target
+        if _kind(trainer) is None or is_attached(trainer):
+            return
+        if self._first is not None and self._first() is not trainer:
+            logger.warning("%s", ANOTHER)
+            return
+        try:
+            self._undo = start(trainer, self._recording)
+            self._first = weakref.ref(trainer)
+        except Refused as refusal:
+            logger.error("%s", refusal)
+
+    def end(self, call: Call) -> None:
+        if self._first is not None and self._first() is call.target:
+            self.undo()
+
+    def undo(self) -> None:
+        """Leaves the trainer as it was, also in the midst of its training."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
 
 
 recorder = Starter
@@ -55,26 +83,23 @@ recorder = Starter
 
 def is_attached(trainer: Trainer) -> bool:
     """Whether a collector records this trainer now."""
-    return any(hasattr(vars(trainer).get(name), MARK) for name in WRAPPED)
+    return any(hasattr(vars(trainer).get(name), MARK) for made in RECORDERS.values() for name in made.WRAPPED)
 
 
 def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
     """Wraps the trainer's methods and adds a callback; the returned call undoes both."""
-    _demand(trainer)
+    made = RECORDERS[_demanded(trainer)]
     recording.describe(
-        trainer=f"trl {_version()}",
-        config=_config(trainer),
+        trainer=f"trl {version()}",
+        config=config(trainer),
         rank=trainer.accelerator.process_index,
         decode=decoder(getattr(trainer, "_tokenizer", trainer.processing_class)),
     )
-    collector = recording.collector
-    watcher = GrpoRecorder(trainer, recording)
     patches = Patches()
-    patches.put(trainer, "_generate", watcher.around_generate)
-    patches.put(trainer, "_generate_and_score_completions", watcher.around_batch)
-    patches.put(trainer, "_get_per_token_logps_and_entropies", watcher.around_scores)
-    patches.put(trainer, "_compute_loss", watcher.around_loss)
-    callback = _flushing_callback(collector)
+    made(trainer, recording).put_on(patches)
+    if recording.options.get("scalars", False):
+        put_scalars(trainer, recording, patches)
+    callback = _flushing_callback(recording.collector)
     trainer.add_callback(callback)
 
     def undo() -> None:
@@ -84,41 +109,27 @@ def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
     return undo
 
 
-def _demand(trainer: Trainer) -> None:
-    lacking = [name for name in WRAPPED if not callable(getattr(trainer, name, None))]
+def _kind(trainer: Trainer) -> str | None:
+    """The trainer's class that we know: the most derived one, subclasses of the user's left out."""
+    for base in type(trainer).__mro__:
+        if base.__name__ in UNSLOTH or (base.__name__ in RECORDERS and f"{base.__module__}.".startswith("trl.")):
+            return base.__name__
+    return None
+
+
+def _demanded(trainer: Trainer) -> str:
+    kind = _kind(trainer)
+    if kind is None or kind in UNSLOTH:
+        raise Refused(NOT_UNSLOTH)
+    lacking = [name for name in RECORDERS[kind].WRAPPED if not callable(getattr(trainer, name, None))]
     if lacking:
         raise Refused(
-            f"trl {_version()} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter is "
+            f"trl {version()} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter is "
             "written for 1.16: pip install 'trl==1.16.*'"
         )
     if is_attached(trainer):
         raise ConfigError("a collector is attached to this trainer already; detach() it first")
-
-
-def _version() -> str:
-    return str(getattr(sys.modules.get("trl"), "__version__", "unknown"))
-
-
-def _config(trainer: Trainer) -> dict[str, Any]:
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    return {
-        "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
-        "model": getattr(model.config, "_name_or_path", None) or model.config.model_type,
-        "model_dtype": str(getattr(model, "dtype", "unknown")),
-        "engine": _engine(trainer),
-        "sampling": {name: getattr(trainer, name, None) for name in _SAMPLING},
-        "processes": trainer.accelerator.num_processes,
-        "reward_functions": list(trainer.reward_func_names),
-        "args": trainer.args.to_dict(),
-    }
-
-
-def _engine(trainer: Trainer) -> str:
-    if trainer.use_vllm:
-        return (
-            f"vllm {getattr(sys.modules.get('vllm'), '__version__', 'unknown')} ({getattr(trainer, 'vllm_mode', None)})"
-        )
-    return "rollout_func" if trainer.rollout_func is not None else "transformers generate"
+    return kind
 
 
 def _flushing_callback(collector: Collector) -> Any:

@@ -106,6 +106,13 @@ def _rewards(trainer: Trainer, count: int) -> _Rewards:
     return _Rewards([None if none else float(value) for value, none in zip(weighted, unscored, strict=True)], parts)
 
 
+def turns(sampled: Any) -> Any:
+    """(B, T): how many stretches of tool tokens came before, counted from the first sampled token; of a (B, T) tool mask."""
+    begins = sampled.clone()
+    begins[:, 1:] &= ~sampled[:, :-1]
+    return (begins.cumsum(1) - 1).clip(min=0)
+
+
 def prompt_text(prompt: Any) -> str | None:
     """The prompt as given: text, or one line per message of a conversation."""
     if prompt is None or isinstance(prompt, str):

@@ -1,0 +1,43 @@
+"""What run.json keeps of a TRL trainer: its class, model, engine, sampling settings and arguments."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+Trainer = Any
+
+_SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",
+    "num_iterations",
+)  # fmt: skip
+
+
+def version() -> str:
+    """The version of the TRL that is loaded."""
+    return str(getattr(sys.modules.get("trl"), "__version__", "unknown"))
+
+
+def config(trainer: Trainer) -> dict[str, Any]:
+    """Settings worth keeping. AsyncGRPOTrainer has most of them in its arguments only."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {
+        "trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}",
+        "model": getattr(model.config, "_name_or_path", None) or model.config.model_type,
+        "model_dtype": str(getattr(model, "dtype", "unknown")),
+        "engine": _engine(trainer),
+        "sampling": {name: getattr(trainer, name, getattr(trainer.args, name, None)) for name in _SAMPLING},
+        "processes": trainer.accelerator.num_processes,
+        "reward_functions": list(getattr(trainer, "reward_func_names", ())),
+        "args": trainer.args.to_dict(),
+    }
+
+
+def _engine(trainer: Trainer) -> str:
+    if hasattr(trainer, "rollout_worker"):
+        worker = trainer.rollout_worker
+        return "another rank's" if worker is None else type(worker).__name__
+    if trainer.use_vllm:
+        vllm = getattr(sys.modules.get("vllm"), "__version__", "unknown")
+        return f"vllm {vllm} ({getattr(trainer, 'vllm_mode', None)})"
+    return "rollout_func" if getattr(trainer, "rollout_func", None) is not None else "transformers generate"
