@@ -67,6 +67,6 @@ class LiveScalars:
         from ratioscope.metrics.join import joined
 
         try:
-            return dict(dialect(self._dialect).evaluate(joined(rows)).metrics)
+            return dict(dialect(self._dialect).evaluate(joined(rows), {}).metrics)
         except RatioscopeError:
             return {}
