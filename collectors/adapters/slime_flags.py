@@ -3,7 +3,7 @@
 RATIOSCOPE_RUN names the run folder, or `ratioscope_run` in the file of --custom-config-path, which reaches all processes with the
 arguments.
 
-    --custom-rollout-log-function-path   rollout_log                rollout manager: rollout log-probs and facts
+    --custom-rollout-log-function-path   rollout_log                rollout manager: rollout log-probs, versions, facts
     --custom-megatron-init-path          megatron_init              training ranks: puts the hooks on, everything is recorded
     --rollout-data-postprocess-path      rollout_data_postprocess   instead of it, without a hook: old, reference, advantages
     --custom-tis-function-path           tis                        beside it: the masks after the correction, and old where
@@ -40,32 +40,33 @@ class Flags:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._recording: Recording | None = None
+        self.recording: Recording | None = None
         self._rollouts: RolloutSide | None = None
         self._training: TrainSide | None = None
         self._told: set[int] = set()
 
     def megatron_init(self, args: Arguments) -> None:
         """`--custom-megatron-init-path`: records this rank as `ratioscope run` would."""
-        try:
-            if run := _run_folder(args):
-                os.environ[RUN] = run
-                _name_launch()
-                install()
-        finally:
-            if (own := self._own(args, "custom_megatron_init_path")) is not None:
-                own(args)
+        _put_hooks_on(args)
+        if (own := self._own(args, "custom_megatron_init_path")) is not None:
+            own(args)
 
     def rollout_log(
         self, rollout_id: int, args: Arguments, samples: Any, rollout_extra_metrics: Any, rollout_time: float
     ) -> bool:
-        """`--custom-rollout-log-function-path`: False, so that the trainer goes on to log what it logs."""
+        """`--custom-rollout-log-function-path`: False, so that the trainer goes on to log what it logs.
+
+        Where the training ranks have hooks by our flag, this process gets its own with the first rollout, so that versions
+        reach them.
+        """
         recording = self._recording_of(args)
         if recording is not None and not self._is_watched(self._names.sampled):
             if self._rollouts is None:
                 self._rollouts = RolloutSide(recording, self._names)
             side = self._rollouts
             recording.watch(lambda: side.record(rollout_id, args, samples))
+            if str(getattr(args, "custom_megatron_init_path", None)).startswith("ratioscope."):
+                _put_hooks_on(args)
         own = self._own(args, "custom_rollout_log_function_path")
         return bool(own(rollout_id, args, samples, rollout_extra_metrics, rollout_time)) if own is not None else False
 
@@ -94,7 +95,7 @@ class Flags:
         loss, masks, metrics = function(args=args, **given)
         if own is None and not args.use_tis:
             loss, masks = given["pg_loss"], given["loss_masks"]
-        side, recording = self._training, self._recording
+        side, recording = self._training, self.recording
         if side is not None and side.rollout is not None and recording is not None:
             rollout = side.rollout
             recording.watch(lambda: self._record_correction(side, rollout, args, given, masks))
@@ -134,10 +135,10 @@ class Flags:
         side.log(rollout, batch, masks, minibatch=0 if scored else None, **scored)
 
     def _recording_of(self, args: Arguments) -> Recording | None:
-        if self._recording is None and (run := _run_folder(args)):
+        if self.recording is None and (run := _run_folder(args)):
             _name_launch()
-            self._recording = Recording(run, environment_options(), self._names.adapter)
-        return self._recording
+            self.recording = Recording(run, environment_options(), self._names.adapter)
+        return self.recording
 
     def _is_watched(self, name: str) -> bool:
         module, _, function = name.partition(":")
@@ -147,6 +148,13 @@ class Flags:
     def _own(self, args: Arguments, flag: str) -> Any:
         path = getattr(args, own_function_argument(flag), None)
         return None if path is None else _named(self._names.load_function)(path)
+
+
+def _put_hooks_on(args: Arguments) -> None:
+    if run := _run_folder(args):
+        os.environ[RUN] = run
+        _name_launch()
+        install()
 
 
 def _run_folder(args: Arguments) -> str | None:

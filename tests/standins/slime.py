@@ -128,8 +128,8 @@ def _mpu(ranks: Ranks) -> SimpleNamespace:
     )
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Imports the stand-in's modules, and the packages they are in."""
+class _Finder(MetaPathFinder):
+    """Finds the stand-in's modules, and the packages they are in."""
 
     def __init__(self, s: StandIn) -> None:
         self._s, self._contents = s, _contents(s)
@@ -138,9 +138,9 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         known = any(name == fullname or name.startswith(f"{fullname}.") for name in self._names)
-        return ModuleSpec(fullname, self, is_package=True) if known else None
+        return ModuleSpec(fullname, _Loader(self), is_package=True) if known else None
 
-    def exec_module(self, module: ModuleType) -> None:
+    def fill(self, module: ModuleType) -> None:
         for place in [place for place, name in self._s.places.items() if name == module.__name__]:
             for source, names in _BY_NAME.get(place, {}).items():
                 for name in names:
@@ -148,6 +148,14 @@ class _Finder(MetaPathFinder, Loader):
                         setattr(module, name, getattr(self._s.at(source), name))
             for name, value in self._contents[place].items():
                 setattr(module, name, _defined_in(module.__name__, name, value))
+
+
+class _Loader(Loader):
+    def __init__(self, finder: _Finder) -> None:
+        self._finder = finder
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._finder.fill(module)
 
 
 def _defined_in(module: str, name: str, value: Any) -> Any:
@@ -167,7 +175,7 @@ def placed(trainer: str, ranks: Ranks | None = None) -> Iterator[StandIn]:
     s = StandIn(trainer, ranks or Ranks())
     finder, megatron = _Finder(s), ("megatron", "megatron.core")
     kept = {name: sys.modules[name] for name in megatron if name in sys.modules}
-    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(finder)  # after those that only watch
     for name in megatron:
         sys.modules[name] = ModuleType(name)
     sys.modules["megatron.core"].mpu = _mpu(s.ranks)  # type: ignore[attr-defined]
