@@ -24,6 +24,7 @@ import pyarrow as pa
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
 from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
+from .budget import Budget
 from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .live_scalars import LiveScalars
@@ -66,7 +67,8 @@ class Collector:
     out. text: "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no
     `token_texts` are logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and
     about `queue_bytes`. attempt: which start of the run this is; told from the folder if not given. versions: in words, where
-    the versions given to `log` come from. scalars: makes metrics for `scalars`, under our names and those of `dialect`.
+    the versions given to `log` come from. budget: how much disk token rows may take. scalars: makes metrics for `scalars`,
+    under our names and those of `dialect`.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Collector:
         versions: str | None = None,
         scalars: bool = False,
         dialect: str | None = None,
+        budget: Budget | None = None,
         sink: Callable[[], Sink] | None = None,
     ) -> None:
         if text not in TEXTS:
@@ -99,7 +102,9 @@ class Collector:
         info = run_info(name or self.run_dir.name, trainer, config or {})
         self._live = LiveScalars(dialect) if scalars else None
         self._make_sink = sink or (
-            lambda: ParquetSink(self.run_dir, info, rank=rank, attempt=attempt, versions=versions, live=self._live)
+            lambda: ParquetSink(
+                self.run_dir, info, rank=rank, attempt=attempt, versions=versions, live=self._live, budget=budget
+            )
         )
         self._told = 0  # losses that were raised
         self._inherited: object = None
@@ -297,7 +302,9 @@ class Collector:
 
     def _writer(self) -> Writer:
         texts = None if self._decode is None else TokenTexts(self._decode)
-        return Writer(self._make_sink(), self._ledger, self._copies, logger.warning, texts)
+        return Writer(
+            self._make_sink(), self._ledger, self._copies, logger.warning, texts, lambda: self._thread.pressure
+        )
 
     def _after_fork(self) -> None:
         was_stopped = self._thread.is_stopped

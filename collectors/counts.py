@@ -1,4 +1,4 @@
-"""What was offered, written and dropped. The contract in one line: written + dropped + pending = offered."""
+"""What was offered, written, left out by the budget, and dropped. These and what is pending add up to what was offered."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,16 +8,20 @@ from threading import RLock
 
 @dataclass(frozen=True)
 class Tally:
-    """Of sequences, or of tokens (response positions, masked ones too). A sequence logged twice counts twice."""
+    """Of sequences, or of tokens (response positions, masked ones too). A sequence logged twice counts twice.
+
+    left_out: token rows that the budget had no room for; they are in the statistics.
+    """
 
     offered: int = 0
     written: int = 0
     dropped: int = 0
+    left_out: int = 0
 
     @property
     def pending(self) -> int:
-        """Offered, and neither written nor dropped yet."""
-        return self.offered - self.written - self.dropped
+        """Offered, and nothing became of it yet."""
+        return self.offered - self.written - self.dropped - self.left_out
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,14 @@ class Ledger:
                 self._tokens = replace(
                     self._tokens, offered=self._tokens.offered + tokens, written=self._tokens.written + tokens
                 )
+
+    def leave_out(self, sequences: int, tokens: int) -> None:
+        """Pending sequences are in the statistics only, as the budget has it."""
+        with self._lock:
+            if not self._is_sealed:
+                s, t = self._sequences, self._tokens
+                self._sequences = replace(s, left_out=s.left_out + sequences)
+                self._tokens = replace(t, offered=t.offered + tokens, left_out=t.left_out + tokens)
 
     def drop(self, gap: Gap) -> bool:
         """Pending sequences will never be on disk. True the first time for this reason: say so once."""

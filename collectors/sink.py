@@ -6,13 +6,16 @@ replacing its older self), commit lines. A reader that believes the lines never 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,18 +26,36 @@ import pyarrow.parquet as pq
 from ratioscope import layout
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
 
+from .budget import CONTROL_FILE, Budget, Control, Spending
 from .commit_log import CommitLog
-from .counts import Tally
+from .counts import Tally, reason_of
 from .durable_file import make_folder, write_whole
 from .first_look import first_look
+from .health import Change, Health
 from .live_scalars import LiveScalars
 from .records import tokens_of
 from .run_file import attempt_to_join, host_name, launch, note_attempt, start_run
+from .sampling import chosen
 from .step_statistics import part_statistics
 
 logger = logging.getLogger("ratioscope")
 
 _ROW_GROUP_TOKENS = 1 << 22
+_MOST_WAITING = 100_000  # rows of statistics, about 100 MB: thousands of steps
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the rows of a step. rows, tokens: on disk. left_out: not, because the budget chose so.
+
+    refused: why the others are not; their statistics are all the same. failures: what else failed, without a row being lost.
+    """
+
+    rows: int
+    tokens: int
+    left_out: int = 0
+    refused: str | None = None
+    failures: tuple[str, ...] = ()
 
 
 class Sink(Protocol):
@@ -44,10 +65,11 @@ class Sink(Protocol):
         """Makes ready; the attempt that rows belong to. Called again until it succeeds."""
         ...
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
-        """Makes the rows of a step durable, or raises; returns what else failed, without a row being lost.
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+        """Makes the rows of a step durable, and their statistics. Raises if it could do neither.
 
-        earlier: the rows of the same step that were written just before, where the step comes in parts.
+        earlier: the rows of the same step that were written just before, where the step comes in parts. late: why the writer
+        has no time for token rows now; None: it has.
         """
         ...
 
@@ -68,52 +90,96 @@ class ParquetSink:
         attempt: int | None = None,
         versions: str | None = None,
         live: LiveScalars | None = None,
+        budget: Budget | None = None,
+        health: Health | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
         self._versions, self._live, self._has_looked = versions, live, False
+        self._health, self._clock = health or Health(), clock
+        self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
+        self._spending = Spending()
         self.writer = f"r{rank:05d}-{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._log = CommitLog(root / layout.commit_file(self.writer))
-        self._is_open, self._is_announced = False, False
+        self._folder: tuple[int, int] | None = None
+        self._is_announced = False
         self._segment, self._segment_rows = 0, pa.table({})
 
     def open(self) -> int:
-        if not self._is_open:
-            start_run(self._root, self._info)
-            for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
-                make_folder(self._root / folder)
+        if self._folder is None or self._folder != _identity(self._root):
+            was_open = self._folder is not None
+            self._make_folders()
             if self._attempt is None:
                 self._attempt = attempt_to_join(self._root, self._rank)
-            self._announce(self._attempt)
-            self._is_open = True
+            self._announce(self._attempt, again=was_open)
+            self._health.try_now()
+            self._folder = _identity(self._root)
         assert self._attempt is not None
         return self._attempt
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
-        entries, failures = [self._token_file(step, rows, tally)], []
-        try:
-            fresh = part_statistics(rows, earlier)
-            entries += self._segment_entries(fresh)
-            entries += self._looked(step, rows, earlier, fresh)
-        except Exception as error:
-            failures.append(f"statistics: {type(error).__name__}: {error}")
-        try:
-            self._log.say(*entries)
-        except OSError as error:
-            failures.append(f"commit log: {error}")
-        return failures
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+        failures = self._try("statistics", lambda: self._measured(step, rows, earlier))
+        self._refresh_control(step)
+        now, kept = self._clock(), self._kept(step, rows)
+        in_the_way = late or (None if self._health.may_write_rows(now) else self._health.reason)
+        files, refused = _tried(in_the_way, lambda: [self._token_file(step, kept, len(rows) - len(kept), tally)])
+        in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
+        segments, unsaved = _tried(in_the_way, self._segment_entries)
+        failures += [] if unsaved is None else [f"statistics: {unsaved}"]
+        self._say_change(step, self._health.told(now, rows=refused, statistics=unsaved))
+        failures += self._try("commit log", lambda: self._log.say(*files, *segments))
+        if refused is not None:
+            return Outcome(0, 0, 0, refused, tuple(failures))
+        return Outcome(len(kept), tokens_of(kept), len(rows) - len(kept), None, tuple(failures))
 
     def say(self, entry: Mapping[str, Any]) -> None:
         self._log.say({**entry, "time": time.time()})
 
-    def _announce(self, attempt: int) -> None:
-        """Says once that the writer has begun: a line that cannot be written waits for the next."""
-        if not self._is_announced:
+    def _make_folders(self) -> None:
+        start_run(self._root, self._info)
+        for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
+            make_folder(self._root / folder)
+
+    def _announce(self, attempt: int, *, again: bool) -> None:
+        """Says that the writer has begun, in a new folder too: a line that cannot be written waits for the next."""
+        if not self._is_announced or again:
             self._is_announced = True
             self._log.say(self._opening())
+        if again:
+            self._event(None, layout.STATE, "the run folder was deleted or replaced; recording goes on in a new one")
         try:
             note_attempt(self._root, attempt, self._info)
         except (OSError, ValueError) as error:  # what readers go by is the line above
             logger.warning("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
+
+    def _try(self, what: str, act: Callable[[], None]) -> list[str]:
+        """What went wrong, if anything did; it loses no row."""
+        try:
+            act()
+        except Exception as error:
+            return [f"{what}: {reason_of(error)}"]
+        return []
+
+    def _refresh_control(self, step: int) -> None:
+        told = self._control.refresh()
+        if told is not None:
+            logger.warning("%s: step %d: %s", self._root, step, told)
+            self._event(step, layout.CONTROL, told)
+
+    def _kept(self, step: int, rows: pa.Table) -> pa.Table:
+        """The rows that the budget has room for; all of them where the choice itself fails."""
+        budget = self._control.now
+        share = self._spending.share(budget, step, tokens_of(rows))
+        return chosen(rows, share, worst=budget.worst, seed=budget.seed)
+
+    def _say_change(self, step: int, change: Change | None) -> None:
+        if change is not None:
+            logger.warning("%s: step %d: %s", self._root, step, change)
+            self._event(step, layout.STATE, str(change))
+
+    def _event(self, step: int | None, event: str, note: str) -> None:
+        with suppress(OSError):  # the line waits for the next one
+            self.say({"kind": layout.EVENT, "event": event, "step": step, "note": note})
 
     def _opening(self) -> dict[str, Any]:
         return {
@@ -128,19 +194,22 @@ class ParquetSink:
             "time": time.time(),
         }
 
-    def _token_file(self, step: int, rows: pa.Table, tally: Tally) -> dict[str, Any]:
+    def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
         policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
         data = parquet_bytes(rows, {"ratioscope.writer": self.writer, "ratioscope.schema": str(SCHEMA_VERSION)})
+        self._demand_free(len(data))
         make_folder((self._root / layout.token_file(step, self.writer, 0)).parent)
         part = 0
         while (self._root / (file := layout.token_file(step, self.writer, part))).exists():
             part += 1
         write_whole(self._root / file, data)
+        self._spending.spend(step, len(data), tokens_of(rows))
         return {
             **_commit(file, data),
             "step": step,
             "rows": len(rows),
             "tokens": tokens_of(rows),
+            "left_out": left_out,
             "schema": SCHEMA_VERSION,
             "gaps": [gap for gap, sides in GAPS.items() if set(sides) <= set(policies)],
             "policies": policies,
@@ -149,26 +218,37 @@ class ParquetSink:
             "dropped": tally.dropped,
         }
 
-    def _looked(self, step: int, rows: pa.Table, earlier: pa.Table | None, fresh: pa.Table) -> list[dict[str, Any]]:
-        """Hands the statistics on, and tells once, for all ranks, what the first rows look like."""
+    def _demand_free(self, nbytes: int) -> None:
+        disk, reserve = os.statvfs(self._root), self._control.now.disk_reserve
+        free = disk.f_bavail * disk.f_frsize
+        if free < nbytes + reserve:
+            raise OSError(
+                errno.ENOSPC, f"{free >> 20} MB are free on the disk, of which {reserve >> 20} MB are to stay free"
+            )
+
+    def _measured(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> None:
+        """Adds the statistics of the rows to those that wait for the disk, and tells once what the first rows look like."""
+        fresh = part_statistics(rows, earlier)
+        if len(fresh):
+            waiting = [self._segment_rows] if len(self._segment_rows) else []
+            self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
         if self._live is not None:
             self._live.take(step, fresh, rows if earlier is None else pa.concat_tables([earlier, rows]))
-        if self._has_looked or self._rank != 0:
-            return []
-        self._has_looked = True
-        note = first_look(rows, fresh, self._versions)
-        return [{"kind": layout.EVENT, "event": layout.FIRST_ROWS, "step": step, "note": note, "time": time.time()}]
+        if not self._has_looked and self._rank == 0:
+            self._has_looked = True
+            self._event(step, layout.FIRST_ROWS, first_look(rows, fresh, self._versions))
 
-    def _segment_entries(self, fresh: pa.Table) -> list[dict[str, Any]]:
-        if not len(fresh):
+    def _segment_entries(self) -> list[dict[str, Any]]:
+        """Writes the statistics that are not in a full segment yet, and commits them."""
+        if not len(self._segment_rows):
             return []
-        segment = pa.concat_tables([self._segment_rows, fresh]) if len(self._segment_rows) else fresh
-        data = parquet_bytes(segment, {})
+        data = parquet_bytes(self._segment_rows, {})
         file = layout.statistics_file(self.writer, self._segment)
+        make_folder((self._root / file).parent)
         write_whole(self._root / file, data)
-        steps = np.unique(np.asarray(segment["step"])).tolist()
-        full = len(steps) >= layout.SEGMENT_STEPS
-        self._segment, self._segment_rows = (self._segment + 1, pa.table({})) if full else (self._segment, segment)
+        steps = np.unique(np.asarray(self._segment_rows["step"])).tolist()
+        if len(steps) >= layout.SEGMENT_STEPS:
+            self._segment, self._segment_rows = self._segment + 1, pa.table({})
         return [{**_commit(file, data), "steps": steps}]
 
 
@@ -210,3 +290,22 @@ def _commit(file: Path, data: bytes) -> dict[str, Any]:
         "sha256": hashlib.sha256(data).hexdigest(),
         "time": time.time(),
     }
+
+
+def _tried(in_the_way: str | None, act: Callable[[], list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], str | None]:
+    """The commit entries of what was done; else none, and why it was not."""
+    if in_the_way is not None:
+        return [], in_the_way
+    try:
+        return act(), None
+    except (OSError, pa.ArrowException, MemoryError) as error:
+        return [], reason_of(error)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Of the folder that bears the name now; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -16,16 +16,18 @@ from .batch import Batch
 from .counts import Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .records import rows_of, tokens_of
-from .sink import Sink
+from .sink import Outcome, Sink
 from .token_texts import TokenTexts
 
 MALFORMED = "malformed"
 NOT_WRITTEN = "not written"
+STATISTICS_ONLY = "in the statistics only"
+_LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
 
 
 class Writer:
-    """Belongs to one thread. `report` takes a sentence for the user."""
+    """Belongs to one thread. `report` takes a sentence for the user; `pressure` tells how full the queue is, 0 to 1."""
 
     def __init__(
         self,
@@ -34,7 +36,9 @@ class Writer:
         copies: HostCopies,
         report: Callable[[str], None],
         texts: TokenTexts | None = None,
+        pressure: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._pressure = pressure
         self._sink, self._ledger, self._copies, self._report, self._texts = sink, ledger, copies, report, texts
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
         self._written: tuple[int, pa.Table] | None = None
@@ -113,15 +117,28 @@ class Writer:
         try:
             rows = pa.Table.from_batches(batches)
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
-            failures = self._sink.write(step, rows, earlier, self._ledger.counts.sequences)
+            outcome = self._sink.write(step, rows, earlier, self._ledger.counts.sequences, self._late())
         except Exception as error:
             self.drop(step, sequences, NOT_WRITTEN, reason_of(error), tokens)
             return
-        self._ledger.write(sequences, tokens)
+        self._settle(step, outcome, sequences, tokens)
         self._written = (step, rows if earlier is None else pa.concat_tables([earlier, rows]))
-        for failure in failures:
+        for failure in outcome.failures:
             self._fail(step, failure)
         self.say_gaps()
+
+    def _settle(self, step: int, outcome: Outcome, sequences: int, tokens: int) -> None:
+        """Counts what became of the rows of a step."""
+        if outcome.refused is not None:
+            self._ledger.drop(Gap(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
+            return
+        self._ledger.write(outcome.rows, outcome.tokens)
+        if outcome.left_out:
+            self._ledger.leave_out(outcome.left_out, tokens - outcome.tokens)
+
+    def _late(self) -> str | None:
+        waiting = self._pressure()
+        return f"the disk is too slow: the queue is {waiting:.0%} full" if waiting > _LATE else None
 
     def _fail(self, step: int, failure: str) -> None:
         if self._ledger.fail(failure.split(":")[0]):

@@ -66,6 +66,12 @@ class WriterThread:
                 len(self._items) < self._most_batches and self._bytes + nbytes <= self._most_bytes
             )
 
+    @property
+    def pressure(self) -> float:
+        """How full the queue is, 0 to 1."""
+        with self._changed:
+            return max(len(self._items) / (self._most_batches + 1), self._bytes / max(1, self._most_bytes))
+
     def put(self, item: Item) -> bool:
         """False if the thread was stopped, or if far too much waits."""
         with self._changed:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from written_run import commit_lines, token_rows
 
-from ratioscope import Collector
+from ratioscope import Collector, open_run
 from ratioscope.collectors import run_file
 from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT_STEPS
@@ -299,7 +299,7 @@ def test_commit_lines_that_cannot_be_written_wait_and_come_whole(tmp_path: Path)
     assert collector.counts.failures == {"commit log": 3}
 
 
-def test_a_deleted_run_costs_its_steps_and_does_not_come_back_as_a_fragment(tmp_path: Path) -> None:
+def test_a_deleted_run_comes_back_as_a_whole_run_without_the_steps_that_were_deleted(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with Collector(run) as collector:
         collector.log(step=1, **logprobs(1))
@@ -308,8 +308,12 @@ def test_a_deleted_run_costs_its_steps_and_does_not_come_back_as_a_fragment(tmp_
         collector.log(step=2, **logprobs(2))
         collector.log(step=3, **logprobs(3))
         assert collector.flush()
-        assert not run.exists()
-    assert (collector.counts.sequences.written, collector.counts.reasons) == (4, {"not written": 8})
+    assert (collector.counts.sequences.written, collector.counts.reasons) == (12, {})
+    assert steps_of(token_rows(run)) == [2, 3]
+    assert open_run(run).metrics()["step"].to_list() == [1, 2, 3]  # the statistics were still in memory
+    assert commit_lines(run)[0]["kind"] == "open" and (run / "run.json").exists()
+    (told,) = [line["note"] for line in commit_lines(run, "event") if line["event"] == "state"]
+    assert "deleted or replaced" in told
 
 
 def test_a_folder_that_cannot_be_made_costs_steps_until_it_can(
@@ -336,6 +340,7 @@ def test_statistics_that_fail_cost_no_row(tmp_path: Path) -> None:
         collector.log(step=1, **logprobs(1))
         assert collector.flush()
         shutil.rmtree(run / "statistics")
+        (run / "statistics").write_text("a file")
         collector.log(step=2, **logprobs(2))
     assert (collector.counts.sequences.written, collector.counts.failures) == (8, {"statistics": 1})
     assert steps_of(token_rows(run)) == [1, 2]

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.collectors.counts import Tally
+from ratioscope.collectors.records import tokens_of
+from ratioscope.collectors.sink import Outcome
 from ratioscope.layout import decode_line
 from ratioscope.record import arrow_schema
 
@@ -44,13 +46,13 @@ class CollectingSink:
     def open(self) -> int:
         return 0
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally) -> list[str]:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
         self.is_waiting.set()
         assert self.gate.wait(60)
         if step in self.failing:
             raise self.failing[step]
         self.rows.append((step, rows))
-        return []
+        return Outcome(len(rows), tokens_of(rows))
 
     def say(self, entry: Mapping[str, Any]) -> None:
         self.lines.append(dict(entry))

@@ -1,0 +1,119 @@
+"""How much disk the token rows may take: said to the Collector, or in the run's control file while it runs.
+
+Statistics of all tokens are always written; a budget only decides how many whole sequences are kept beside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ratioscope.errors import ConfigError
+
+CONTROL_FILE = "control.json"
+_SHARE_OF_REST = 1 / 50
+_FIRST_BYTES_PER_TOKEN = 12.0  # three policies in float32, compressed; then what the files really take
+_MOST_CONTROL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits on the token rows of one writer. None: no limit.
+
+    step_bytes: of one step. run_bytes: of all steps; each may take a fiftieth of what is left, so that it is never used up and
+    the last steps, where runs collapse, are on disk like the first. disk_reserve: bytes that are left free on the disk; with
+    less, statistics only. worst: sequences of each step that are kept in any case. seed: of the choice.
+    """
+
+    step_bytes: int | None = None
+    run_bytes: int | None = None
+    disk_reserve: int = 64 << 20
+    worst: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            optional = item.name in ("step_bytes", "run_bytes")
+            if not (value is None and optional) and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 0
+            ):
+                raise ConfigError(f"budget: {item.name} is {value!r}; wanted a whole number of at least 0")
+
+
+@dataclass
+class Spending:
+    """What a writer has spent of its budget."""
+
+    total: int = 0
+    _step: int | None = None
+    _of_step: int = 0
+    _bytes_per_token: float = _FIRST_BYTES_PER_TOKEN
+
+    def share(self, budget: Budget, step: int, tokens: int) -> float:
+        """The share of the step's tokens that there is room for, in [0, 1]."""
+        spent = self._of_step if step == self._step else 0
+        limits = [budget.step_bytes - spent] if budget.step_bytes is not None else []
+        if budget.run_bytes is not None:
+            limits.append(int((budget.run_bytes - self.total) * _SHARE_OF_REST) - spent)
+        if not limits or not tokens:
+            return 1.0
+        return min(1.0, max(0.0, min(limits) / (tokens * self._bytes_per_token)))
+
+    def spend(self, step: int, nbytes: int, tokens: int) -> None:
+        """A token file was written."""
+        self._of_step = nbytes + (self._of_step if step == self._step else 0)
+        self._step, self.total = step, self.total + nbytes
+        if tokens:
+            self._bytes_per_token += 0.3 * (nbytes / tokens - self._bytes_per_token)
+
+
+@dataclass
+class Control:
+    """The budget as it is now: the one given, changed by the run's control file. The file is looked at when it changed."""
+
+    path: Path
+    given: Budget
+    now: Budget
+    _seen: tuple[int, int] | None = None
+
+    def refresh(self) -> str | None:
+        """Looks at the file; a sentence if that changed anything, or if it cannot be read."""
+        seen = self._stamp()
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        before = self.now
+        try:
+            self.now = self.given if seen is None else replace(self.given, **_changes(self.path))
+        except (OSError, ValueError, TypeError, ConfigError) as error:
+            return f"{CONTROL_FILE} is not followed: {error}; it stays at {_told(self.now, self.given)}"
+        return f"token rows from here on: {_told(self.now, self.given)}" if self.now != before else None
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
+
+
+def _changes(path: Path) -> Mapping[str, Any]:
+    with path.open("rb") as file:
+        text = file.read(_MOST_CONTROL_BYTES + 1)
+    if len(text) > _MOST_CONTROL_BYTES:
+        raise ConfigError(f"it is larger than {_MOST_CONTROL_BYTES} bytes")
+    found = json.loads(text)
+    known = [item.name for item in fields(Budget)]
+    if not isinstance(found, dict) or not set(found) <= set(known):
+        raise ConfigError(f"wanted an object with any of {', '.join(known)}; found {str(found)[:80]}")
+    return found
+
+
+def _told(budget: Budget, given: Budget) -> str:
+    changed = {item.name: getattr(budget, item.name) for item in fields(Budget)}
+    told = ", ".join(f"{name} {value}" for name, value in changed.items() if value != getattr(given, name))
+    return told or "as the run began"
