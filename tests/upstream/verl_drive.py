@@ -16,36 +16,39 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
-import transfer_queue
-import verl
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from tensordict import TensorDict
-from verl.checkpoint_engine import base as checkpoint_base
-from verl.protocol import DataProto
-from verl.trainer.ppo import ray_trainer
-from verl.trainer.ppo.v1 import trainer_base
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode, PPOTrainerSeparateAsync
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
-from verl.utils import transferqueue_utils
-from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.utils import losses
-from verl_tiny import (
-    VOCABULARY,
-    BigramEngine,
-    TinyActorWorker,
-    TinyGroup,
-    TinyQueue,
-    TinyTrainingWorker,
-)
 
 import ratioscope
 from ratioscope.collectors.attach import Attachment
 
+_REASON = "verl is not importable here"
+tiny: Any = pytest.importorskip("upstream.verl_tiny", reason=_REASON)
+hydra: Any = pytest.importorskip("hydra", reason=_REASON)
+omegaconf: Any = pytest.importorskip("omegaconf", reason=_REASON)
+tensordict: Any = pytest.importorskip("tensordict", reason=_REASON)
+transfer_queue: Any = pytest.importorskip("transfer_queue", reason=_REASON)
+verl: Any = pytest.importorskip("verl", reason=_REASON)
+checkpoint_base: Any = pytest.importorskip("verl.checkpoint_engine.base", reason=_REASON)
+ray_trainer: Any = pytest.importorskip("verl.trainer.ppo.ray_trainer", reason=_REASON)
+trainer_base: Any = pytest.importorskip("verl.trainer.ppo.v1.trainer_base", reason=_REASON)
+separate_async: Any = pytest.importorskip("verl.trainer.ppo.v1.trainer_separate_async", reason=_REASON)
+colocate_async: Any = pytest.importorskip("verl.trainer.ppo.v1.trainer_colocate_async", reason=_REASON)
+sync: Any = pytest.importorskip("verl.trainer.ppo.v1.trainer_sync", reason=_REASON)
+fully_async: Any = pytest.importorskip("verl.experimental.fully_async_policy.fully_async_trainer", reason=_REASON)
+transferqueue_utils: Any = pytest.importorskip("verl.utils.transferqueue_utils", reason=_REASON)
+tu: Any = pytest.importorskip("verl.utils.tensordict_utils", reason=_REASON)
+as_dataclass: Any = pytest.importorskip("verl.utils.config", reason=_REASON).omega_conf_to_dataclass
+padding: Any = pytest.importorskip("verl.workers.utils.padding", reason=_REASON)
+losses: Any = pytest.importorskip("verl.workers.utils.losses", reason=_REASON)
+OmegaConf, DataProto = omegaconf.OmegaConf, verl.DataProto
+
 PROMPTS, SAMPLES, LONGEST = 3, 2, 9
-_V1 = {"sync": PPOTrainerSync, "colocate_async": PPOTrainerColocateAsync, "separate_async": PPOTrainerSeparateAsync}
+_V1 = {
+    "sync": sync.PPOTrainerSync,
+    "colocate_async": colocate_async.PPOTrainerColocateAsync,
+    "separate_async": separate_async.PPOTrainerSeparateAsync,
+}
 
 
 class Training:
@@ -56,11 +59,13 @@ class Training:
     ) -> None:
         self.kind, self.steps = trainer, steps
         self.config = configuration(trainer, steps, settings)
-        self.queue = TinyQueue()
+        self.queue = tiny.TinyQueue()
         self.logged: list[tuple[int, dict[str, Any]]] = []
         self.batches: list[dict[str, Any]] = []
         self.workers = [self._worker(rank, workers) for rank in range(workers)]
-        self.group = TinyGroup(self.workers, [self._worker(rank, workers, is_source=False) for rank in range(copies)])
+        self.group = tiny.TinyGroup(
+            self.workers, [self._worker(rank, workers, is_source=False) for rank in range(copies)]
+        )
         self.sampled = np.random.default_rng(11)
         self.noise = float(settings.get("noise", 0.05))
         self.trainer = self._trainer()
@@ -78,7 +83,7 @@ class Training:
         return self.trace
 
     @property
-    def engines(self) -> list[BigramEngine]:
+    def engines(self) -> list[Any]:
         return [worker.actor.engine for worker in self.workers]
 
     @property
@@ -87,10 +92,11 @@ class Training:
             "weights": [engine.table.detach().clone() for engine in self.engines],
             "gradients": [engine.gradients for engine in self.engines],
             "losses": [engine.losses for engine in self.engines],
-            "rng": (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()),
+            "rng": (random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()),
             "logged": [(step, _untimed(metrics)) for step, metrics in self.logged],
             "config": OmegaConf.to_container(self.config, resolve=True),
             "batches": self.batches,
+            "held": [held(self.batches, engine.seen) for engine in self.engines],
             "synced": self.group.versions,
         }
 
@@ -104,10 +110,10 @@ class Training:
         else:
             _fully_async(self)
 
-    def _worker(self, rank: int, workers: int, is_source: bool = True) -> TinyActorWorker:
-        actor = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
-        engine = BigramEngine(dp_rank=rank, dp_size=workers, is_source=is_source)
-        return TinyActorWorker(TinyTrainingWorker(engine, partial(losses.ppo_loss, config=actor)))
+    def _worker(self, rank: int, workers: int, is_source: bool = True) -> Any:
+        actor = as_dataclass(self.config.actor_rollout_ref.actor)
+        engine = tiny.BigramEngine(dp_rank=rank, dp_size=workers, is_source=is_source)
+        return tiny.TinyActorWorker(tiny.TinyTrainingWorker(engine, partial(losses.ppo_loss, config=actor)))
 
     def _trainer(self) -> Any:
         trainer = _bare_trainer(self)
@@ -115,7 +121,7 @@ class Training:
         manager.backend, manager.actor_wg, manager.replicas = "naive", self.group, []
         trainer.checkpoint_manager = trainer.standalone_checkpoint_manager = manager
         trainer.actor_rollout_wg = trainer.actor_wg = self.group
-        trainer.config, trainer.tokenizer = self.config, SimpleNamespace(eos_token_id=0, pad_token_id=0)
+        trainer.config, trainer.tokenizer = self.config, tiny.Words()
         trainer.use_critic = trainer.use_reference_policy = trainer.use_rm = False
         trainer.distillation_config = None
         trainer.total_training_steps, trainer.resource_pool_manager = self.steps, SimpleNamespace(get_n_gpus=lambda: 1)
@@ -130,7 +136,7 @@ class Training:
         for prompt in range(PROMPTS):
             uid = f"prompt{len(self.batches)}{prompt}{self.sampled.integers(1000)}"
             for sample in range(SAMPLES):
-                ids = self.sampled.integers(1, VOCABULARY, 3 + prompt + int(self.sampled.integers(2, LONGEST)))
+                ids = self.sampled.integers(1, tiny.VOCABULARY, 3 + prompt + int(self.sampled.integers(2, LONGEST)))
                 cut = 3 + prompt
                 rows.append(self._response(uid, sample, torch.as_tensor(ids), cut, version))
         return rows
@@ -167,15 +173,78 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
         assert attachment.detach()
 
 
+Key = tuple[int, int | None, str]
+
+
+def held(batches: list[dict[str, Any]], seen: list[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    """(step, minibatch, id) -> what verl held of the sequence there, cut to its tokens; minibatch None: in the driver."""
+    found: dict[Key, dict[str, Any]] = {}
+    ids: dict[tuple[str, tuple[int, ...]], tuple[int, str]] = {}
+    for batch in batches:
+        for name, row in (_rows_of_v1 if "rows" in batch else _rows_of_v0)(batch):
+            found[batch["step"], None, name] = row
+            ids[name.rsplit("_", 2 if "rows" in batch else 1)[0], tuple(row["responses"])] = batch["step"], name
+    updates: dict[int, list[int]] = {}
+    for visit in seen:
+        data, output = visit["data"], visit["output"]
+        log_probs = padding.no_padding_2_padding(output["log_probs"], data)
+        entropy = padding.no_padding_2_padding(output["entropy"], data)
+        for index, (uid, tokens) in enumerate(zip(data["uid"].tolist(), _tokens(data), strict=True)):
+            if (uid, tokens) in ids:
+                step, name = ids[uid, tokens]
+                numbers = updates.setdefault(step, [])
+                numbers.extend([visit["update"]] if visit["update"] not in numbers else [])
+                found[step, numbers.index(visit["update"]), name] = {
+                    "current_logprobs": log_probs[index, : len(tokens)].tolist(),
+                    "entropy": entropy[index, : len(tokens)].tolist(),
+                }
+    return found
+
+
+def _tokens(data: Any) -> list[tuple[int, ...]]:
+    if data["responses"].is_nested:
+        return [tuple(row.tolist()) for row in data["responses"].unbind()]
+    width = data["responses"].shape[1]
+    lengths = data["attention_mask"][:, -width:].sum(-1).tolist()
+    return [tuple(row[:length].tolist()) for row, length in zip(data["responses"], lengths, strict=True)]
+
+
+def _rows_of_v1(batch: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    rows = [(key, row, tag) for (key, row), tag in zip(batch["rows"].items(), batch["tags"], strict=True)]
+    return [
+        (key, {**_listed(row), "versions": (tag["min_global_steps"], tag["max_global_steps"]), "uid": row["uid"]})
+        for key, row, tag in rows
+        if not tag.get("is_padding", False)
+    ]
+
+
+def _rows_of_v0(batch: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    tensors, beside = batch["batch"], batch["beside"]
+    count: dict[str, int] = {}
+    width, made = tensors["responses"].shape[1], []
+    for index, uid in enumerate(beside["uid"]):
+        length = int(tensors["attention_mask"][index, -width:].sum())
+        row = {n: v[index, :length] for n, v in tensors.items() if v.ndim == 2 and v.shape[1] == width}
+        versions = beside["min_global_steps"][index], beside["max_global_steps"][index]
+        count[uid] = count.get(uid, -1) + 1
+        made.append((f"{uid}_{count[uid]}", {**_listed(row), "versions": versions, "uid": uid}))
+    return made
+
+
+def _listed(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.tolist() for name, value in row.items() if isinstance(value, torch.Tensor) and value.ndim}
+
+
 def configuration(trainer: str, steps: int, settings: dict[str, Any]) -> Any:
     """verl's own configuration for a training this small."""
     bypass = settings.get("bypass", False)
+    prompts = 1 if trainer == "separate_async" else PROMPTS
     correction = {"bypass_mode": bypass, **settings.get("correction", {})}
-    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
-        config = compose("ppo_trainer", overrides=["actor_rollout_ref.actor.strategy=fsdp"])
+    with hydra.initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
+        config = hydra.compose("ppo_trainer", overrides=["actor_rollout_ref.actor.strategy=fsdp"])
     changes = {
         "data.train_batch_size": PROMPTS, "actor_rollout_ref.rollout.n": SAMPLES, "algorithm.adv_estimator": "grpo",
-        "actor_rollout_ref.actor.ppo_mini_batch_size": settings.get("mini_batch_size", PROMPTS),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": settings.get("mini_batch_size", prompts),
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 2,
         "actor_rollout_ref.actor.ppo_epochs": settings.get("epochs", 1), "actor_rollout_ref.actor.shuffle": True,
         "actor_rollout_ref.actor.use_torch_compile": False,
@@ -204,10 +273,12 @@ def seed(number: int) -> None:
     np.random.seed(number)
     torch.manual_seed(number)
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        store = getattr(torch.distributed, "HashStore")()  # noqa: B009
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
 
 
 def _bare_trainer(training: Training) -> Any:
+    trainer: Any
     if training.kind in _V1:
         trainer = object.__new__(type("Tiny", (_SampledTrainer, _V1[training.kind]), {}))
         trainer.training, trainer.trainer_mode = training, training.kind
@@ -216,7 +287,7 @@ def _bare_trainer(training: Training) -> Any:
         trainer.replay_buffer = SimpleNamespace(sample=trainer.sample)
         trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
         trainer.hybrid_rollout_config = SimpleNamespace(enable_switch=False)
-        trainer.current_mode, trainer._enable_hybrid_replicas = HybridEngineMode.TRAINER, False
+        trainer.current_mode, trainer._enable_hybrid_replicas = separate_async.HybridEngineMode.TRAINER, False
         trainer.steps_per_epoch, trainer._rollout_moe_lb_metrics_accumulator = training.steps, None
         trainer.llm_server_manager = None
         return trainer
@@ -226,9 +297,7 @@ def _bare_trainer(training: Training) -> Any:
         trainer.train_dataloader = [_prompts() for _ in range(training.steps)]
         trainer.train_dataset, trainer.llm_server_manager = object(), None
         return trainer
-    from verl.experimental.fully_async_policy.fully_async_trainer import FullyAsyncTrainer
-
-    trainer = object.__new__(FullyAsyncTrainer.__ray_actor_class__)
+    trainer = object.__new__(fully_async.FullyAsyncTrainer.__ray_actor_class__)
     trainer.local_trigger_step, trainer.current_param_version, trainer.trigger_parameter_sync_step = 1, 0, 2
     return trainer
 
@@ -237,6 +306,7 @@ class _SampledTrainer:
     """Puts into the queue what agent loops would, and keeps what the trainer made of it."""
 
     training: Training
+    global_steps: int
 
     def prepare_step(self) -> dict[str, Any]:
         return {}
@@ -259,13 +329,11 @@ class _SampledTrainer:
             for name, v in fields.items()
         }
         stack = {name: list(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
-        from verl.utils import tensordict_utils as tu
-
         return training.queue.kv_batch_put(keys, partition_id, tu.get_tensordict(stack), tags), {}
 
     def _update_actor(self, batch: Any, metrics: Any) -> Any:
         kept = {key: dict(self.training.queue.rows[key]) for key in batch.keys}
-        self.training.batches.append({"rows": kept, "tags": deepcopy(batch.tags), "keys": list(batch.keys)})
+        self.training.batches.append({"step": self.global_steps, "rows": kept, "tags": deepcopy(batch.tags)})
         return super()._update_actor(batch, metrics)  # type: ignore[misc]
 
 
@@ -281,7 +349,7 @@ def _prompts() -> dict[str, Any]:
     return {"dummy": torch.zeros(PROMPTS, 1), "raw_prompt": np.array([f"p{i}" for i in range(PROMPTS)], dtype=object)}
 
 
-def padded_batch(training: Training, version: int) -> DataProto:
+def padded_batch(training: Training, version: int) -> Any:
     """The rows as V0's agent loops return them: prompts padded on the left, responses on the right."""
     rows = training.responses(version)
     before, behind = max(len(r["prompts"]) for r in rows), LONGEST + 3
@@ -306,17 +374,15 @@ def padded_batch(training: Training, version: int) -> DataProto:
         "max_global_steps": np.array([row["versions"][1] for row in rows], dtype=object),
         "multi_modal_inputs": np.array([{} for _ in rows], dtype=object),
     }
-    tensors = TensorDict({name: torch.stack(values) for name, values in made.items()}, batch_size=len(rows))
+    tensors = tensordict.TensorDict({name: torch.stack(values) for name, values in made.items()}, batch_size=len(rows))
     return DataProto(batch=tensors, non_tensor_batch=beside, meta_info={"timing": {}, "reward_extra_keys": []})
 
 
-def _generated(training: Training, trainer: Any) -> DataProto:
+def _generated(training: Training, trainer: Any) -> Any:
     keep = trainer._update_actor
 
-    def _update_actor(batch: DataProto) -> Any:
-        training.batches.append(
-            {"batch": {n: v.clone() for n, v in batch.batch.items()}, "beside": deepcopy(batch.non_tensor_batch)}
-        )
+    def _update_actor(batch: Any) -> Any:
+        training.batches.append(_copied(batch, trainer.global_steps))
         trainer.__dict__.pop("_update_actor")
         return keep(batch)
 
@@ -337,14 +403,17 @@ def _fully_async(training: Training) -> None:
             trainer.reward_tensor, trainer.reward_extra_infos_dict = batch.batch["rm_scores"], {}
             batch = trainer._fit_compute_log_prob(batch)
             batch = trainer._fit_compute_advantage(batch)
-            training.batches.append(
-                {"batch": {n: v.clone() for n, v in batch.batch.items()}, "beside": deepcopy(batch.non_tensor_batch)}
-            )
+            training.batches.append(_copied(batch, trainer.current_param_version + 1))
             batch = trainer._fit_update_actor(batch)
             trainer._fit_update_local_step()
             trainer.global_steps += 1
         trainer.checkpoint_manager.update_weights(global_steps=trainer.current_param_version)
         trainer_base.Tracking().log(data=dict(trainer.metrics), step=trainer.current_param_version)
+
+
+def _copied(batch: Any, step: int) -> dict[str, Any]:
+    tensors = {name: value.clone() for name, value in batch.batch.items()}
+    return {"step": step, "batch": tensors, "beside": deepcopy(batch.non_tensor_batch)}
 
 
 def _tracking_to(logged: list[tuple[int, dict[str, Any]]]) -> Any:

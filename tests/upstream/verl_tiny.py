@@ -11,19 +11,24 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
-from tensordict import NonTensorData, NonTensorStack, TensorDict
-from transfer_queue import KVBatchMeta
-from verl.utils import tensordict_utils as tu
-from verl.utils.py_functional import append_to_dict
-from verl.workers.engine.base import BaseEngine
-from verl.workers.engine.utils import prepare_micro_batches
-from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
+_REASON = "verl is not importable here"
+tensordict: Any = pytest.importorskip("tensordict", reason=_REASON)
+transfer_queue: Any = pytest.importorskip("transfer_queue", reason=_REASON)
+tu: Any = pytest.importorskip("verl.utils.tensordict_utils", reason=_REASON)
+engine_base: Any = pytest.importorskip("verl.workers.engine.base", reason=_REASON)
+engine_utils: Any = pytest.importorskip("verl.workers.engine.utils", reason=_REASON)
+engine_workers: Any = pytest.importorskip("verl.workers.engine_workers", reason=_REASON)
+py_functional: Any = pytest.importorskip("verl.utils.py_functional", reason=_REASON)
+
+TensorDict = Any
+"""tensordict.TensorDict."""
 VOCABULARY = 23
 
 
-class BigramEngine(BaseEngine):
+class BigramEngine(engine_base.BaseEngine):  # type: ignore[misc]
     """A table of logits trained with SGD. is_source: whether verl collects this rank's outputs."""
 
     def __init__(self, *, dp_rank: int = 0, dp_size: int = 1, is_source: bool = True) -> None:
@@ -71,13 +76,13 @@ class BigramEngine(BaseEngine):
     def forward_backward_batch(self, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
         tokens = data["loss_mask"].values() if data["loss_mask"].is_nested else data["loss_mask"]
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=int(tokens.sum()), dp_size=self.dp_size)
-        micro_batches, indices = prepare_micro_batches(data=data, same_micro_num_in_dp=True)
+        micro_batches, indices = engine_utils.prepare_micro_batches(data=data, same_micro_num_in_dp=True)
         made: dict[str, Any] = {"model_output": {}, "loss": [], "metrics": {}}
         for micro_batch in micro_batches:
             output = self.outputs(micro_batch)
             if loss_function is not None:
                 loss, metrics = loss_function(model_output=output, data=micro_batch, dp_group=None)
-                append_to_dict(made["metrics"], metrics)
+                py_functional.append_to_dict(made["metrics"], metrics)
                 made["loss"].append(float(loss.detach()))
                 if not forward_only:
                     self.seen.append({"update": len(self.gradients), "data": micro_batch, "output": output})
@@ -98,7 +103,7 @@ class BigramEngine(BaseEngine):
         return {n: torch.nested.nested_tensor_from_jagged(v, ids.offsets()) for n, v in flat.items()}
 
 
-class TinyTrainingWorker(TrainingWorker):
+class TinyTrainingWorker(engine_workers.TrainingWorker):  # type: ignore[misc]
     """verl's worker around a given engine. Its metrics go unreduced: no device, no other ranks."""
 
     def __init__(self, engine: BigramEngine, loss: Any) -> None:
@@ -117,7 +122,7 @@ class TinyTrainingWorker(TrainingWorker):
         return tu.get_tensordict(tensor_dict=output.get("model_output", {}), non_tensor_dict={"metrics": metrics})
 
 
-class TinyActorWorker(ActorRolloutRefWorker):
+class TinyActorWorker(engine_workers.ActorRolloutRefWorker):  # type: ignore[misc]
     """verl's actor worker around a TinyTrainingWorker; sampling engines are told of a new version, and nothing is sent."""
 
     def __init__(self, actor: TinyTrainingWorker) -> None:
@@ -174,13 +179,15 @@ class TinyGroup:
     def _parts(self, data: Any) -> list[Any]:
         return (
             data.chunk(len(self.workers))
-            if isinstance(data, KVBatchMeta)
+            if isinstance(data, transfer_queue.KVBatchMeta)
             else tu.chunk_tensordict(data, len(self.workers))
         )
 
     def _joined(self, parts: list[Any]) -> Any:
-        if isinstance(parts[0], KVBatchMeta):
-            return KVBatchMeta(keys=[k for p in parts for k in p.keys], tags=[t for p in parts for t in p.tags])
+        if isinstance(parts[0], transfer_queue.KVBatchMeta):
+            return transfer_queue.KVBatchMeta(
+                keys=[k for p in parts for k in p.keys], tags=[t for p in parts for t in p.tags]
+            )
         fields = {n: [row for part in parts for row in part[n].unbind()] for n in ("log_probs", "entropy")}
         jagged = {n: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for n, rows in fields.items()}
         return tu.get_tensordict(jagged, {"metrics": {"mfu": 0.0}})
@@ -199,7 +206,7 @@ class TinyQueue:
     def get_client(self) -> TinyQueue:
         return self
 
-    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any = None, tags: Any = None) -> KVBatchMeta:
+    def kv_batch_put(self, keys: Any, partition_id: str, fields: Any = None, tags: Any = None) -> Any:
         for index, key in enumerate(keys):
             self.rows.setdefault(key, {})
             self.tags.setdefault(key, {})
@@ -210,14 +217,16 @@ class TinyQueue:
                 for key, value in zip(keys, _values(fields, name), strict=True):
                     self.rows[key][name] = value
         names = sorted(set.intersection(*(set(self.rows[key]) for key in keys)))
-        return KVBatchMeta(keys=list(keys), tags=[self.tags[k] for k in keys], partition_id=partition_id, fields=names)
+        return transfer_queue.KVBatchMeta(
+            keys=list(keys), tags=[self.tags[k] for k in keys], partition_id=partition_id, fields=names
+        )
 
     def kv_batch_get(self, keys: Any, partition_id: str, select_fields: Any = None) -> TensorDict:
         wanted = sorted(self.rows[keys[0]]) if select_fields is None else select_fields
         self.reads.append(list(wanted))
         present = [name for name in wanted if all(name in self.rows[key] for key in keys)]
         fields = {name: _together([self.rows[key][name] for key in keys]) for name in present}
-        return TensorDict(fields, batch_size=[len(keys)])
+        return tensordict.TensorDict(fields, batch_size=[len(keys)])
 
     def kv_clear(self, keys: Any, partition_id: str) -> None:
         for key in keys:
@@ -238,6 +247,18 @@ class TinyQueue:
 
     async def async_kv_retrieve_keys(self, global_indexes: Any, partition_id: str) -> list[str]:
         return list(global_indexes)
+
+
+class Words:
+    """A tokenizer: token 3 reads w3."""
+
+    eos_token_id = pad_token_id = 0
+
+    def decode(self, ids: list[int], **named: Any) -> str:
+        return "".join(f"w{token}" for token in ids)
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [f"w{token}" for token in ids]
 
 
 class _Meta:
@@ -263,7 +284,7 @@ def _finished(coroutine: Any) -> None:
 def _together(values: list[Any]) -> Any:
     if all(isinstance(value, torch.Tensor) and value.ndim for value in values):
         return torch.nested.as_nested_tensor(values, layout=torch.jagged)
-    return NonTensorStack.from_list([NonTensorData(value) for value in values])
+    return tensordict.NonTensorStack.from_list([tensordict.NonTensorData(value) for value in values])
 
 
 def _values(fields: TensorDict, name: str) -> list[Any]:
