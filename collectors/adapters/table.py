@@ -74,7 +74,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("0.9.1",),
         against="package",
         lines="RATIOSCOPE_RUN={run} python -m verl.trainer.main_ppo <your arguments>",
-        records="rollout, old, current, reference, entropy, both masks, versions, groups, rewards, advantages; V1 and V0 trainers",
+        records="rollout, old, current, reference, entropy, both masks, versions, groups, rewards, advantages; bypass too",
     ),
     Adapter(
         name="slime",
@@ -137,8 +137,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution=None,
         tested=("2026-08-22",),
         against="stand-ins",
-        lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        lines="ratioscope run --out {run} -- python examples/run_grpo.py ...  # ratioscope in the workers' environments, too",
+        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages",
     ),
     Adapter(
         name="fireworks",
@@ -238,11 +238,11 @@ ADAPTERS: tuple[Adapter, ...] = (
         file="tinker_cookbook",
         package="tinker_cookbook",
         classes=(),
-        distribution=None,
-        tested=("2026-08-19",),
-        against="stand-ins",
+        distribution="tinker-cookbook",
+        tested=("0.6.1",),
+        against="package",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        records="rollout, current, both masks, turns, versions, groups, rewards, advantages; it has no old policy",
     ),
 )
 
