@@ -64,7 +64,7 @@ def gap_rows(records: pa.Table, gap: str) -> GapRows:
         later=flat_floats(table[later_name], lengths),
         mask=_flat_mask(table, lengths),
         entropy=_entropy(records, table, rows, lengths, gap),
-        stands_for=_stands_for(records, rows),
+        stands_for=stands_for(records, rows),
     )
 
 
@@ -142,7 +142,8 @@ def encoded(column: Column) -> tuple[tuple[str, ...], Integers]:
     return tuple(str(key) for key in coded.dictionary.to_pylist()), codes
 
 
-def _stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | None:
+def stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | None:
+    """How many rows each of these rows stands for; None where no row was kept by chance."""
     if "inclusion_probability" not in records.column_names:
         return None
     kept = pc.fill_null(records["inclusion_probability"], 1.0).to_numpy()[rows]

@@ -104,7 +104,8 @@ def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> p
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
         result = corrected(correction, log_ratio[token], sequence, rows.mask[token])
-        sums = effect_sums(result, codes[token], len(piece.keys))
+        times = None if rows.stands_for is None else rows.stands_for[chosen]
+        sums = effect_sums(result, codes[token], len(piece.keys), times)
         parts.append(sums_table(attempt, step, correction, sums, piece.keys))
     return pa.concat_tables(parts)
 
@@ -124,27 +125,32 @@ def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
     return np.concatenate([np.arange(start, stop) for start, stop in spans])
 
 
-def effect_sums(result: Corrected, codes: Integers, keys: int) -> Floats:
-    """(keys, SUMS) of one batch. codes: which key each token belongs to, -1 for none."""
+def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | None = None) -> Floats:
+    """(keys, SUMS) of one batch. codes: which key each token belongs to, -1 for none.
+
+    times: how many sequences each sequence stands for, where chance kept it; None: one.
+    """
+    each = None if times is None else times[result.sequence]
     sampled, kept = result.sampled & (codes >= 0), result.mask & (result.weight > 0) & (codes >= 0)
     with np.errstate(over="ignore"):
         raw = np.exp(np.where(sampled, result.log_ratio, -np.inf))
         left = np.where(kept, result.weight, 0.0)
         token_columns = (raw, raw**2, left, left**2, np.where(sampled, np.abs(left - raw), 0.0))
         columns = [
-            _counted(sampled, codes, keys), _sequences(result, sampled, codes, keys),
-            _counted(kept, codes, keys), _sequences(result, kept, codes, keys),
-            _counted(result.clipped & sampled, codes, keys),
-            *(np.bincount(codes[sampled], values[sampled], minlength=keys) for values in token_columns),
+            _counted(sampled, codes, keys, each), _sequences(result, sampled, codes, keys, times),
+            _counted(kept, codes, keys, each), _sequences(result, kept, codes, keys, times),
+            _counted(result.clipped & sampled, codes, keys, each),
+            *(_counted(sampled, codes, keys, values if each is None else values * each) for values in token_columns),
         ]  # fmt: skip
     return np.asarray(columns, np.float64).T
 
 
-def _counted(flags: Flags, codes: Integers, keys: int) -> Integers:
-    return np.bincount(codes[flags], minlength=keys)
+def _counted(flags: Flags, codes: Integers, keys: int, values: Floats | None = None) -> Floats:
+    """What the flagged tokens of each key add up to; None: how many there are."""
+    return np.bincount(codes[flags], None if values is None else values[flags], keys).astype(np.float64)
 
 
-def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int) -> Integers:
+def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int, times: Floats | None) -> Floats:
     """Sequences with a flagged token, per key."""
     pairs = np.unique(result.sequence[flags] * keys + codes[flags])
-    return np.bincount(pairs % keys, minlength=keys)
+    return np.bincount(pairs % keys, None if times is None else times[pairs // keys], keys).astype(np.float64)

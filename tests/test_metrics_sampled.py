@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.correction import Correction, truncate
+from ratioscope.metrics.correction_effect import SUMS, correction_sums
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.metrics.registry import STATISTICS
@@ -87,6 +89,23 @@ def test_an_average_over_a_sample_comes_near_and_its_error_says_how_near() -> No
         # told is of tokens yet to be sampled, drawn only of the chance of having been kept
         unseen = truth[f"{name}_se"]
         assert np.sqrt(drawn.var() + unseen**2) == pytest.approx(np.sqrt((told**2).mean()), rel=0.2)
+
+
+def test_the_effect_of_a_correction_is_right_on_average_too() -> None:
+    correction = truncate(1.1)
+    table = records(LENGTHS, KEPT)
+    expected = effects(whole(table), correction)
+    mean = np.zeros(len(SUMS))
+    for kept in product((False, True), repeat=len(KEPT)):
+        probability = float(np.prod(np.where(kept, KEPT, 1 - KEPT)))
+        if probability and any(kept):
+            mean += probability * effects(table.filter(pa.array(kept)), correction)
+    assert mean == pytest.approx(expected)
+
+
+def effects(table: pa.Table, correction: Correction) -> Any:
+    (row,) = correction_sums(table, [correction]).to_pylist()
+    return np.array([row[name] for name in SUMS])
 
 
 def test_histograms_count_what_the_rows_stand_for_and_tails_say_nothing() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_columns import step_codes
+from ..arrow_columns import stands_for, step_codes
 from ..corrected import Corrected
 from ..correction import Correction
 from ..correction_effect import effect_sums, schema, sums_table
@@ -29,7 +29,7 @@ def dialect_sums(
         evaluation = evaluations[attempt, step] = trainer.evaluate(batch, config, **options)
         gap: Literal["mismatch", "total"] = "mismatch" if batch.old_logprobs is not None else "total"
         result = _corrected(batch, evaluation)
-        sums = effect_sums(result, np.zeros(len(result.sequence), np.int64), 1)
+        sums = effect_sums(result, np.zeros(len(result.sequence), np.int64), 1, stands_for(part, np.arange(len(part))))
         tables.append(sums_table(attempt, step, Correction(title or name, (), gap), sums, ("",)))
     return pa.concat_tables(tables), evaluations
 
