@@ -589,7 +589,8 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
         "recipe": "sync", "steps": 2, "anchor": "old_policy", "kl_beta": 0.0, "raw": True, "resume": 0, "loss": grpo,
         "old_tokens": None, "attach": {}, "attached": lambda attachment, module: None, **options,
     }  # fmt: skip
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1)
     LOGGED.clear()
     names = ("data", "advantages", "reference", "lens", "rollout", "raw", "old", "current", "losses", "gradients")
     trace: dict[str, Any] = {name: [] for name in names}

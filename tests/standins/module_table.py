@@ -39,7 +39,7 @@ class TableFinder(MetaPathFinder, Loader):
 def importable(table: Table) -> Iterator[None]:
     """The table's modules can be imported within; behind it none of them is loaded."""
     finder = TableFinder(table)
-    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(finder)
     try:
         yield
     finally:

@@ -1,0 +1,89 @@
+"""Rows of NeMo-RL's training batches: `(B, S)` tensors in token coordinates, whose column 0 is a pad; and what tells rows apart.
+
+Driver and workers hold the same rows in different orders and cuts (shards, micro-batches, one sequence at a time when packed),
+and nothing that names them travels along. A row is therefore named by what it holds: its tokens and the bits of its rollout
+log-probs, hashed on the device it lies on. Two rows of one name are the same sample twice, token by token and bit by bit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+Tensor = Any
+"""A torch.Tensor."""
+Data = Mapping[str, Any]
+
+_ROWS = 64  # hashed at a time, so that what is made on the way stays small
+_MIX = (0x2545F4914F6CDD1D, 0x1B873593CC9E2D51, 0x27D4EB2F165667C5, 0x165667B19E3779F9)
+"""Odd numbers; products of int64 wrap, on every device alike."""
+
+
+def sequence_ids(data: Data) -> Tensor:
+    """A number per row: the same wherever it lies, and whatever is padded behind its `input_lengths`. Waits for no device."""
+    torch = sys.modules["torch"]
+    ids, rollout, lengths = data["input_ids"], data["generation_logprobs"], data["input_lengths"]
+    parts = [slice(start, start + _ROWS) for start in range(0, len(ids), _ROWS)]
+    return torch.cat([_hashes(torch, ids[part], rollout[part], lengths[part]) for part in parts])
+
+
+def current_columns(logprobs: Tensor, data: Data) -> dict[str, Any]:
+    """Of current log-probs `(B, S - 1)` of a micro-batch: the response of each row, from its first sampled token on."""
+    return _responses(data["token_mask"][:, 1:] != 0, {"current_logprobs": logprobs.detach()})
+
+
+def batch_columns(data: Data, *, has_old: bool, has_reference: bool) -> dict[str, Any]:
+    """All but current of a training batch. mask: all sampled tokens; loss_mask: those of samples that no filter has masked."""
+    mask = data["token_mask"][:, 1:] != 0
+    named = {"token_ids": "input_ids", "rollout_logprobs": "generation_logprobs", "advantages": "advantages"}
+    named |= {"old_logprobs": "prev_logprobs"} if has_old else {}
+    named |= {"reference_logprobs": "reference_policy_logprobs"} if has_reference else {}
+    columns = {name: data[key][:, 1:] for name, key in named.items() if data.get(key) is not None}
+    return _responses(mask, {**columns, "loss_mask": mask & (data["sample_mask"] != 0)[:, None]})
+
+
+def tensors(dump: Data) -> dict[str, Any]:
+    """A training batch from the lists of its JSONL dump."""
+    torch = sys.modules["torch"]
+    named = {
+        "input_ids": "token_ids", "input_lengths": "input_lengths", "token_mask": "token_loss_mask",
+        "sample_mask": "sample_loss_mask", "advantages": "advantages", "generation_logprobs": "generation_logprobs",
+        "prev_logprobs": "prev_logprobs",
+    }  # fmt: skip
+    return {name: torch.as_tensor(dump[key]) for name, key in named.items()}
+
+
+def _responses(mask: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Any]:
+    named = {**columns, "mask": mask}
+    return sliced(mask, named) if mask.device.type == "cpu" else shifted(mask, named)
+
+
+def sliced(mask: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Any]:
+    """One slice per row, from its first sampled token to its last. Reads the mask: for tensors that lie on the host."""
+    place = sys.modules["torch"].arange(1, mask.shape[1] + 1)
+    bounds = list(zip(_first(mask).tolist(), (mask * place).amax(1).tolist(), strict=True))
+    return {
+        name: [row[start:end] for row, (start, end) in zip(column, bounds, strict=True)]
+        for name, column in columns.items()
+    }
+
+
+def shifted(mask: Tensor, columns: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The same rows, padded, moved to the left by what comes before their first sampled token. Waits for no device."""
+    place = sys.modules["torch"].arange(mask.shape[1], device=mask.device)[None] + _first(mask)[:, None]
+    index = place.clamp(max=mask.shape[1] - 1)
+    moved = {name: column.gather(1, index) for name, column in columns.items()}
+    return {**moved, "mask": moved["mask"] & (place < mask.shape[1])}
+
+
+def _first(mask: Tensor) -> Tensor:
+    return mask.int().argmax(1)
+
+
+def _hashes(torch: Any, ids: Tensor, rollout: Tensor, lengths: Tensor) -> Tensor:
+    place = torch.arange(1, ids.shape[1] + 1, device=ids.device)[None]
+    bits = rollout.to(torch.float32).view(torch.int32).to(torch.int64)
+    mixed = ids.to(torch.int64) * _MIX[0] + bits * _MIX[1] + place * _MIX[2]
+    mixed = (mixed ^ (mixed >> 31)) * _MIX[3]
+    return ((mixed ^ (mixed >> 29)) * (place <= lengths[:, None])).sum(1)
