@@ -1,13 +1,15 @@
 """The verl adapter's decisions on hand-made batches; beside verl itself it is tested in upstream/test_verl_adapter.py."""
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ratioscope.collectors.adapters import verl_words as words
-from ratioscope.collectors.adapters.verl_driver import VerlDriver, step_of
+from ratioscope.collectors.adapters.verl_description import VerlDescription
+from ratioscope.collectors.adapters.verl_driver import VerlDriver
 from ratioscope.collectors.adapters.verl_rows import (
     ROW,
     Known,
@@ -18,6 +20,7 @@ from ratioscope.collectors.adapters.verl_rows import (
     padded,
     response_views,
     sequence_lengths,
+    step_of,
 )
 from ratioscope.collectors.adapters.verl_worker import VerlWorker
 from ratioscope.collectors.hooks import Call
@@ -30,6 +33,7 @@ class Heard:
     """A Recording that keeps what it is told."""
 
     rollout_version: Any = None
+    run_dir = "run"
     has_collector = False
 
     def __init__(self) -> None:
@@ -91,6 +95,11 @@ def proto(**changes: Any) -> Any:
     return Proto(fields, beside, {"temperature": 1.0})
 
 
+def driver_of(heard: Heard) -> tuple[VerlDriver, VerlDescription]:
+    description = VerlDescription(heard)  # type: ignore[arg-type]
+    return VerlDriver(heard, description), description  # type: ignore[arg-type]
+
+
 def updated(batch: Any, trainer: Any, driver: VerlDriver) -> Any:
     return driver.update_begins(Call(trainer, {"batch": batch}))
 
@@ -147,7 +156,7 @@ def test_lengths_are_read_on_the_host_or_not_at_all() -> None:
 
 def test_v0_passes_on_a_copy_with_names_and_keeps_its_own_batch() -> None:
     heard, batch = Heard(), proto()
-    driver = VerlDriver(heard)  # type: ignore[arg-type]
+    driver, _ = driver_of(heard)
     before = dict(batch.non_tensor_batch)
     given = updated(batch, trainer_at(5), driver)["batch"]
     assert batch.non_tensor_batch == before
@@ -163,7 +172,7 @@ def test_the_mask_before_rejection_is_found_by_the_log_probs_it_belongs_to() -> 
     left = torch.tensor([[1, 0, 0], [0, 0, 0]])
     for is_same in (True, False):
         heard, batch = Heard(), proto()
-        driver = VerlDriver(heard)  # type: ignore[arg-type]
+        driver, _ = driver_of(heard)
         driver.correction_begins(Call(None, {"batch": batch}))
         batch.batch["response_mask"] = left
         if not is_same:  # somebody reordered the rows
@@ -187,7 +196,7 @@ def test_what_is_not_what_its_name_says_is_left_out_and_why(
     changes: dict[str, Any], correction: Any, lacking: str, note: str
 ) -> None:
     heard = Heard()
-    updated(proto(**changes), trainer_at(5, correction), VerlDriver(heard))  # type: ignore[arg-type]
+    updated(proto(**changes), trainer_at(5, correction), driver_of(heard)[0])
     assert lacking not in heard.rows[0] and heard.said[f"no_{lacking}"] == note
     assert {"rollout_logprobs", "old_logprobs"} - {lacking} <= heard.rows[0].keys()
 
@@ -195,25 +204,40 @@ def test_what_is_not_what_its_name_says_is_left_out_and_why(
 def test_the_users_word_on_the_engines_weights_counts() -> None:
     heard = Heard()
     heard.rollout_version = lambda trainer: trainer.global_steps - 3
-    updated(proto(), trainer_at(5), VerlDriver(heard))  # type: ignore[arg-type]
+    updated(proto(), trainer_at(5), driver_of(heard)[0])
     assert heard.rows[0]["rollout_versions"] == 2
     unknown, batch = Heard(), proto()
     del batch.non_tensor_batch["min_global_steps"], batch.non_tensor_batch["max_global_steps"]
-    updated(batch, trainer_at(5), VerlDriver(unknown))  # type: ignore[arg-type]
+    updated(batch, trainer_at(5), driver_of(unknown)[0])
     assert unknown.rows[0]["rollout_versions"] is None and unknown.said["no_versions"] == words.NO_VERSIONS
 
 
 def test_syncs_and_a_resume_wait_for_the_run_to_be_described() -> None:
     heard = Heard()
-    driver = VerlDriver(heard)  # type: ignore[arg-type]
-    driver.loaded(Call(trainer_at(40), {}))
+    driver, description = driver_of(heard)
+    description.loaded(Call(trainer_at(40), {}))
     for version in (40, None, 40):  # two managers, and a wake-up that changes nothing
-        driver.synced(Call(None, {"global_steps": version}))
+        description.synced(Call(None, {"global_steps": version}))
     assert heard.events == []
     updated(proto(), trainer_at(41), driver)
-    driver.synced(Call(None, {"global_steps": 41}))
+    description.synced(Call(None, {"global_steps": 41}))
     assert [event[:2] for event in heard.events] == [("resume", 40), ("weight_sync", 40), ("weight_sync", 41)]
     assert heard.described == 1
+
+
+def test_workers_started_later_find_the_run_and_earlier_ones_are_missed_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: Any = type("RayWorkerGroup", (), {"__module__": "verl.single_controller.ray.base"})()
+    for variable in ("RATIOSCOPE_RUN", "RATIOSCOPE_LAUNCH"):
+        monkeypatch.delenv(variable, raising=False)
+    for are_started in (True, False):
+        heard, trainer = Heard(), trainer_at(5)
+        driver, description = driver_of(heard)
+        if are_started:
+            given = description.worker_starts(Call(group, {"worker_env": {"THEIRS": "1"}}))["worker_env"]
+            assert given == {"THEIRS": "1", "RATIOSCOPE_RUN": str(Path("run").absolute()), "RATIOSCOPE_TEXT": "none"}
+        trainer.actor_rollout_wg = group
+        updated(proto(), trainer, driver)
+        assert ("workers_apart" in heard.said) is not are_started
 
 
 def test_the_fully_async_trainer_logs_under_the_sync_to_come() -> None:

@@ -21,16 +21,17 @@ from ratioscope.errors import ConfigError
 
 from ..hooks import Hook, Refused, is_watched, missing, put_on
 from ..recording import Recording
-from . import verl_driver, verl_worker
+from . import verl_description, verl_driver, verl_worker
+from .verl_description import VerlDescription
 from .verl_driver import VerlDriver
 from .verl_worker import VerlWorker
 
-HOOKS = (*verl_driver.HOOKS, *verl_worker.HOOKS)
+HOOKS = (*verl_description.HOOKS, *verl_driver.HOOKS, *verl_worker.HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
     """Looks for both kinds of processes; which kind this is shows in what it calls."""
-    return _looks(recording, VerlDriver(recording))
+    return _looks(recording)
 
 
 def start(trainer: Any, recording: Recording) -> Callable[[], None]:
@@ -40,13 +41,17 @@ def start(trainer: Any, recording: Recording) -> Callable[[], None]:
         raise Refused(f"this verl has no {', '.join(lacking)}, so that nothing is recorded; training goes on")
     if any(is_watched(hook) for hook in loaded):
         raise ConfigError("a collector is attached to verl in this process already; detach() it first")
-    return put_on(HOOKS, _looks(recording, VerlDriver(recording, trainer)), recording)
+    return put_on(HOOKS, _looks(recording, trainer), recording)
 
 
-def _looks(recording: Recording, driver: VerlDriver) -> SimpleNamespace:
-    worker = VerlWorker(recording)
-    named = {**_named(verl_driver.HOOKS, driver), **_named(verl_worker.HOOKS, worker)}
-    return SimpleNamespace(**named)
+def _looks(recording: Recording, only: Any = None) -> SimpleNamespace:
+    description = VerlDescription(recording, only)
+    parts = (
+        (verl_description.HOOKS, description),
+        (verl_driver.HOOKS, VerlDriver(recording, description, only)),
+        (verl_worker.HOOKS, VerlWorker(recording)),
+    )
+    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in _named(hooks, part).items()})
 
 
 def _named(hooks: tuple[Hook, ...], part: Any) -> dict[str, Any]:

@@ -22,13 +22,12 @@ from ratioscope.errors import SchemaError
 
 from ..hooks import Call, Hook
 from ..recording import Recording
-from ..tokenizer_copy import decoder
 from . import verl_words as words
-from .verl_rows import ROW, Data, Known, Tensor, known_of_proto, known_of_tags, marks, padded, verl_version
+from .verl_description import VerlDescription
+from .verl_rows import ROW, Data, Known, Tensor, known_of_proto, known_of_tags, marks, padded, step_of
 
 _V0, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
 HOOKS = (
-    Hook("verl.checkpoint_engine.base", "CheckpointEngineManager.update_weights", after="synced", needed=False),
     Hook("verl.utils.tracking", "Tracking.log", swap="with_scalars", after="logged", needed=False),
     Hook("verl.utils.debug.metrics", "calculate_debug_metrics", before="compared", needed=False),
     Hook(
@@ -37,11 +36,9 @@ HOOKS = (
         before="correction_begins",
         needed=False,
     ),
-    Hook(_V1, "PPOTrainer._load_checkpoint", after="loaded", needed=False),
     Hook(_V1, "PPOTrainer._compute_old_log_prob", before="scoring_begins", needed=False),
     Hook(_V1, "PPOTrainer._compute_advantage", before="advantage_begins", after="advantage_ends"),
     Hook("verl.trainer.ppo.v1.utils", "compute_advantage_for_multi_trajectories", after="advantage_computed"),
-    Hook(_V0, "RayPPOTrainer._load_checkpoint", after="loaded", needed=False),
     Hook(_V0, "RayPPOTrainer._compute_old_log_prob", after="scored", needed=False),
     Hook(_V0, "RayPPOTrainer._update_actor", swap="update_begins"),
 )
@@ -60,27 +57,13 @@ class _Scored:
 class VerlDriver:
     """Watches the trainer of its process. only: this trainer object alone."""
 
-    def __init__(self, recording: Recording, only: Trainer | None = None) -> None:
-        self._recording, self._only = recording, only
-        self._notes: list[tuple[str, int, str]] | None = []
-        self._synced = -1
+    def __init__(self, recording: Recording, description: VerlDescription, only: Trainer | None = None) -> None:
+        self._recording, self._description, self._only = recording, description, only
         self._batch: tuple[Trainer, Data] | None = None
         self._keys: list[str] = []
         self._scored: _Scored | None = None
         self._entropy: tuple[Tensor, Tensor] | None = None
         self._unfiltered: tuple[Tensor, Tensor] | None = None
-
-    def loaded(self, call: Call) -> None:
-        """A checkpoint may have been loaded."""
-        if self._is_ours(call.target) and (step := int(getattr(call.target, "global_steps", 0))) > 0:
-            self._note("resume", step, f"training goes on after step {step}")
-
-    def synced(self, call: Call) -> None:
-        """Several engines may be given the same weights one after the other: said once."""
-        version = call.arguments.get("global_steps")
-        if version is not None and int(version) != self._synced:
-            self._synced = int(version)
-            self._note("weight_sync", self._synced, f"the engines sample with the weights after step {version}")
 
     def with_scalars(self, call: Call) -> dict[str, Any] | None:
         """Ours beside what the trainer logs, where that is asked for."""
@@ -151,7 +134,7 @@ class VerlDriver:
         return {"batch": copy}
 
     def _log(self, trainer: Trainer, known: Known, fields: Mapping[str, Tensor]) -> None:
-        self._describe(trainer)
+        self._description.tell(trainer)
         step = step_of(trainer)
         own = self._recording.rollout_version
         policies = self._policies(trainer, step, fields)
@@ -222,37 +205,8 @@ class VerlDriver:
         fields = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["responses"])
         return {"responses": fields["responses"]}
 
-    def _describe(self, trainer: Trainer) -> None:
-        if self._notes is None:
-            return
-        notes, self._notes = self._notes, None
-        container = sys.modules["omegaconf"].OmegaConf.to_container
-        tokenizer = getattr(trainer, "tokenizer", None)
-        self._recording.describe(
-            trainer=verl_version(),
-            config=self._recording.watch(lambda: container(trainer.config, resolve=True)),
-            decode=None if tokenizer is None else self._recording.watch(lambda: decoder(tokenizer)),
-        )
-        for note in notes:
-            self._recording.event(*note)
-
-    def _note(self, kind: str, step: int, text: str) -> None:
-        """An event; kept until the run has been described, which its first event would be too early for."""
-        if self._notes is None:
-            self._recording.event(kind, step, text)
-        else:
-            self._notes.append((kind, step, text))
-
     def _is_ours(self, trainer: Trainer) -> bool:
         return self._only is None or trainer is self._only
-
-
-def step_of(trainer: Trainer) -> int:
-    """The step verl logs the batch under that it is working on."""
-    synced = getattr(
-        trainer, "current_param_version", None
-    )  # the fully async trainer logs syncs, after it has counted one
-    return int(trainer.global_steps) if synced is None else int(synced) + 1
 
 
 def _bypasses(config: Any) -> bool:

@@ -135,6 +135,14 @@ def response_views(value: Tensor, lengths: Sequence[tuple[int, int]]) -> list[Te
     return [flat[end - response - 1 : end - 1] for end, (_, response) in zip(ends, lengths, strict=True)]
 
 
+def step_of(trainer: Any) -> int:
+    """The step verl logs the batch under that it is working on."""
+    synced = getattr(
+        trainer, "current_param_version", None
+    )  # the fully async trainer logs syncs, after it has counted one
+    return int(trainer.global_steps) if synced is None else int(synced) + 1
+
+
 def verl_version() -> str:
     """For run.json: name and version."""
     return f"verl {getattr(sys.modules.get('verl'), '__version__', 'unknown')}"

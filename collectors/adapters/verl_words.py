@@ -29,3 +29,7 @@ NO_STEP = (
     "a worker learns the step from the weight sync before it, and there was none since the collector was attached; it records "
     "current from the next sync on"
 )
+WORKERS_APART = (
+    "the workers were started before the collector was attached, so that they do not record current log-probs: attach before "
+    "the trainer's init, or start the job with RATIOSCOPE_RUN set"
+)
