@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from standins.module_table import Table, importable
 
 import ratioscope
+from standins.module_table import Table, importable
 
 VOCABULARY = 11
 
