@@ -2,7 +2,8 @@
 
 Driver and workers hold the same rows in different orders and cuts (shards, micro-batches, one sequence at a time when packed),
 and nothing that names them travels along. A row is therefore named by what it holds: its tokens and the bits of its rollout
-log-probs, hashed on the device it lies on. Two rows of one name are the same sample twice, token by token and bit by bit.
+log-probs, hashed on the device it lies on. Rows alike in both, token by token and bit by bit, have one name and are counted
+once: so are samples of one prompt that leave nothing to chance.
 """
 
 from __future__ import annotations
