@@ -8,9 +8,11 @@ its own, only what it logs itself. No signal handler, no excepthook; one exit ha
 
 import atexit
 import logging
+import multiprocessing
 import numbers
 import operator
 import os
+import sys
 import threading
 import time
 import weakref
@@ -245,6 +247,7 @@ class Collector:
             batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, held)
             self._check(batch)
             is_queued = self._thread.put(batch)
+            _close_before_multiprocessing_exits()
         except BaseException:
             self._copies.release_all(held)
             raise
@@ -318,12 +321,26 @@ _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
 """Global, because the hooks at fork and at exit are the process's."""
 
 
+_finalized_in: dict[str, int] = {}
+"""The process that has been seen to."""
+
+
 def _close_all() -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
     for collector in list(_alive):
         if not collector._thread.is_stopped:
             collector._strict = False  # nobody is left to hear it
             collector.close(max(0.1, deadline - time.monotonic()))
+
+
+def _close_before_multiprocessing_exits() -> None:
+    """A process that multiprocessing has forked ends without exit handlers; what it does run are finalizers of its own."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or _finalized_in.get("process") == os.getpid():
+        return
+    _finalized_in["process"] = os.getpid()
+    if multiprocessing.parent_process() is not None:
+        util.Finalize(None, _close_all, exitpriority=0)
 
 
 def _after_fork_in_child() -> None:

@@ -180,7 +180,7 @@ def test_the_setup_hook_is_harmless_where_there_is_no_ratioscope(tmp_path: Path)
 
 
 def test_a_watched_class_that_ray_pickles_by_value_works_where_it_is_read() -> None:
-    import __main__
+    main: Any = importlib.import_module("__main__")
 
     class Actor:
         def step(self, batch: int) -> int:
@@ -188,7 +188,7 @@ def test_a_watched_class_that_ray_pickles_by_value_works_where_it_is_read() -> N
 
     Actor.__module__, Actor.__qualname__ = "__main__", "NowhereToBeFound"
     seen: list[Any] = []
-    vars(__main__)["HiddenActor"] = Actor
+    main.HiddenActor = Actor
     recording = Recording("nowhere", {}, "toy")
     undo = put_on([Hook("__main__", "HiddenActor.step", after="append")], seen, recording)
     try:
@@ -196,7 +196,7 @@ def test_a_watched_class_that_ray_pickles_by_value_works_where_it_is_read() -> N
         assert Actor().step(1) == 2 and len(seen) == 1
     finally:
         undo()
-        del vars(__main__)["HiddenActor"]
+        del main.HiddenActor
     assert b"Recording" not in data and ray.cloudpickle.loads(data)().step(1) == 2 and len(seen) == 1
 
 
