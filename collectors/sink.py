@@ -104,6 +104,7 @@ class ParquetSink:
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
         self._segment, self._segment_rows = 0, pa.table({})
+        self._newest_step = 0
 
     def open(self) -> int:
         if self._folder is None or self._folder != _identity(self._root):
@@ -118,6 +119,7 @@ class ParquetSink:
         return self._attempt
 
     def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+        self._newest_step = max(step, self._newest_step)
         failures = self._try("statistics", lambda: self._measured(step, rows, earlier))
         self._refresh_control(step)
         now, kept = self._clock(), self._kept(step, rows)
@@ -146,7 +148,8 @@ class ParquetSink:
             self._is_announced = True
             self._log.say(self._opening())
         if again:
-            self._event(None, layout.STATE, "the run folder was deleted or replaced; recording goes on in a new one")
+            told = "the run folder was deleted or replaced; recording goes on in a new one"
+            self._event(self._newest_step, layout.STATE, told, state=self._health.state)
         try:
             note_attempt(self._root, attempt, self._info)
         except (OSError, ValueError) as error:  # what readers go by is the line above
@@ -175,11 +178,11 @@ class ParquetSink:
     def _say_change(self, step: int, change: Change | None) -> None:
         if change is not None:
             logger.warning("%s: step %d: %s", self._root, step, change)
-            self._event(step, layout.STATE, str(change))
+            self._event(step, layout.STATE, str(change), state=change.now)
 
-    def _event(self, step: int | None, event: str, note: str) -> None:
+    def _event(self, step: int, event: str, note: str, **more: str) -> None:
         with suppress(OSError):  # the line waits for the next one
-            self.say({"kind": layout.EVENT, "event": event, "step": step, "note": note})
+            self.say({"kind": layout.EVENT, "event": event, "step": step, "note": note, **more})
 
     def _opening(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ counted in the ledger with its reason, told to `report` the first time, and note
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -79,7 +80,7 @@ class Writer:
         """Finishes, and notes the final counts."""
         self.finish()
         tally = self._ledger.counts.sequences
-        self._say({"kind": CLOSE, "offered": tally.offered, "written": tally.written, "dropped": tally.dropped})
+        self._say({"kind": CLOSE, **asdict(tally)})
 
     def drop(self, step: int, sequences: int, reason: str, detail: str, tokens: int = 0) -> None:
         """Counts sequences that will never be on disk."""

@@ -22,7 +22,7 @@ _INT64 = 1 << 63
 @dataclass(frozen=True)
 class TokenFile:
     """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
-    slices: rows that hold a part of their sequence's tokens."""
+    slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics."""
 
     path: str
     writer: str
@@ -39,6 +39,7 @@ class TokenFile:
     time: float | None = None
     recovered: bool = False
     slices: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         dropped=optional(entry, "dropped"),
         time=seconds(entry),
         slices=optional(entry, "slices") or 0,
+        left_out=optional(entry, "left_out") or 0,
     )
 
 

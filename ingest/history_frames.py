@@ -13,7 +13,8 @@ Text, Number = pl.String(), pl.Int64()
 _WRITERS = pl.Schema(
     {
         "writer": Text, "rank": Number, "host": Text, "attempt": Number, "opened": TIME, "last_commit": TIME,
-        "closed": TIME, "last_step": Number, "offered": Number, "written": Number, "dropped": Number,
+        "closed": TIME, "state": Text, "last_step": Number, "offered": Number, "written": Number, "left_out": Number,
+        "dropped": Number,
     }
 )  # fmt: skip
 _EVENTS = pl.Schema({"step": Number, "event": Text, "note": Text, "time": TIME, "writer": Text})
@@ -22,20 +23,23 @@ _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reas
 
 @dataclass(frozen=True)
 class Conservation:
-    """Sequences over all writers, a sequence logged twice counted twice. What is neither written nor dropped is pending, or
-    was lost with its process."""
+    """Sequences over all writers, a sequence logged twice counted twice. left_out: by a budget; they are in the statistics. What
+    is none of these is pending, or was lost with its process."""
 
     offered: int
     written: int
+    left_out: int
     dropped: int
 
     @property
     def pending(self) -> int:
-        return self.offered - self.written - self.dropped
+        return self.offered - self.written - self.left_out - self.dropped
 
 
 def writers_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
-    """One row per writer. closed: null while it may still write; offered, written, dropped are sequences."""
+    """One row per writer. closed: null while it may still write; state: ok, degraded (statistics only) or paused; offered,
+    written, left_out (by a budget) and dropped are sequences.
+    """
     rows = [_writer(history) for history in histories]
     return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
 
@@ -58,7 +62,7 @@ def drops_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
 def conservation(histories: Sequence[WriterHistory]) -> Conservation:
     """The counts of all writers together."""
     counted = [_counts(history) for history in histories]
-    return Conservation(*(sum(counts[place] for counts in counted) for place in range(3)))
+    return Conservation(*(sum(counts[place] for counts in counted) for place in range(4)))
 
 
 def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
@@ -79,19 +83,22 @@ def _last_step(history: WriterHistory) -> int:
 def _writer(history: WriterHistory) -> tuple[Any, ...]:
     last = _last_step(history) if history.token_files else None
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
-    return (history.log.writer, history.rank, history.host, history.attempt, *times, last, *_counts(history))
+    facts = (history.log.writer, history.rank, history.host, history.attempt)
+    return (*facts, *times, history.state, last, *_counts(history))
 
 
-def _counts(history: WriterHistory) -> tuple[int, int, int]:
-    """offered, written, dropped: as the writer counted when it closed, else as far as its newest commit and its gaps tell."""
+def _counts(history: WriterHistory) -> tuple[int, int, int, int]:
+    """offered, written, left_out, dropped: as the writer counted when it closed, else as far as its commits and gaps tell."""
     written = sum(file.rows for file in history.token_files.values())
+    left_out = sum(file.left_out for file in history.token_files.values())
     if history.totals is not None:
         offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
-        return offered or 0, written if closed is None else closed, dropped or 0
+        left_out = left_out if (total := history.totals.get("left_out")) is None else total
+        return offered or 0, written if closed is None else closed, left_out, dropped or 0
     newest = max(history.token_files.values(), key=lambda file: (file.offered or 0, file.step), default=None)
     offered, dropped = (0, 0) if newest is None else (newest.offered or 0, newest.dropped or 0)
     dropped = max(dropped, sum(drop.sequences for drop in history.drops))
-    return max(offered, written + dropped), written, dropped
+    return max(offered, written + left_out + dropped), written, left_out, dropped
 
 
 def _micros(seconds: float | None) -> int | None:

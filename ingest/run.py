@@ -184,6 +184,13 @@ class Run:
             return conservation(list(self._catalog.histories.values()))
 
     @property
+    def states(self) -> dict[str, str]:
+        """writer -> what it can no longer write, and why, for those that cannot write all and have not closed."""
+        with self._lock:
+            troubled = (h for h in self._catalog.histories.values() if h.state != "ok" and h.closed is None)
+            return {history.log.writer: history.state_note for history in troubled}
+
+    @property
     def writers(self) -> pl.DataFrame:
         """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
         with self._lock:

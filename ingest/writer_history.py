@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OPEN
+from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OPEN, STATE
 
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile, committed, optional, seconds, whole
@@ -36,9 +36,13 @@ class Drop:
 
 @dataclass
 class WriterHistory:
-    """The state a commit log has reached. `closed` holds the writer's own final counts, None while it may still write."""
+    """The state a commit log has reached. `closed`: when the writer ended, None while it may still write; `totals`: its own
+    final counts. `state`: what it could write when it last said so, and `state_note` why.
+    """
 
     log: CommitLog
+    state: str = "ok"
+    state_note: str = ""
     rank: int | None = None
     host: str | None = None
     attempt: int = 0
@@ -93,6 +97,8 @@ class WriterHistory:
 
     def _event(self, entry: Mapping[str, Any]) -> None:
         note = entry.get("note")
+        if entry.get("event") == STATE and "state" in entry:
+            self.state, self.state_note = printable(str(entry["state"])), printable(str(note))
         self.events.append(
             Event(
                 whole(entry, "step"),
@@ -110,4 +116,4 @@ class WriterHistory:
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)
-        self.totals = {name: optional(entry, name) for name in ("offered", "written", "dropped")}
+        self.totals = {name: optional(entry, name) for name in ("offered", "written", "left_out", "dropped")}

@@ -24,13 +24,14 @@ SEGMENT_STEPS = 64
 COMMIT = "commit"
 """A token file or statistics segment is complete: `file`, `rows`, `tokens`, `bytes`, `sha256`, `step`.
 
-`tokens` counts response positions, masked ones too; `offered` and `dropped` are the writer's sequences up to then."""
+`tokens` counts response positions, masked ones too; `offered` and `dropped` are the writer's sequences up to then, `left_out`
+those of this file's rows that the budget left to the statistics, `slices` its rows that hold a part of a sequence."""
 EVENT = "event"
 """Something happened in the run: `event` (weight_sync, resume, config_change, ...), `step`, `note`."""
 FIRST_ROWS = "first_rows"
 """The event every run has: what the first rows on disk are, and whether their two sides line up."""
 STATE = "state"
-"""The event of a writer that can no longer write all it should, or can again: see collectors/health.py."""
+"""The event of a writer that can no longer write all it should, or can again; `state`: ok, degraded or paused."""
 CONTROL = "control"
 """The event of a changed budget: see collectors/budget.py."""
 GAP = "gap"
@@ -38,7 +39,7 @@ GAP = "gap"
 OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `launch` (which start of the job), `time`."""
 CLOSE = "close"
-"""A writer ended in order: `offered`, `written`, `dropped` (sequences)."""
+"""A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped` (sequences)."""
 
 
 def token_file(step: int, writer: str, part: int) -> Path:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
@@ -68,16 +67,11 @@ def test_version(capsys: Captured) -> None:
     assert run(capsys, "--version") == (0, f"ratioscope {ratioscope.__version__}\n", "")
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from ratioscope.app.cli import main; main(['--help']); print(*sorted(sys.modules))"
-    seconds, printed = [], ""
-    for _ in range(3):
-        start = time.perf_counter()
-        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        seconds.append(time.perf_counter() - start)
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in printed.splitlines()[-1].split()}
     assert not loaded & {"numpy", "polars", "pyarrow", "pandas", "plotly", "streamlit", "torch", "jinja2"}
-    assert min(seconds) < 1.0  # 0.25 s on an idle machine; the bound leaves room for a busy one
 
 
 def test_metrics_as_json_is_a_row_per_step(capsys: Captured, stale: Path) -> None:

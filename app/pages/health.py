@@ -16,6 +16,8 @@ from .drawn import table
 def render(view: View, gap: str) -> None:
     run = view.run
     _cards(run)
+    for writer, state in run.states.items():
+        st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
     for note in run.notes:
         st.caption(f":material/info: {label(note, 400)}")
     _listed("Writers", run.writers, "No writer has left a commit log.")
@@ -35,6 +37,7 @@ def _cards(run: Run) -> None:
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
         ("sequences offered", count(kept.offered), "what trainers handed to collectors, over all attempts"),
         ("written", count(kept.written), "of these, in token rows"),
+        ("left out", count(kept.left_out), "by the budget; the statistics hold them all the same"),
         ("dropped", count(kept.dropped), "not written: see the table below for the reasons"),
         (
             "pending or lost",
@@ -47,7 +50,7 @@ def _cards(run: Run) -> None:
             "damaged, foreign, or named by no commit",
         ),
     )
-    with st.grid(6, min_column_width=140):
+    with st.grid(7, min_column_width=140):
         for name, value, about in facts:
             st.metric(name, value, border=True, help=about)
 

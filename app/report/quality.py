@@ -44,8 +44,9 @@ class Quality:
     """Counts over the whole run; tokens and what was set aside of the first gap on record.
 
     missing_steps: holes between recorded steps. exact: whether the metrics rest on every token that was logged. offered,
-    written, dropped, pending: sequences; pending ones are at work or were lost with their process. replaced_steps: of
-    older attempts, that a resumed run wrote again.
+    written, left_out, dropped, pending: sequences; left_out ones are in the statistics only, as the budget has it; pending ones
+    are at work or were lost with their process. states: writers that cannot write all. replaced_steps: of older attempts, that
+    a resumed run wrote again.
     """
 
     first_step: int | None
@@ -64,6 +65,8 @@ class Quality:
     writers: int
     offered: int
     written: int
+    left_out: int
+    states: tuple[str, ...]
     dropped: int
     dropped_tokens: int
     pending: int
@@ -101,6 +104,8 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         writers=len(run.writers),
         offered=counts.offered,
         written=counts.written,
+        left_out=counts.left_out,
+        states=tuple(f"{scrubbed_text(writer)}: {scrubbed_text(note)}" for writer, note in run.states.items()),
         dropped=counts.dropped,
         dropped_tokens=run.dropped["tokens"],
         pending=counts.pending,

@@ -188,7 +188,13 @@ def quality_facts(found: Quality) -> Pairs:
             "sequences logged",
             f"{count(found.offered)} by {count(found.writers, 'writer')}, {count(found.written)} written",
         ),
+        *(
+            [("left to the statistics", f"{count(found.left_out, 'sequence')}, by the budget")]
+            if found.left_out
+            else []
+        ),
         ("dropped", _dropped(found)),
+        *(("cannot write all", state) for state in found.states),
         *([("pending or lost", count(found.pending, "sequence"))] if found.pending else []),
         *([("written again after a resume", count(found.replaced_steps, "step"))] if found.replaced_steps else []),
         *([("files without a commit", count(found.uncommitted))] if found.uncommitted else []),
