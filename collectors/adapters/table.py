@@ -158,8 +158,12 @@ ADAPTERS: tuple[Adapter, ...] = (
         file="areal",
         package="areal",
         classes=(
-            "areal.trainer:PPOTrainer", "areal.trainer:PPOActor", "areal.trainer:PPOActorController",
-            "areal.trainer:PPOActorControllerV2", "areal.engine:FSDPPPOActor", "areal.engine:MegatronPPOActor",
+            "areal.trainer:PPOTrainer",
+            "areal.trainer:PPOActor",
+            "areal.trainer:PPOActorController",
+            "areal.trainer:PPOActorControllerV2",
+            "areal.engine:FSDPPPOActor",
+            "areal.engine:MegatronPPOActor",
             "areal.experimental:ArchonPPOActor",
         ),  # fmt: skip
         distribution="areal",
@@ -174,9 +178,14 @@ ADAPTERS: tuple[Adapter, ...] = (
         file="trl",
         package="trl",
         classes=(
-            "trl:GRPOTrainer", "trl:RLOOTrainer", "trl:AsyncGRPOTrainer",
-            "UnslothGRPOTrainer:UnslothGRPOTrainer", "UnslothRLOOTrainer:UnslothRLOOTrainer",  # known, and refused
-        ),  # fmt: skip
+            "trl:GRPOTrainer",
+            "trl:RLOOTrainer",
+            "trl:AsyncGRPOTrainer",
+            "UnslothGRPOTrainer:UnslothGRPOTrainer",  # unsloth's are known, and refused with the reason
+            "UnslothRLOOTrainer:UnslothRLOOTrainer",
+            "unsloth_cache_UnslothGRPOTrainer:UnslothGRPOTrainer",
+            "unsloth_cache_UnslothRLOOTrainer:UnslothRLOOTrainer",
+        ),
         distribution="trl",
         tested=("1.16.0",),
         against="package",
@@ -202,11 +211,12 @@ ADAPTERS: tuple[Adapter, ...] = (
         file="openrlhf",
         package="openrlhf",
         classes=(),
-        distribution=None,
-        tested=("2026-08-13",),
-        against="stand-ins",
+        distribution="openrlhf",
+        tested=("0.11.2",),
+        against="package",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        records="rollout (only with --algo.advantage.is_correction_level), old, current, reference, entropy, mask, versions "
+        "(synchronous), groups, rewards, advantages",
     ),
     Adapter(
         name="open_instruct",
