@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -58,24 +59,34 @@ class Watched:
     gradients: list[list[torch.Tensor]] = field(default_factory=list)
     logs: list[dict[str, Any]] = field(default_factory=list)
     left: torch.Tensor | None = None
+    engine: Any = None
+
+    def reference(self, batch: list[Tensors]) -> list[torch.Tensor]:
+        """Log-probs of a reference model that is the trainer's, half as sure."""
+        return [logprobs.detach() / 2 for logprobs in self.engine.compute_logp(batch)]
 
 
 def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
     """Trains two steps with the adapter on (a run folder) or off (None); all that training computed.
 
-    options: steps, resume (after which global step), by ("name", "object" or "environment": somebody else attached),
-    attach (options of it), and settings of PPOActorConfig.
+    options: folder (for what AReaL writes; else a temporary one), steps, resume (after which global step), by ("name",
+    "object", "actor", "engine", or "environment": somebody else attached), attach (options of it), reference (whether there is
+    a reference model), rank and ranks (of several processes that meet in the folder), and settings of PPOActorConfig.
     """
     steps, resumed = options.pop("steps", 2), options.pop("resume", None)
     by, asked = options.pop("by", "name"), options.pop("attach", {})
-    folder = Path(options.pop("folder"))
+    given, has_reference = options.pop("folder", None), options.pop("reference", False)
+    rank, ranks = options.pop("rank", 0), options.pop("ranks", 1)
     watched = Watched()
     with ExitStack() as stack:
-        stack.enter_context(_one_process())
+        folder = Path(given or stack.enter_context(TemporaryDirectory()))
+        stack.enter_context(_process(folder, rank, ranks))
         _seed()
         engine = _engine(folder, options)
         stack.enter_context(_spies(engine, watched))
+        watched.engine = engine
         trainer = _trainer(engine, folder, watched, steps, resumed)
+        trainer.ref = mock.MagicMock(compute_logp=watched.reference) if has_reference else None
         stack.callback(trainer.stats_logger.close)
         attachment = _attached(run_dir, by, trainer, engine, asked)
         try:
@@ -113,20 +124,17 @@ def _attached(run_dir: Path | None, by: str, trainer: Any, engine: Any, asked: d
 
 
 @contextmanager
-def _one_process() -> Iterator[None]:
-    """torch.distributed of one rank, and AReaL without its controller."""
-    environment = {"AREAL_SPMD_MODE": "1", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "WANDB_MODE": "disabled"}
-    with mock.patch.dict(os.environ, environment):
-        distributed.init_process_group("gloo", store=_store(), rank=0, world_size=1)
+def _process(folder: Path, rank: int, ranks: int) -> Iterator[None]:
+    """torch.distributed without a port, and AReaL without its controller."""
+    environment = {"AREAL_SPMD_MODE": "1", "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks)}
+    stores: Any = distributed
+    store = stores.HashStore() if ranks == 1 else stores.FileStore(str(folder / "store"), ranks)
+    with mock.patch.dict(os.environ, {**environment, "WANDB_MODE": "disabled"}):
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
         try:
             yield
         finally:
             distributed.destroy_process_group()
-
-
-def _store() -> Any:
-    """Where the one rank would meet others, without a port."""
-    return distributed.HashStore()  # type: ignore[attr-defined]
 
 
 def _seed() -> None:
@@ -137,17 +145,19 @@ def _seed() -> None:
 
 def _engine(folder: Path, options: dict[str, Any]) -> Any:
     model = folder / "model"
-    if not model.exists():
+    if distributed.get_rank() == 0 and not model.exists():
         config = transformers.Qwen2Config(
             vocab_size=VOCABULARY,
             hidden_size=16,
             intermediate_size=32,
             num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
+            num_attention_heads=4,
+            num_key_value_heads=2,
             max_position_embeddings=64,
         )
         transformers.Qwen2ForCausalLM(config).save_pretrained(model)
+    distributed.barrier()
+    backend = options.pop("backend", "fsdp:d1")
     settings = {
         "ppo_n_minibatches": 2,
         "use_decoupled_loss": True,
@@ -162,7 +172,7 @@ def _engine(folder: Path, options: dict[str, Any]) -> Any:
             experiment_name="e",
             trial_name="t",
             path=str(model),
-            backend="fsdp:d1",
+            backend=backend,
             dtype="float32",
             attn_impl="sdpa",
             gradient_checkpointing=False,

@@ -47,6 +47,7 @@ MODES: dict[str, dict[str, Any]] = {
     "m2po and rejection": {"m2_threshold": 0.05, "rejection_sampling": RATIO},
     "trees": {"enable_tree_training": True, "pad_to_maximum": True, "mb_spec": 128},
     "one minibatch": {"ppo_n_minibatches": 1},
+    "reference": {"reference": True, "kl_ctl": 0.1},
 }
 OLD_IS_ABSENT = {"loglinear": OLD_IS_INTERPOLATED, "bypass": OLD_IS_ROLLOUT}
 
@@ -124,6 +125,7 @@ def expected(trace: Mapping[str, Any]) -> dict[tuple[int, tuple[int, ...]], Expe
                 "entropy": of(visit.arguments["entropy"]),
                 "rollout_logprobs": of(visit.data["logprobs"]),
                 "old_logprobs": of(visit.data["prox_logp"]) if visit.data.get("prox_logp") is not None else None,
+                "reference_logprobs": of(visit.data["ref_logp"]) if "ref_logp" in visit.data else None,
                 "advantages": of(visit.data["advantages"]),
                 "mask": of(visit.data["loss_mask"].bool()),
                 "loss_mask": of(visit.left),
@@ -422,6 +424,67 @@ def test_an_engine_that_packs_nothing_and_a_loop_of_ones_own_are_recorded(tmp_pa
     assert [line["step"] for line in syncs] == [1]
 
 
+RANK = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from pathlib import Path
+from upstream import areal_drive
+rank, ranks, folder, backend = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+trace = areal_drive.drive(folder / "run", folder=folder, steps=1, rank=rank, ranks=ranks, backend=backend)
+assert len(trace["losses"]) == 4, len(trace["losses"])
+"""
+COPIES = {"fsdp:d1t2": "tensor parallel", "fsdp:d1c2": "context parallel"}
+
+
+def ran_in_ranks(folder: Path, backend: str) -> Path:
+    """The run of two processes of AReaL with this allocation."""
+    environment = {**os.environ, "RATIOSCOPE_LAUNCH": backend, "PYTHONPATH": python_path()}
+    command = [sys.executable, "-c", RANK]
+    logs = [folder / f"log-{rank}" for rank in range(2)]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), "2", str(folder), backend],
+            env=environment,
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
+        for rank, log in enumerate(logs)
+    ]
+    try:
+        codes = [process.wait(180) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert codes == [0, 0], "".join(log.read_text()[-2000:] for log in logs)
+    return folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", COPIES, ids=COPIES.values())
+def test_of_ranks_that_hold_the_same_one_writes_and_it_writes_whole_sequences(
+    tmp_path: Path, backend: str, driven: Any
+) -> None:
+    run = ran_in_ranks(tmp_path, backend)
+    assert {line["rank"] for line in commit_lines(run, "open")} == {0}
+    rows, alone = token_rows(run).to_pylist(), [row for row in driven("recompute").rows if row["step"] == 0]
+    assert len(rows) == len(alone) == 5
+    assert {tuple(row["token_ids"]) for row in rows} == {tuple(row["token_ids"]) for row in alone}
+    assert all(len(row["current_logprobs"]) == len(row["token_ids"]) for row in rows)
+
+
+@pytest.mark.slow
+def test_data_parallel_ranks_write_what_they_hold_under_names_of_their_own(tmp_path: Path) -> None:
+    run = ran_in_ranks(tmp_path, "fsdp:d2")
+    rows = token_rows(run).to_pylist()
+    assert {(row["rank"], row["sequence_id"].split("-")[1], row["group_id"].split("-")[1]) for row in rows} == {
+        (0, "0", "0"),
+        (1, "1", "1"),
+    }
+    assert len({row["sequence_id"] for row in rows}) == len(rows) == 10
+    assert {row["attempt"] for row in rows} == {0}
+    assert [line["step"] for line in commit_lines(run) if line.get("event") == "weight_sync"] == [1]
+
+
 ENVIRONMENT = """
 import sys, warnings
 warnings.simplefilter("ignore")
@@ -436,15 +499,19 @@ assert not (folder / "unused").exists() and len(trace["losses"]) == 4
 
 
 def test_one_environment_variable_is_enough(tmp_path: Path, driven: Any) -> None:
-    run, here = tmp_path / "run", Path(__file__).parent
-    paths = (str(here.parent), *(path for path in sys.path if path))
-    environment = {**os.environ, "RATIOSCOPE_RUN": str(run), "PYTHONPATH": os.pathsep.join(paths)}
+    run = tmp_path / "run"
+    environment = {**os.environ, "RATIOSCOPE_RUN": str(run), "PYTHONPATH": python_path()}
     environment.pop("RATIOSCOPE_LAUNCH", None)
     done = subprocess.run([sys.executable, "-c", ENVIRONMENT, str(tmp_path)], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     by_environment = token_rows(run).drop_columns(["attempt"])
     by_name = [row for row in driven("recompute").rows if row["step"] == 0]
     assert rows_by_id(by_environment) == {row["sequence_id"]: without_attempt(row) for row in by_name}
+
+
+def python_path() -> str:
+    """Where another process finds what this one does."""
+    return os.pathsep.join((str(Path(__file__).parents[1]), *(path for path in sys.path if path)))
 
 
 def rows_by_id(table: pa.Table) -> dict[str, Any]:
