@@ -21,7 +21,7 @@ def tested(adapter: Adapter) -> str:
 
 def objects(adapter: Adapter) -> str:
     """The classes that `ratioscope.attach(trainer, run_dir)` takes, their subclasses too; empty if it takes the name only."""
-    return ", ".join(name.rpartition(":")[2] for name in adapter.classes)
+    return ", ".join(dict.fromkeys(name.rpartition(":")[2] for name in adapter.classes))
 
 
 def to_paste(adapter: Adapter, run_dir: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ratioscope.errors import ConfigError
 
-from .adapters.table import ADAPTERS, Adapter, adapter_named
+from .adapters.table import ADAPTERS, Adapter, AdapterModule, adapter_named
+from .environment import is_installed
 from .hooks import Refused, is_watched, missing, put_on
 from .recording import AttachOptions, Recording
 
@@ -50,17 +51,16 @@ class Attachment:
 def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[AttachOptions]) -> Attachment:
     """Records what the trainer holds into `run_dir`, from now on until `detach`.
 
-    trainer: its object, or its name ("areal") where the functions to watch belong to no object. A trainer of a version that lacks
-    what the adapter needs is refused: that is logged, `refused` says why, and training goes on; with strict it raises.
+    trainer: its object; or its name ("areal") where the functions to watch belong to no object; or an adapter of your own, a
+    module or object with HOOKS and recorder (docs/your_trainer.md). A trainer of a version that lacks what the adapter needs is
+    refused: that is logged, `refused` says why, and training goes on; with strict it raises.
     """
-    adapter = adapter_named(trainer) if isinstance(trainer, str) else _adapter_of(trainer)
-    if adapter is None:
-        raise ConfigError(_unknown(trainer))
-    recording = Recording(run_dir, options, adapter.name)
+    name, begin = _beginning(trainer)
+    recording = Recording(run_dir, options, name)
     try:
-        return Attachment(recording, start(adapter, recording, None if isinstance(trainer, str) else trainer))
-    except Refused as refusal:
-        if options.get("strict", False):
+        return Attachment(recording, begin(recording))
+    except ConfigError as refusal:
+        if options.get("strict", False) or not (isinstance(refusal, Refused) or is_installed()):
             raise
         logger.error("%s", refusal)
         recording.is_active = False
@@ -77,12 +77,31 @@ def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Ca
     if trainer is not None and (begin := getattr(module, "start", None)) is not None:
         undo: Callable[[], None] = begin(trainer, recording)
         return undo
+    return _put_on(module, recording, adapter.title, f" {adapter.version or '(version unknown)'}", _tested(adapter))
+
+
+def _put_on(
+    module: AdapterModule, recording: Recording, title: str, version: str = "", advice: str = ""
+) -> Callable[[], None]:
     loaded = [hook for hook in module.HOOKS if hook.module in sys.modules]
     if lacking := missing(loaded):
-        raise Refused(_lacks(adapter, lacking))
+        raise Refused(
+            f"{title}{version} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{advice}"
+        )
     if any(is_watched(hook) for hook in loaded):
-        raise ConfigError(f"a collector is attached to {adapter.title} already; detach() it first")
+        raise ConfigError(f"a collector is attached to {title} already; detach() it first")
     return put_on(module.HOOKS, module.recorder(recording), recording)
+
+
+def _beginning(trainer: Trainer) -> tuple[str, Callable[[Recording], Callable[[], None]]]:
+    """The adapter's name, and the call that puts it on."""
+    if hasattr(trainer, "HOOKS") and callable(getattr(trainer, "recorder", None)):
+        own = str(getattr(trainer, "__name__", type(trainer).__name__)).rpartition(".")[2]
+        return own, lambda recording: _put_on(trainer, recording, own)
+    adapter = adapter_named(trainer) if isinstance(trainer, str) else _adapter_of(trainer)
+    if adapter is None:
+        raise ConfigError(_unknown(trainer))
+    return adapter.name, lambda recording: start(adapter, recording, None if isinstance(trainer, str) else trainer)
 
 
 def _adapter_of(trainer: Trainer) -> Adapter | None:
@@ -99,16 +118,9 @@ def _unknown(trainer: Trainer) -> str:
     )
 
 
-def _lacks(adapter: Adapter, lacking: list[str]) -> str:
-    found = f"{adapter.title} {adapter.version or '(version unknown)'}"
-    return (
-        f"{found} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter was tested with "
-        f"{', '.join(adapter.tested)}{_pin(adapter)}"
-    )
-
-
-def _pin(adapter: Adapter) -> str:
-    return f": pip install '{adapter.distribution}=={adapter.tested[-1]}'" if adapter.distribution else ""
+def _tested(adapter: Adapter) -> str:
+    pin = f": pip install '{adapter.distribution}=={adapter.tested[-1]}'" if adapter.distribution else ""
+    return f". This adapter was tested with {', '.join(adapter.tested)}{pin}"
 
 
 def _warn_of_version(adapter: Adapter) -> None:

@@ -54,6 +54,11 @@ def install() -> None:
         )
 
 
+def is_installed() -> bool:
+    """Whether this process records because its environment says so."""
+    return bool(_installed)
+
+
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     """A name for one start of a job: the same in processes that a launcher has started side by side, else a new one.
 
