@@ -96,7 +96,7 @@ def test_rows_give_what_trl_logs_of_its_ratio(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every", [1, 2])
 def test_lag_is_counted_in_updates_from_the_sync_of_the_weights_that_sampled(tmp_path: Path, every: int) -> None:
     with without_a_gpu():
-        trainer = make_async_trainer(str(tmp_path / "trainer"), ahead=8, max_steps=5, weight_sync_steps=every)
+        trainer = make_async_trainer(str(tmp_path), ahead=8, max_steps=5, weight_sync_steps=every)
         attachment = attach(trainer, tmp_path / "run")
         trainer.train()
         assert attachment.detach()
@@ -134,7 +134,7 @@ def test_why_there_is_no_mismatch_is_said_once(tmp_path: Path) -> None:
 
 def test_detach_leaves_the_trainer_as_it_was(tmp_path: Path) -> None:
     with without_a_gpu():
-        trainer = make_async_trainer(str(tmp_path / "trainer"), max_steps=1)
+        trainer = make_async_trainer(str(tmp_path), max_steps=1)
         before, callbacks = dict(vars(trainer)), list(trainer.callback_handler.callbacks)
         attachment = attach(trainer, tmp_path / "run")
         assert all(name in vars(trainer) for name in AsyncRecorder.WRAPPED)

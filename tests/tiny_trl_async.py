@@ -5,6 +5,8 @@ from a bfloat16 copy of the weights it was last sent, a few samples ahead of tra
 weights to it; and the attention kernel, which TRL has for a GPU only and which is written out here over the same arguments.
 """
 
+from __future__ import annotations
+
 import importlib
 import queue
 import random
@@ -14,15 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from tiny_trl import MAX_NEW, PROMPTS, TrainingTrace, datasets, tiny_model, tiny_tokenizer
+from safetensors.torch import save_file
+from tiny_trl import MAX_NEW, PROMPTS, TrainingTrace, attached, datasets, tiny_model, tiny_tokenizer
 
-from ratioscope.collectors.attach import attach
-from ratioscope.collectors.recording import AttachOptions
+if TYPE_CHECKING:
+    from ratioscope.collectors.recording import AttachOptions
 
 # Any: their annotations describe every model and processor there is
 async_grpo: Any = importlib.import_module("trl.experimental.async_grpo")
@@ -45,7 +48,7 @@ def train_async(
     """Trains, with a collector writing to `run_dir` or, if that is None, without. ahead: samples drawn with the same weights."""
     with TemporaryDirectory() as folder, without_a_gpu():
         trainer = make_async_trainer(folder, ahead=ahead, max_steps=steps, **settings)
-        attachment = None if run_dir is None else attach(trainer, run_dir, **(options or {}))
+        attachment = attached(trainer, run_dir, options)
         trainer.train()
         if attachment is not None:
             attachment.detach()
@@ -58,6 +61,9 @@ def train_async(
         settings={k: v for k, v in trainer.args.to_dict().items() if "dir" not in k},
         batches=trainer.batches,
         rewards={},
+        sensitivities=[],
+        gathered=[],
+        sampled={},
         attachment=attachment,
     )
 
@@ -93,7 +99,12 @@ def make_async_trainer(folder: str, *, ahead: int = 8, **settings: Any) -> Any:
     """A trainer with two micro-batches of four samples per step, weights synced after every step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    tiny_model().save_pretrained(folder)
+    model = tiny_model()
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    save_file(
+        model.state_dict(), Path(folder) / "model.safetensors", {"format": "pt"}
+    )  # save_pretrained: rank 0's alone
     defaults: dict[str, Any] = dict(
         output_dir=folder, use_cpu=True, max_steps=3, per_device_train_batch_size=4, num_generations=GENERATIONS,
         gradient_accumulation_steps=2, temperature=0.9, learning_rate=5e-3, logging_steps=1, report_to=[], save_strategy="no",

@@ -203,7 +203,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-21",),
         against="stand-ins",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; it has "
+        "no old policy",
     ),
     Adapter(
         name="openrlhf",

@@ -26,7 +26,7 @@ from typing import Any
 from ..hooks import MARK, Patches
 from ..recording import Recording
 from .trl_rloo import OLD, REFERENCE, ROLLOUT, RlooScores, is_rloo
-from .trl_rows import Completions, Row, sampled_rows, turns
+from .trl_rows import Completions, Row, sampled_rows, turns, turns_of
 
 ROWS = "ratioscope_rows"
 NO_ROLLOUT = (
@@ -227,7 +227,7 @@ class GrpoRecorder:
             mask=[row.sampled or [1] * (row.length or 0) for row in rows],
             loss_mask=inputs["completion_mask"].bool(),
             advantages=inputs["advantages"],
-            **_facts(rows, inputs),
+            **(_facts(rows, inputs) | {"turns": _hidden_turns(rows)}),
         )
 
     def _pass(self, step: int, rows: list[Row]) -> int:
@@ -262,6 +262,12 @@ def _facts(rows: list[Row], inputs: Inputs) -> dict[str, Any]:
         "prompt_texts": [row.prompt for row in rows],
         "extra": None if all(row.extra is None for row in rows) else [row.extra for row in rows],
     }
+
+
+def _hidden_turns(rows: list[Row]) -> list[Any] | None:
+    """Of rows whose tool mask TRL has set to 0."""
+    told = [turns_of(row) for row in rows]
+    return None if all(turn is None for turn in told) else told
 
 
 def _rollout(inputs: Inputs) -> Tensor | None:

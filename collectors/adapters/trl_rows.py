@@ -107,10 +107,18 @@ def _rewards(trainer: Trainer, count: int) -> _Rewards:
 
 
 def turns(sampled: Any) -> Any:
-    """(B, T): how many stretches of tool tokens came before, counted from the first sampled token; of a (B, T) tool mask."""
-    begins = sampled.clone()
-    begins[:, 1:] &= ~sampled[:, :-1]
-    return (begins.cumsum(1) - 1).clip(min=0)
+    """(..., T): how many stretches of tool tokens came before, from the first sampled token on; of a (..., T) boolean mask.
+
+    sampled: a tensor or an array, which stays as it is.
+    """
+    begins = sampled & True  # a copy, of either
+    begins[..., 1:] &= ~sampled[..., :-1]
+    return (begins.cumsum(-1) - 1).clip(min=0)
+
+
+def turns_of(row: Row) -> Any:
+    """The turns of one row, from what is known of it on the host; None where there are no tools."""
+    return None if row.sampled is None else turns(np.array(row.sampled, bool))
 
 
 def prompt_text(prompt: Any) -> str | None:
