@@ -33,4 +33,4 @@ def ways(adapter: Adapter, run_dir: str) -> list[tuple[str, str]]:
     """(what for, what to paste) of every way that works for this trainer, its own first."""
     own = to_paste(adapter, run_dir)
     without_code = f"ratioscope run --out {shlex.quote(run_dir)} -- <your training command>"
-    return [("paste", own), *([] if without_code in own else [("or, with no line changed", without_code)])]
+    return [("paste", own), *([] if "ratioscope run --out" in own else [("or, with no line changed", without_code)])]

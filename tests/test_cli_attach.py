@@ -41,7 +41,7 @@ def test_a_folder_with_a_space_is_quoted_for_whoever_reads_it(capsys: Captured) 
     assert 'ratioscope.attach(trainer, "my runs/1")' in printed(capsys, "trl", "--out", "my runs/1")
     lines = printed(capsys, "nemo-rl", "--out", "my runs/1").splitlines()
     line = next(line for line in lines if line.startswith("ratioscope run"))
-    assert shlex.split(line)[:4] == ["ratioscope", "run", "--out", "my runs/1"]
+    assert shlex.split(line, comments=True)[:4] == ["ratioscope", "run", "--out", "my runs/1"]
 
 
 def test_the_list_names_every_trainer_as_a_table_and_as_json(capsys: Captured) -> None:
