@@ -11,7 +11,7 @@ import importlib.machinery
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -192,7 +192,7 @@ def on_the_cpu(device: Any) -> Iterator[None]:
         yield
 
 
-def trained(strategy: Strategy, steps: int, correction: str) -> dict[str, Any]:
+def trained(strategy: Strategy, steps: int, correction: str, settle: Callable[[], object]) -> dict[str, Any]:
     """Some steps of the real actor trainer, and what they computed."""
     actor_trainer = actor_module().ActorPPOTrainer
     actor = model()
@@ -215,6 +215,7 @@ def trained(strategy: Strategy, steps: int, correction: str) -> dict[str, Any]:
         batches.append([kept(item) for item in trainer.replay_buffer.items])
         with on_the_cpu(torch.device("cpu")):
             statuses.append({name: float(value) for name, value in trainer.ppo_train(0.1).items()})
+        settle()
         trainer.replay_buffer.clear()
     return {
         "losses": strategy.losses,
@@ -279,8 +280,13 @@ def drive(
     )
     before = repr(args)
     attached = None if run_dir is None else ratioscope.attach("openrlhf", run_dir, **options)
+
+    def settle() -> None:
+        if attached is not None and options.get("scalars"):
+            attached.collector.flush(30)  # so that which step's scalars are ready is no matter of speed
+
     try:
-        trace = trained(Strategy(args, ring_attn_rank=ring_attn_rank), steps, correction)
+        trace = trained(Strategy(args, ring_attn_rank=ring_attn_rank), steps, correction, settle)
     finally:
         if attached is not None:
             assert attached.detach(60)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -107,12 +107,14 @@ class Kept(train.ml_log.Logger):  # type: ignore[misc,name-defined]
 
     def __init__(self) -> None:
         self.rows: list[tuple[int | None, dict[str, Any]]] = []
+        self.settle: Callable[[], object] = int
 
     def log_hparams(self, config: Any) -> None:
         pass
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         self.rows.append((step, {name: value for name, value in metrics.items() if not name.startswith("time/")}))
+        self.settle()
 
 
 class Tokenizer:
@@ -219,6 +221,8 @@ def drive(
     config = configuration(log_path, mode, substeps)
     before = config.__dict__.copy() if hasattr(config, "__dict__") else None
     attached = None if run_dir is None else ratioscope.attach("tinker-cookbook", run_dir, **options)
+    if attached is not None and options.get("scalars"):
+        logger.settle = lambda: attached.collector.flush(30)  # so that what is ready is no matter of speed
     try:
         with service():
             asyncio.run(
