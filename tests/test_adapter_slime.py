@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dialect_golden import read_json
+from hypothesis import given
+from hypothesis import strategies as st
 from standins.slime import drive
 from standins.slime_places import Ranks, StandIn
 from written_run import commit_lines, token_rows
@@ -18,6 +21,7 @@ from written_run import commit_lines, token_rows
 import ratioscope
 from ratioscope.collectors.adapters.slime_batch import Rollout
 from ratioscope.collectors.adapters.slime_recorder import SlimeRecorder
+from ratioscope.collectors.adapters.slime_slices import Slicing, count, cut, positions
 from ratioscope.collectors.adapters.slime_versions import Calls
 from ratioscope.metrics.join import joined
 
@@ -138,6 +142,12 @@ def test_updates_that_were_not_pushed_count_as_well(tmp_path: Path) -> None:
     assert found.select("step", "lag").unique().sort("step")["lag"].to_list() == [0, 1, 2, 1, 2]
 
 
+def test_an_old_actor_that_is_kept_has_the_version_of_the_samples(tmp_path: Path) -> None:
+    drive(tmp_path / "run", options={"strict": True}, rollouts=4, asynchronous=True, keep_old_actor=True)
+    found = ratioscope.open_run(tmp_path / "run").sequences().filter(minibatch=0)
+    assert found.select("step", "lag").unique().sort("step")["lag"].to_list() == [0, 0, 0, 0]
+
+
 def test_each_call_of_an_engine_gives_its_tokens_their_version(tmp_path: Path) -> None:
     trace = drive(tmp_path / "run", resumed_calls=True, options={"strict": True})
     mixed = 0
@@ -225,6 +235,28 @@ def test_slices_of_context_parallel_ranks_make_the_whole_sequence(
         for column in ("mask", "loss_mask", "token_ids", "rollout_version_min", "trainer_version"):
             assert sliced[name][column] == row[column]
         assert sliced[name]["current_logprobs"] == pytest.approx(row["current_logprobs"], abs=1e-6)
+
+
+def test_a_rank_holds_the_positions_that_slime_gives_it() -> None:
+    layouts = read_json("slime", "cp_layout.json")["layouts"]
+    assert len(layouts) == 84
+    for layout in layouts:
+        slicing = Slicing(layout["cp_size"], layout["cp_rank"])
+        pieces = slicing.pieces(layout["total_length"], layout["response_length"])
+        assert positions(pieces).tolist() == layout["response_positions"]
+        assert count(pieces) == len(layout["response_positions"])
+
+
+@given(size=st.integers(2, 8), prompt=st.integers(1, 60), response=st.integers(1, 90), more=st.integers(0, 40))
+def test_the_ranks_share_out_each_token_once(size: int, prompt: int, response: int, more: int) -> None:
+    total = prompt + response
+    values = list(range(response))
+    shared = [Slicing(size, rank).pieces(total, response, total + more) for rank in range(size)]
+    assert sorted(value for pieces in shared for value in cut(values, pieces)) == values
+    for pieces in shared:
+        assert (
+            cut(np.array(values), pieces).tolist() == cut(torch.tensor(values), pieces).tolist() == cut(values, pieces)
+        )
 
 
 @pytest.mark.parametrize("ranks", [Ranks(tp_rank=1), Ranks(is_last_stage=False)])

@@ -22,11 +22,15 @@ from ratioscope.collectors.adapters.slime_names import MILES, SLIME
 
 OURS = "ratioscope.collectors.adapters.slime"
 REJECTING = "slime.backends.megatron_utils.loss.rejecting_tis_function"
-BATCHES = {
+BATCHES: dict[str, Any] = {
     "rollout_data_postprocess_path": f"{OURS}.rollout_data_postprocess",
     "custom_rollout_log_function_path": f"{OURS}.rollout_log",
 }
-CORRECTION = {"custom_tis_function_path": f"{OURS}.tis", "ratioscope_tis_function_path": REJECTING, "use_tis": True}
+CORRECTION: dict[str, Any] = {
+    "custom_tis_function_path": f"{OURS}.tis",
+    "ratioscope_tis_function_path": REJECTING,
+    "use_tis": True,
+}
 
 
 @pytest.fixture
@@ -85,20 +89,20 @@ def test_old_that_is_computed_in_the_loss_alone_is_recorded_once(tmp_path: Path,
 
 
 def test_slimes_own_correction_is_passed_on_unchanged(tmp_path: Path, flags: Flags) -> None:
-    ours = {"use_tis": True, "custom_tis_function_path": f"{OURS}.tis"}
+    ours: dict[str, Any] = {"use_tis": True, "custom_tis_function_path": f"{OURS}.tis"}
     recorded = drive(None, ratioscope_run=str(tmp_path / "run"), **BATCHES, **ours)
     assert_same_training(recorded, drive(None, use_tis=True))
 
 
 def test_metrics_alone_leave_the_loss_as_it_is(tmp_path: Path, flags: Flags) -> None:
-    ours = {"get_mismatch_metrics": True, "custom_tis_function_path": f"{OURS}.tis"}
+    ours: dict[str, Any] = {"get_mismatch_metrics": True, "custom_tis_function_path": f"{OURS}.tis"}
     recorded, plain = drive(None, ratioscope_run=str(tmp_path / "run"), **BATCHES, **ours), drive(None)
     np.testing.assert_array_equal(recorded["weights"], plain["weights"])
     assert all("train/tis" in row for row in recorded["logs"] if "train/step" in row)
 
 
 def test_functions_of_the_users_own_are_called_in_the_place_of_ours(tmp_path: Path, flags: Flags) -> None:
-    own = {
+    own: dict[str, Any] = {
         "ratioscope_rollout_data_postprocess_path": f"{__name__}.last_token_out",
         "ratioscope_rollout_log_function_path": f"{__name__}.logs_itself",
     }
@@ -166,7 +170,10 @@ def test_miles_loads_the_same_functions(tmp_path: Path, monkeypatch: pytest.Monk
     made, ours = Flags(MILES), "ratioscope.collectors.adapters.miles"
     monkeypatch.setattr(miles, "rollout_log", made.rollout_log)
     monkeypatch.setattr(miles, "tis", made.tis)
-    paths = {"custom_rollout_log_function_path": f"{ours}.rollout_log", "custom_tis_function_path": f"{ours}.tis"}
+    paths: dict[str, Any] = {
+        "custom_rollout_log_function_path": f"{ours}.rollout_log",
+        "custom_tis_function_path": f"{ours}.tis",
+    }
     recorded = drive(None, "miles", ratioscope_run=str(tmp_path / "run"), use_tis=True, **paths)
     assert_same_training(recorded, drive(None, "miles", use_tis=True))
     close(made)

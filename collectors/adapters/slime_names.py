@@ -31,9 +31,10 @@ class Names:
     """`module:function` or `module:Class.method` of what is watched; an empty one does not exist in this trainer.
 
     sampled: is given a rollout's samples. call: a sample has got the tokens of one call of an engine. shard, box: make one
-    rank's part of a rollout, and wrap it for its way there. arrival: takes it out. rollout: trains on a rollout. step: one
-    optimizer step. loss, scores, reducer: the loss of a micro-batch, its current log-probs, and its masks. sync: weights to the
-    engines. log: scalars to the loggers. tis: the trainer's own correction.
+    rank's part of a rollout, and wrap it for its way there. arrival: takes it out; without a box it tells the places of its
+    samples. rollout: trains on a rollout. step: one optimizer step. loss, scores, reducer: the loss of a micro-batch, its
+    current log-probs, and its masks. sync: weights to the engines. log: scalars to the loggers. tis: the trainer's own
+    correction.
     """
 
     adapter: str
@@ -68,7 +69,7 @@ def _hooks(names: Names) -> Iterator[Hook]:
             yield _hook(name, after=method, needed=False)
     if names.shard:
         yield _hook(names.shard, before="shard_made", needed=False)
-    yield _hook(names.arrival, before="shard_arrives")
+    yield _hook(names.arrival, before="shard_arrives", needed=not names.box)
     for name in names.rollout:
         yield _hook(name, before="rollout_begins", after="rollout_ends")
     for name in names.step:

@@ -72,7 +72,8 @@ class RolloutSide:
         if not any(sample.rollout_log_probs for sample in samples):
             self._recording.say_once("no_rollout_logprobs", rollout_id, NO_ROLLOUT, logging.WARNING)
             return
-        self._recording.describe(trainer=self._names.adapter, config={"args": recorded_arguments(args)})
+        if not self._recording.has_collector:
+            self._recording.describe(trainer=self._names.adapter, config={"args": recorded_arguments(args)})
         lengths = [int(sample.response_length) for sample in samples]
         masks = [_mask(sample) for sample in samples]
         spans = self._spans(rollout_id, args, samples)

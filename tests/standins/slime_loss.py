@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from standins.slime_places import Ranks, StandIn
 from torch.utils.checkpoint import checkpoint
+
+from standins.slime_places import Ranks, StandIn
 
 
 def local_positions(ranks: Ranks, total: int, response: int) -> list[int]:

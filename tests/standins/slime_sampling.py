@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from standins.slime_places import VOCABULARY, StandIn
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+
 from standins.slime_loss import take_out
 from standins.slime_places import VOCABULARY, StandIn
 from standins.slime_sampling import Engine
