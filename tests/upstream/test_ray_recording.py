@@ -7,6 +7,7 @@ to its real job manager.
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -81,6 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+        shutil.rmtree(short, ignore_errors=True)
 
 
 def plain() -> dict[str, str]:
