@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from test_trl_end_to_end import assert_equal
 from tiny_trl import make_trainer, train, transformers
+from tiny_trl_async import train_async
 from written_run import token_rows
 
 from ratioscope import attach, open_run
@@ -42,6 +43,15 @@ def test_by_name_a_trainer_is_recorded_while_it_trains_and_left_as_it_was(tmp_pa
     assert_equal(plain.losses, trainer.losses, "losses")
     assert len(token_rows(tmp_path / "run")) == 24
     assert open_run(tmp_path / "run").metrics().height == 3
+
+
+def test_by_name_the_asynchronous_trainer_is_recorded_too(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "run")
+    trace = train_async(None, steps=2)
+    assert attachment.detach()
+    rows = token_rows(tmp_path / "run").to_pylist()
+    assert len(rows) == sum(int(batch["segment_id"].max()) + 1 for batch in trace.batches) == 16
+    assert_equal(train_async(None, steps=2).losses, trace.losses, "losses")
 
 
 def test_a_trainer_that_the_user_attached_to_is_not_attached_to_twice(tmp_path: Path) -> None:

@@ -191,7 +191,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         against="package",
         lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
         records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the same, "
-        "rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, rewards",
+        "rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, rewards, "
+        "advantages; unsloth's trainers are recognised and refused: their loss shows no log-probs",
     ),
     Adapter(
         name="prime_rl",

@@ -25,8 +25,9 @@ from typing import Any
 
 from ..hooks import MARK, Patches
 from ..recording import Recording
-from .trl_rloo import OLD, REFERENCE, ROLLOUT, RlooScores, is_rloo
-from .trl_rows import Completions, Row, sampled_rows, turns, turns_of
+from .trl_columns import chosen, facts, hidden_turns, left, rollout_of
+from .trl_rloo import OLD, REFERENCE, RlooScores, is_rloo
+from .trl_rows import Completions, Row, sampled_rows
 
 ROWS = "ratioscope_rows"
 NO_ROLLOUT = (
@@ -170,12 +171,12 @@ class GrpoRecorder:
             return
         visible = [index for index, row in enumerate(rows) if not row.is_hidden]
         if visible:
-            self._log([rows[i] for i in visible], _chosen(inputs, visible), scores.rows(visible))
-        self._log_hidden([rows[i] for i in hidden], _chosen(inputs, hidden))
+            self._log([rows[i] for i in visible], chosen(inputs, visible), scores.rows(visible))
+        self._log_hidden([rows[i] for i in hidden], chosen(inputs, hidden))
 
     def _log(self, rows: list[Row], inputs: Inputs, scores: _Scores) -> None:
         step = self._trainer.state.global_step + 1
-        rollout, old = _rollout(inputs), inputs.get("old_per_token_logps", inputs.get(OLD))
+        rollout, old = rollout_of(inputs), inputs.get("old_per_token_logps", inputs.get(OLD))
         if rollout is None:
             without = NO_ROLLOUT if self._rloo is None else NO_ROLLOUT_IN_RLOO
             self._recording.say_once("no_rollout_logprobs", step, without, logging.WARNING)
@@ -193,30 +194,14 @@ class GrpoRecorder:
             reference_logprobs=inputs.get("ref_per_token_logps", inputs.get(REFERENCE)),
             entropy=scores.entropies,
             mask=mask,
-            loss_mask=self._left(mask, inputs, scores),
+            loss_mask=left(mask, inputs, scores.kept, self._trainer),
             advantages=inputs["advantages"],
             trainer_version=[step - 1 if old is None else row.version for row in rows],
-            **_facts(rows, inputs),
+            **facts(rows, inputs),
         )
-
-    def _left(self, mask: Tensor, inputs: Inputs, scores: _Scores) -> Tensor:
-        """The mask without what the loss multiplies by 0: rejected for its ratio or age, or of too little entropy."""
-        left, ratio = mask, inputs.get("importance_sampling_ratio")
-        if ratio is not None and self._rejects():
-            left = left & (ratio != 0)
-        for kept in scores.kept:
-            left = left & (kept != 0)
-        return left
-
-    def _rejects(self) -> bool:
-        mode, loss = (
-            getattr(self._trainer, "vllm_importance_sampling_mode", ""),
-            getattr(self._trainer, "loss_type", ""),
-        )
-        return mode.endswith("_mask") and loss != "vespo"  # which takes the logarithm of the ratio, clamped
 
     def _log_hidden(self, rows: list[Row], inputs: Inputs) -> None:
-        rollout = _rollout(inputs)
+        rollout = rollout_of(inputs)
         if rollout is None:
             return
         step = self._trainer.state.global_step + 1
@@ -227,7 +212,7 @@ class GrpoRecorder:
             mask=[row.sampled or [1] * (row.length or 0) for row in rows],
             loss_mask=inputs["completion_mask"].bool(),
             advantages=inputs["advantages"],
-            **(_facts(rows, inputs) | {"turns": _hidden_turns(rows)}),
+            **(facts(rows, inputs) | {"turns": hidden_turns(rows)}),
         )
 
     def _pass(self, step: int, rows: list[Row]) -> int:
@@ -244,41 +229,6 @@ class GrpoRecorder:
             self._loaded = loaded
             step = self._trainer.state.global_step + 1
             self._recording.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
-
-
-def _facts(rows: list[Row], inputs: Inputs) -> dict[str, Any]:
-    lengths = [row.length for row in rows]
-    return {
-        "token_ids": inputs["completion_ids"],
-        "lengths": None if None in lengths else lengths,
-        "sequence_ids": [row.sequence_id for row in rows],
-        "group_ids": [row.group_id for row in rows],
-        "generation_step": [row.step for row in rows],
-        "rollout_versions": [row.rollout_version for row in rows],
-        "turns": turns(inputs["tool_mask"].bool()) if "tool_mask" in inputs else None,
-        "replica": None if all(row.replica is None for row in rows) else [row.replica for row in rows],
-        "rewards": [row.reward for row in rows],
-        "finish_reasons": [row.finish_reason for row in rows],
-        "prompt_texts": [row.prompt for row in rows],
-        "extra": None if all(row.extra is None for row in rows) else [row.extra for row in rows],
-    }
-
-
-def _hidden_turns(rows: list[Row]) -> list[Any] | None:
-    """Of rows whose tool mask TRL has set to 0."""
-    told = [turns_of(row) for row in rows]
-    return None if all(turn is None for turn in told) else told
-
-
-def _rollout(inputs: Inputs) -> Tensor | None:
-    return inputs.get("sampling_per_token_logps", inputs.get(ROLLOUT))
-
-
-def _chosen(inputs: Inputs, index: list[int]) -> dict[str, Any]:
-    """The rows of a batch; what is not per row is left out."""
-    rows = len(inputs["completion_ids"])
-    tensors = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0) > 0 and len(value) == rows}
-    return {name: value[index] for name, value in tensors.items()}
 
 
 def _loaded_version(trainer: Trainer) -> int:
