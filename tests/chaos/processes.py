@@ -1,0 +1,16 @@
+"""Processes that are forked from a small one with the collector already imported: a fresh trainer in 25 ms, not in a second."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.context import ForkServerContext
+
+PRELOADED = ["pandas", "pyarrow.parquet", "ratioscope.collectors.collector", "ratioscope.metrics.numpy_engine"]
+"""pandas, because pyarrow imports it with its first array."""
+
+
+def nursery() -> ForkServerContext:
+    """A context whose processes begin with these imports and no thread."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context

@@ -1,0 +1,75 @@
+"""A training job that is killed. Imports no more than one with a collector does, so that it starts at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal
+
+from ratioscope.collectors.collector import Collector
+
+from .logged import logged, parts
+from .strike import Calls, do_not_sync, kill, watch_all
+
+Instant = Literal["before a file call", "after a file call", "in the middle of a write", "at a random time"]
+
+
+@dataclass(frozen=True)
+class Death:
+    """When a process ends: at its n-th file call, in its n-th write, or after so many seconds, told from outside."""
+
+    instant: Instant
+    nth: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process logs, and where. is_synced: whether it waits for the disk."""
+
+    run: Path
+    seed: int
+    first: int
+    stop: int
+    is_synced: bool
+
+
+def record(sender: Connection, job: Job, death: Death | None) -> None:
+    """A training job: steps, some of them in two parts, each flushed and told of."""
+    if not job.is_synced:
+        do_not_sync()
+    calls = Calls(0, "before", kill)
+    if death is not None and death.instant != "at a random time":
+        calls = Calls(death.nth, "after" if death.instant == "after a file call" else "before", kill)
+    if death is not None and death.instant == "in the middle of a write":
+        _halve(death.nth)
+    else:
+        watch_all(calls)
+    sender.send(-1)
+    collector = Collector(job.run, name="chaos")
+    for step in range(job.first, job.stop):
+        flushed = True
+        for part in parts(logged(job.seed, step), step):
+            collector.log(step=step, **part)
+            flushed &= collector.flush(60)
+        if flushed and not collector.counts.sequences.dropped:
+            sender.send(step)
+    collector.close(60)
+    if death is None:
+        sender.send(calls.seen)
+
+
+def _halve(nth: int) -> None:
+    """The n-th write of this process writes half of what it should, and is its last."""
+    real, seen = os.write, iter(range(1, 1 << 30))
+
+    def write(descriptor: int, data: bytes) -> int:
+        if len(data) < 64 or next(seen) < nth:  # what is shorter goes through the pipe
+            return real(descriptor, data)
+        real(descriptor, data[: len(data) // 2])
+        kill()
+        raise AssertionError("the process is dead")
+
+    os.write = write  # type: ignore[assignment]
