@@ -40,9 +40,14 @@ def _alignment(values: Mapping[str, float]) -> str:
     others = max(value for shift, value in found.items() if shift != 0)
     measured = f"correlation {found[0]:.3f} at shift 0, at most {others:.3f} at -2..2"
     sides = " and ".join(GAPS[gap])
-    if best != 0 and found[best] > _ALIKE:
+    doubt = 2 / values[f"{gap}/tokens"] ** 0.5  # two standard errors of a small correlation
+    if best != 0 and found[best] > max(_ALIKE, found[0] + doubt):
         return f"{sides} LOOK SHIFTED by {best:+d} tokens ({measured})"
-    return f"{sides} look aligned ({measured})" if found[0] > _ALIKE else f"{sides} do NOT look aligned ({measured})"
+    if found[0] > _ALIKE:
+        return f"{sides} look aligned ({measured})"
+    if found[0] + doubt > _ALIKE:
+        return f"alignment cannot be told from so few tokens ({measured})"
+    return f"{sides} do NOT look aligned ({measured})"
 
 
 def _versions(rows: pa.Table, source: str | None) -> str:

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
+from ratioscope.metrics.parts import gathered
+from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from .budget import CONTROL_FILE, Budget, Control, Spending
 from .commit_log import CommitLog
@@ -216,6 +217,7 @@ class ParquetSink:
             "schema": SCHEMA_VERSION,
             "gaps": [gap for gap, sides in GAPS.items() if set(sides) <= set(policies)],
             "policies": policies,
+            "facts": [name for name in SLICED_BY if rows[name].null_count < len(rows)],
             "slices": len(rows) - rows["positions"].null_count,
             "offered": tally.offered,
             "dropped": tally.dropped,
@@ -235,11 +237,12 @@ class ParquetSink:
         if len(fresh):
             waiting = [self._segment_rows] if len(self._segment_rows) else []
             self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
+        together = rows if earlier is None else pa.concat_tables([earlier, rows])
         if self._live is not None:
-            self._live.take(step, fresh, rows if earlier is None else pa.concat_tables([earlier, rows]))
-        if not self._has_looked and self._rank == 0:
+            self._live.take(step, fresh, together)
+        if not self._has_looked and self._rank == 0 and tokens_of(rows):
             self._has_looked = True
-            self._event(step, layout.FIRST_ROWS, first_look(rows, fresh, self._versions))
+            self._event(step, layout.FIRST_ROWS, first_look(gathered(together), fresh, self._versions))
 
     def _segment_entries(self) -> list[dict[str, Any]]:
         """Writes the statistics that are not in a full segment yet, and commits them."""

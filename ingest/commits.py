@@ -10,19 +10,44 @@ from typing import Any
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import STATISTICS, TOKENS
-from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
+from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from .quarantine import printable
 
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _INT64 = 1 << 63
+_MOST_STEPS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A file that was merged into another one, which holds all of its rows. policies: of its log-probs, if it is a token
+    file. merged: it was itself the result of a merge."""
+
+    path: str
+    sha256: str
+    writer: str
+    policies: frozenset[str] = frozenset()
+    merged: bool = False
+    facts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Gaps that a writer measured of these steps: what merged statistics no longer say."""
+
+    writer: str
+    gaps: frozenset[str]
+    steps: frozenset[int]
 
 
 @dataclass(frozen=True)
 class TokenFile:
     """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
-    slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics."""
+    slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics.
+    facts: which of SLICED_BY it has.
+    replaces: the files whose rows it holds, which are no part of the run as long as it can be read."""
 
     path: str
     writer: str
@@ -40,11 +65,26 @@ class TokenFile:
     recovered: bool = False
     slices: int = 0
     left_out: int = 0
+    facts: frozenset[str] = frozenset()
+    replaces: tuple[Origin, ...] = ()
+
+    @property
+    def held(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """(writer, policies) of every file that was written during the run: itself, or what was merged into it."""
+        first = tuple((origin.writer, origin.policies) for origin in self.replaces if not origin.merged)
+        return first or ((self.writer, self.policies),)
+
+    @property
+    def known(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """(writer, facts), likewise."""
+        first = tuple((origin.writer, origin.facts) for origin in self.replaces if not origin.merged)
+        return first or ((self.writer, self.facts),)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A statistics segment as its newest commit describes it; `steps` are those of all its rows. sha256 None: recovered."""
+    """A statistics segment as its newest commit describes it; `steps` are those of all its rows. sha256 None: recovered.
+    replaces, measured: what was merged into it, and what the writers of that had measured."""
 
     path: str
     writer: str
@@ -53,11 +93,17 @@ class Segment:
     bytes: int
     sha256: str | None
     time: float | None = None
+    replaces: tuple[Origin, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
 
 def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
-    """What a commit entry describes; SourceError says which member is not as it should be."""
+    """What a commit entry describes; SourceError says which member is not as it should be.
+
+    writer: whose log it is; an entry that commits a file for another one names that one.
+    """
     path = text(entry, "file")
+    writer = text(entry, "writer") if "writer" in entry else writer
     if printable(path) != path:
         raise SourceError("a commit names it, but its name is no text")
     if _STATISTICS_FILE.fullmatch(path):
@@ -89,6 +135,8 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         time=seconds(entry),
         slices=optional(entry, "slices") or 0,
         left_out=optional(entry, "left_out") or 0,
+        facts=_names(entry, "facts") & frozenset(SLICED_BY),
+        replaces=_origins(entry, _TOKEN_FILE),
     )
 
 
@@ -98,7 +146,47 @@ def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> 
         raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
     attempt = whole(entry, "attempt") if "attempt" in entry else attempt
     size = whole(entry, "bytes", least=0)
-    return Segment(path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry))
+    replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry)
+    return Segment(
+        path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
+    )
+
+
+def _origins(entry: Mapping[str, Any], kind: re.Pattern[str]) -> tuple[Origin, ...]:
+    found = entry.get("replaces", [])
+    if not isinstance(found, list) or not all(isinstance(origin, dict) for origin in found):
+        raise SourceError(f"its commit replaces {str(found)[:60]!r}; wanted a list of files")
+    if odd := [origin for origin in found if not kind.fullmatch(text(origin, "file"))]:
+        raise SourceError(f"its commit replaces {text(odd[0], 'file')[:60]!r}, which is no file of its kind")
+    return tuple(
+        Origin(
+            text(origin, "file"),
+            text(origin, "sha256"),
+            text(origin, "writer"),
+            _names(origin, "policies") & frozenset(POLICIES),
+            origin.get("merged") is True,
+            _names(origin, "facts") & frozenset(SLICED_BY),
+        )
+        for origin in found
+    )
+
+
+def _measured(entry: Mapping[str, Any]) -> tuple[Measured, ...]:
+    found = entry.get("measured", [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
+    return tuple(Measured(text(i, "writer"), _names(i, "gaps") & frozenset(GAPS), _runs(i)) for i in found)
+
+
+def _runs(item: Mapping[str, Any]) -> frozenset[int]:
+    """Steps written as [first, last, first, last, ...], as many as a run can have."""
+    found = item.get("steps")
+    if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
+        raise SourceError(f"its commit measured steps {str(found)[:60]!r}; wanted pairs of first and last")
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    if sum(max(0, last - first + 1) for first, last in pairs) > _MOST_STEPS:
+        raise SourceError(f"its commit measured more than {_MOST_STEPS} steps")
+    return frozenset(step for first, last in pairs for step in range(first, last + 1))
 
 
 def newer_schema(found: int) -> str:

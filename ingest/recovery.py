@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.metrics.arrow_columns import pc
-from ratioscope.record import GAPS, POLICIES
+from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
 from .commits import Segment, TokenFile
 from .parquet_files import ParquetFiles, read, recorded_columns
@@ -48,6 +48,7 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
             policies=policies,
             gaps=frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides)),
             recovered=True,
+            facts=columns & frozenset(SLICED_BY),
             slices=parquet.metadata.num_rows if "positions" in columns else 0,
         )
 

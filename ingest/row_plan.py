@@ -19,7 +19,8 @@ class Job:
 @dataclass(frozen=True)
 class Plan:
     """By step. own: writers that hold both sides of a gap and whose statistics lack it; adds to what is on record.
-    across: two writers hold a side each, or slices of sequences, so that the gap needs all files; replaces what is on record."""
+    across: two writers hold a side each, or slices or facts of sequences, or a writer whose rows were merged with others'
+    lost its statistics, so that the gap needs all files; replaces what is on record."""
 
     own: Mapping[int, Job]
     across: Mapping[int, Job]
@@ -34,14 +35,15 @@ def plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, 
         split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
         if any(file.slices for file in present):
             split |= _whole(frozenset().union(*policies.values()))
+        split |= _without_facts(present, policies)
+        lacking = {writer: _whole(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
+        split |= _inseparable(present, lacking)
         if split:
             across[step] = Job(tuple(present), split)
-        lacking = {
-            writer: _whole(held) - set(measured.get((writer, step), ())) - split for writer, held in policies.items()
-        }
+        lacking = {writer: missing - split for writer, missing in lacking.items()}
         gaps = frozenset(gap for part in lacking.values() for gap in part)
         if gaps:
-            own[step] = Job(tuple(file for file in present if lacking[file.writer]), gaps)
+            own[step] = Job(tuple(file for file in present if any(lacking[writer] for writer, _ in file.held)), gaps)
     return Plan(own, across)
 
 
@@ -55,8 +57,29 @@ def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
     """writer -> the policies it recorded."""
     found: dict[str, frozenset[str]] = {}
     for file in files:
-        found[file.writer] = found.get(file.writer, frozenset()) | file.policies
+        for writer, policies in file.held:
+            found[writer] = found.get(writer, frozenset()) | policies
     return found
+
+
+def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Gaps that a writer measured without a fact (versions, say) of which only a writer that cannot measure them knows."""
+    known: dict[str, frozenset[str]] = {}
+    for writer, facts in (pair for file in files for pair in file.known):
+        known[writer] = known.get(writer, frozenset()) | facts
+    found = set[str]()
+    for gap in GAPS:
+        measuring = {writer for writer, held in policies.items() if gap in _whole(held)}
+        elsewhere = frozenset().union(*(facts for writer, facts in known.items() if writer not in measuring))
+        if any(elsewhere - known.get(writer, frozenset()) for writer in measuring):
+            found.add(gap)
+    return frozenset(found)
+
+
+def _inseparable(files: Sequence[TokenFile], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Gaps that some writers of a merged file lack and others may not: its rows no longer say whose they are."""
+    merged = ({writer for writer, _ in file.held} for file in files if len({writer for writer, _ in file.held}) > 1)
+    return frozenset(gap for writers in merged for writer in writers for gap in lacking[writer])
 
 
 def _whole(policies: frozenset[str]) -> frozenset[str]:

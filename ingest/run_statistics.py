@@ -55,11 +55,7 @@ class RunStatistics:
 
     def _plan(self, sight: Sight) -> Plan:
         """What the segments lack; tells of it in `notes`."""
-        measured: dict[tuple[str, int], set[str]] = {}
-        for part in self.segments.parts(sight.segments, "all", SCALARS):
-            for step, gap in part.frame.select("step", "gap").unique().iter_rows():
-                measured.setdefault((part.writer, step), set()).add(gap)
-        wanted = plan(sight.token_files, measured)
+        wanted = plan(sight.token_files, self.segments.measured(sight.segments, SCALARS))
         self.notes = tuple(
             note
             for jobs, because in ((wanted.own, _LOST), (wanted.across, _SPLIT))
@@ -76,7 +72,7 @@ class RunStatistics:
 
 
 _LOST = "no statistics of them are on record, or what was on record was set aside"
-_SPLIT = "different processes recorded their two sides, or slices of the sequences"
+_SPLIT = "different processes recorded their two sides, parts or facts of the sequences, or merged statistics of them are lost"
 
 
 def _told(jobs: Mapping[int, Job], because: str) -> tuple[str]:

@@ -87,6 +87,9 @@ RECORD: tuple[Field, ...] = (
 FIELDS = {field.name: field for field in RECORD}
 TOKEN_FIELDS = tuple(field.name for field in RECORD if field.per == "token")
 
+SLICED_BY = ("mask", "replica", "rollout_version_min", "trainer_version", "turn")
+"""Columns that the written statistics depend on and that a process may record of sequences another one measures."""
+
 _ARROW: dict[Kind, pa.DataType] = {
     "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(),

@@ -49,7 +49,7 @@ def test_slices_measure_what_the_whole_sequences_measure(tmp_path: Path) -> None
     for name in expected.columns:
         assert found[name].to_list() == pytest.approx(expected[name].to_list(), nan_ok=True), name
     assert found["mismatch/sequences"].to_list() == [2, 2, 2]
-    assert any("slices of the sequences" in note for note in slices.notes)
+    assert any("parts or facts of the sequences" in note for note in slices.notes)
     tokens = slices.sequence(1, "a")
     assert tokens["rollout_logprob"].to_list() == pytest.approx(logprobs(1)[0].tolist())
 
@@ -63,3 +63,28 @@ def test_the_slices_of_a_rank_that_wrote_nothing_are_set_aside_and_counted(tmp_p
     assert metrics["mismatch/tokens"][0] == sum(
         int((np.arange(length) * 4 // length % 3 == 0).sum()) for length in LENGTHS
     )
+
+
+def test_versions_that_another_process_knows_reach_the_lag_slice(tmp_path: Path) -> None:
+    """An engine's process logs versions and replicas, the trainer's both sides of the gap and its own version."""
+    run = tmp_path / "run"
+    with Collector(run, rank=0, attempt=0) as manager, Collector(run, rank=1, attempt=0) as trainer:
+        for step in (3, 4):
+            manager.log(
+                step=step,
+                sequence_ids=IDS,
+                rollout_logprobs=logprobs(step),
+                rollout_versions=[step - 1, step - 3],
+                replica=["x", "y"],
+            )
+            trainer.log(
+                step=step,
+                sequence_ids=IDS,
+                rollout_logprobs=logprobs(step),
+                old_logprobs=logprobs(step + 1),
+                trainer_version=step - 1,
+            )
+    found = open_run(run).metrics(by=("lag",))
+    assert dict(found.select("lag", "mismatch/sequences").rows()) == {"0": 2.0, "2": 2.0}
+    assert open_run(run).metrics(by=("replica",))["replica"].to_list() == ["x", "y"]
+    assert open_run(run).metrics()["mismatch/sequences"].to_list() == [2, 2]

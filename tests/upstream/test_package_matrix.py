@@ -1,0 +1,71 @@
+"""The matrix of ../test_adapter_matrix.py for the trainers whose own packages are driven."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from adapter_properties import (
+    BOTH_MASKS,
+    FACTS,
+    Driven,
+    differences,
+    holds_what_it_should,
+    left_behind,
+    masks_nest,
+    seed,
+)
+
+pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
+
+torch = pytest.importorskip("torch", reason="the trainers run on torch")
+
+TWO = ("rollout", "current")
+DRIVEN = {
+    "verl": Driven("verl", "verl_drive", {"trainer": "sync", "epochs": 2, "mini_batch_size": 1}, lags=(0, 1)),
+    "verl, bypass and async": Driven(
+        "verl", "verl_drive", {"trainer": "separate_async", "bypass": True}, TWO, lags=(0, 1)
+    ),
+    "skyrl": Driven("skyrl", "skyrl_drive", {}),
+    "skyrl, fully async": Driven("skyrl", "skyrl_drive", {"is_async": True}, TWO, lags=(0, 1, 2)),
+    "areal": Driven("areal", "areal_drive", {}, lags=(0, 1)),
+    "openrlhf": Driven("openrlhf", "openrlhf_drive", {}, columns=("mask", *FACTS)),
+    "tinker_cookbook": Driven(
+        "tinker_cookbook", "tinker_cookbook_drive", {}, TWO, columns=(*BOTH_MASKS, *FACTS), lags=(0, 1)
+    ),
+    "slime": Driven("slime", "slime_drive", {}),
+}
+
+
+@pytest.fixture(params=DRIVEN, scope="module")
+def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(the row of the table, the run folder, the trace with a collector, the trace without)."""
+    row = DRIVEN[request.param]
+    drive = pytest.importorskip(f"upstream.{row.module}", reason=f"{row.adapter} is not importable here").drive
+    run = tmp_path_factory.mktemp(row.adapter) / "run"
+    traces = []
+    for folder in (run, None):
+        if torch.distributed.is_initialized():  # another trainer's, which it left
+            torch.distributed.destroy_process_group()
+        seed()
+        trace = drive(folder, **row.options)
+        for not_computed in ("attachment", "held", "watched", "engine", "trainer"):
+            trace.pop(not_computed, None)
+        traces.append((trace, random.getstate(), np.random.get_state(), torch.get_rng_state()))
+    return row, run, *traces
+
+
+def test_training_is_the_same_to_the_last_bit(driven: Any) -> None:
+    _, _, recorded, plain = driven
+    own = ("timeperf", "config.path")  # how long it took, and the temporary folder
+    assert [where for where in differences(recorded, plain) if not any(name in where for name in own)] == []
+
+
+def test_the_records_hold_what_the_trainer_knows(driven: Any) -> None:
+    row, run, *_ = driven
+    assert masks_nest(holds_what_it_should(Path(run), row))
+
+
+def test_nothing_of_ours_is_left_on_the_trainer(driven: Any) -> None:
+    assert left_behind(driven[0].adapter) == []
