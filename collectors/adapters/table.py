@@ -230,7 +230,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-20",),
         against="stand-ins",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        records="rollout, old, current, reference, entropy, both masks, advantages; from the data preparation versions, groups, "
+        "rewards",
     ),
     Adapter(
         name="roll",
