@@ -1,6 +1,6 @@
 """The command line: `ratioscope VERB`. Verbs live in commands/; here they are listed and what they raise becomes an exit code.
 
-    0 ok    1 findings (only where asked for: --fail-on)    2 usage    3 unreadable    70 a defect of ratioscope
+    0 ok    1 findings (of verify; else only where asked for: --fail-on)    2 usage    3 unreadable    70 a defect of ratioscope
 
 An error is one line on standard error that says what was found, what was wanted and what to try; no traceback.
 """
@@ -19,7 +19,7 @@ from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 from . import terminal
 
 OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
-VERBS = ("demo", "run", "attach", "dashboard", "metrics", "corrections", "explain", "report", "info")
+VERBS = ("demo", "run", "attach", "dashboard", "metrics", "corrections", "explain", "report", "info", "verify")
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."

@@ -41,7 +41,7 @@ class RecordRows:
         Where no digest is known every page is read once, because only pyarrow looks at their checksums.
         """
         try:
-            with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+            with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
                 if file.sha256 is None:
                     read(parquet, parquet.schema_arrow.names)
@@ -55,7 +55,7 @@ class RecordRows:
         found: set[str] = set()
         for file in files:
             try:
-                with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+                with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                     found |= recorded_columns(parquet.metadata) & set(FIELDS)
             except RatioscopeError as error:
                 self._set_aside(file.path, str(error))
@@ -63,10 +63,10 @@ class RecordRows:
 
     def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
         try:
-            with self.files.opened(file.path, _size(file), file.sha256) as parquet:
+            with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
                 table = conformed(read(parquet, wanted.names), wanted)
-                _demand_keys(table, file)
+                demand_keys(table, file)
                 return table
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
@@ -91,7 +91,8 @@ def demand_columns(found: pa.Schema) -> tuple[str, ...]:
     return extra
 
 
-def _size(file: TokenFile) -> int | None:
+def committed_size(file: TokenFile) -> int | None:
+    """The size that the commit of the file says; None where none names it."""
     return None if file.recovered else file.bytes
 
 
@@ -100,7 +101,7 @@ def _part_of_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([field for field in arrow_schema() if field.name in chosen & set(FIELDS)])
 
 
-def _demand_keys(table: pa.Table, file: TokenFile) -> None:
+def demand_keys(table: pa.Table, file: TokenFile) -> None:
     """Rows of another step or attempt than the commit's would be counted where they do not belong."""
     for name, wanted in (("step", file.step), ("attempt", file.attempt)):
         column = table[name]

@@ -34,6 +34,16 @@ def segment_rows(files: ParquetFiles, segment: Segment, slice_name: str, columns
             return _rows(parquet, segment, slice_name, columns)
 
 
+def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
+    """The committed rows of every slice, with all statistics. SourceError where the segment cannot be believed."""
+    size = None if segment.sha256 is None else segment.bytes
+    with files.opened(segment.path, size, segment.sha256) as parquet:
+        demand_segment(parquet.schema_arrow)
+        frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names), SCHEMA))
+    assert isinstance(frame, pl.DataFrame)
+    return frame.filter(pl.col("step").is_in(list(segment.steps)))
+
+
 def demand_segment(found: pa.Schema) -> None:
     """SchemaError unless every statistic that metrics read is there: sums over steps would leave out what one lacks."""
     extra_columns(found, SCHEMA, KEYS)

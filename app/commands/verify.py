@@ -1,0 +1,64 @@
+"""`ratioscope verify RUN`: is the folder what its commit logs say? Every file is named that is not, and what to do."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .arguments import AsJson, RunFolder
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.verify import Verification
+
+MOST_SHOWN = 25
+"""Troubles in the terminal; --json holds all."""
+
+Deep = Annotated[bool, typer.Option("--deep", help="Decode every page, and recompute statistics from token rows.")]
+
+
+def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
+    """Check every commit line, digest, footer and page of a run; exit 0 sound, 1 findings, 3 unreadable."""
+    from ratioscope.ingest.verify import verify as walk
+
+    from ..cli import FINDINGS, OK
+    from ..terminal import counting, print_json, say
+
+    with counting(f"verifying {run}") as progress:
+        found = walk(run, deep=deep, progress=progress)
+    if as_json:
+        print_json(_plain(found))
+    else:
+        say(f"{run}: {_verdict(found)}", "healthy" if found.sound else "act")
+        for line in (_counted(found), *_compared(found)):
+            say(line)
+        for trouble in found.troubles[:MOST_SHOWN]:
+            say()
+            say(trouble.file, "bold")
+            say(f"  found   {trouble.found}")
+            say(f"  wanted  {trouble.wanted}")
+            say(f"  do      {trouble.advice}")
+        if len(found.troubles) > MOST_SHOWN:
+            say(f"and {len(found.troubles) - MOST_SHOWN} more: --json")
+    return OK if found.sound else FINDINGS
+
+
+def _verdict(found: "Verification") -> str:
+    from ..digits import count
+
+    return "sound" if found.sound else f"{count(len(found.troubles), 'finding')}"
+
+
+def _counted(found: "Verification") -> str:
+    files = f"{found.token_files} token files and {found.segments} statistics segments are as committed"
+    return f"{found.logs} commit logs of {found.lines} lines; {files} ({found.rows} rows, {found.bytes / 1e6:,.1f} MB)"
+
+
+def _compared(found: "Verification") -> list[str]:
+    if not found.deep:
+        return []
+    alone = "".join(f"; {steps} not, because {reason}" for reason, steps in sorted(found.alone.items()))
+    return [f"statistics of {found.compared} steps were recomputed from their token rows{alone}"]
+
+
+def _plain(found: "Verification") -> dict[str, Any]:
+    return {"sound": found.sound, **asdict(found)}

@@ -1,0 +1,131 @@
+"""The statistics of a run against its token rows: recomputed where all rows of a step are on disk, and compared.
+
+A digest says that a segment is as it was written, not that what was written was right. Steps are left alone, and counted by
+reason, where the rows cannot tell: rows that a budget left out, that were dropped, that came in several parts or as slices,
+or whose two sides different processes recorded.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from ratioscope.metrics.distribution import LEVELS, histogram_columns
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.metrics.numpy_engine import schema, statistics
+from ratioscope.metrics.tail import TAILS
+
+from .catalog import Catalog
+from .commits import Segment, TokenFile
+from .file_checks import Trouble
+from .record_rows import RecordRows
+from .row_plan import plan
+from .segment_tables import SegmentTables
+
+RELATIVE, ABSOLUTE = 1e-6, 1e-9
+"""Sums of float64 in another order differ by less; what was computed of other rows differs by more. A convention."""
+_LISTS = (*(name for level in LEVELS for name in histogram_columns(level)), *(tail.name for tail in TAILS))
+_SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *_LISTS})
+
+
+def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
+    """Steps whose statistics are not those of their rows. alone: grows by reason -> steps; "" are those compared."""
+    rows = RecordRows(catalog.files, catalog.quarantine)
+    segments = SegmentTables(catalog.files, catalog.quarantine)
+    for attempt in sorted(catalog.steps_of_attempts()):
+        by_step: dict[int, list[TokenFile]] = {}
+        for file in sorted(catalog.token_files(), key=lambda file: file.path):
+            if file.attempt == attempt:
+                by_step.setdefault(file.step, []).append(file)
+        own = [segment for segment in catalog.segments() if segment.attempt == attempt]
+        yield from _of_attempt(catalog, rows, segments, own, by_step, alone)
+
+
+def _of_attempt(
+    catalog: Catalog,
+    rows: RecordRows,
+    segments: SegmentTables,
+    own: Sequence[Segment],
+    by_step: Mapping[int, Sequence[TokenFile]],
+    alone: dict[str, int],
+) -> Iterator[Trouble]:
+    measured = segments.measured(own)
+    incomplete = _dropped(catalog)
+    writers: dict[int, set[str]] = {}
+    for (writer, step), _ in measured.items():
+        writers.setdefault(step, set()).add(writer)
+    wanted = plan(by_step, measured)
+    frames: dict[str, pl.DataFrame | None] = {}
+    last = {segment.path: max(segment.steps, default=0) for segment in own}
+    for step, files in sorted(by_step.items()):
+        reason = _not_comparable(step, files, writers.get(step, set()), incomplete)
+        if step in wanted.across:
+            reason = reason or "different processes recorded their two sides"
+        if step in wanted.own:
+            reason = reason or "no statistics of them are on record"
+        alone[reason] = alone.get(reason, 0) + 1
+        if not reason:
+            holding = [segment for segment in own if step in segment.steps]
+            for segment in holding:
+                if segment.path not in frames:
+                    frames[segment.path] = segments.whole(segment)
+            recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
+            yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
+        frames = {path: frame for path, frame in frames.items() if last[path] > step}
+
+
+def _not_comparable(
+    step: int, files: Sequence[TokenFile], writers: set[str], incomplete: set[tuple[str, int | None]]
+) -> str:
+    """Why the rows of the step cannot tell; "" where they can."""
+    parts = [writer for file in files for writer, _ in file.held]
+    if any(file.left_out for file in files):
+        return "a budget left rows out"
+    if any((writer, at) in incomplete for writer in {*parts, *writers} for at in (step, None)):
+        return "rows were dropped"
+    if len(set(parts)) < len(parts):
+        return "their rows came in several parts"
+    if any(file.slices for file in files):
+        return "their rows are slices of sequences"
+    return "" if writers <= set(parts) else "some of their rows are not on record"
+
+
+def _dropped(catalog: Catalog) -> set[tuple[str, int | None]]:
+    return {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
+
+
+def _compared(
+    rows: RecordRows, step: int, files: Sequence[TokenFile], recorded: Sequence[pl.DataFrame], where: str
+) -> Iterator[Trouble]:
+    computed = pl.from_arrow(statistics(joined(rows.table(files))))
+    assert isinstance(computed, pl.DataFrame)
+    odd = _odd(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
+    if odd:
+        told = f"step {step}: its statistics are not those of its token rows: {odd}"
+        yield Trouble(
+            where, told, "equal statistics", "believe the rows: `ratioscope metrics` shows what the segment says"
+        )
+
+
+def _odd(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
+    """The first difference in words; "" if there is none."""
+    keys = list(KEYS)
+    if not recorded.select(keys).equals(computed.select(keys)):
+        only = recorded.select(keys).join(computed.select(keys), on=keys, how="anti", nulls_equal=True)
+        return f"{len(recorded)} cells on record, {len(computed)} from the rows; {len(only)} only on record"
+    tokens = np.maximum(1.0, np.abs(recorded["tokens"].fill_null(0.0).to_numpy()))
+    for name in _SCALARS:
+        if name not in recorded.columns or name not in computed.columns:
+            continue
+        left, right = (
+            recorded[name].fill_null(float("nan")).to_numpy(),
+            computed[name].fill_null(float("nan")).to_numpy(),
+        )
+        same = np.isclose(left, right, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
+        same |= np.abs(left - right) <= ABSOLUTE * tokens
+        if not same.all():
+            row = int(np.flatnonzero(~same)[0])
+            cell = recorded.row(row, named=True)
+            return f"{cell['gap']}/{name} of {cell['slice']} {cell['key']} is {left[row]:.9g}, its rows give {right[row]:.9g}"
+    return ""
