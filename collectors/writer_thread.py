@@ -12,6 +12,8 @@ from .writer import Writer
 
 logger = logging.getLogger("ratioscope")
 
+IDLE_SECONDS = 30.0
+"""Without anything to do for so long, what is buffered is written: a process that is killed loses no more."""
 _EVENTS = 10_000  # waiting events and flushes; some megabytes
 
 
@@ -122,11 +124,7 @@ class WriterThread:
     def _run(self) -> None:
         writer = self._make_writer()
         while True:
-            with self._changed:
-                while not self._items:
-                    self._changed.wait()
-                item = self._items.popleft()
-                self._bytes -= item.bytes if isinstance(item, Batch) else 0
+            item = self._next()
             try:
                 _handle(item, writer)
             except Exception:  # the writer counts what it foresees; this keeps the thread alive through the rest
@@ -134,6 +132,17 @@ class WriterThread:
                     logger.exception("the writer failed; it goes on with the next batch")
             if isinstance(item, _Stop):
                 return
+
+    def _next(self) -> Item:
+        """The next item; where none comes for a while, one that has what is buffered written."""
+        with self._changed:
+            if not self._items and not self._changed.wait(IDLE_SECONDS):
+                return _Flush(threading.Event())
+            while not self._items:
+                self._changed.wait()
+            item = self._items.popleft()
+            self._bytes -= item.bytes if isinstance(item, Batch) else 0
+            return item
 
 
 def _handle(item: Item, writer: Writer) -> None:

@@ -341,3 +341,17 @@ def test_nothing_is_said_when_nothing_was_lost(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.DEBUG), Collector("unused", sink=CollectingSink) as collector:
         collector.log(step=1, **ONE)
     assert not caplog.records
+
+
+def test_what_waits_for_the_end_of_its_step_is_written_when_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed without warning, as Ray kills its actors, loses no more than what came last."""
+    monkeypatch.setattr("ratioscope.collectors.writer_thread.IDLE_SECONDS", 0.05)
+    sink = CollectingSink()
+    collector = Collector(tmp_path / "run", sink=lambda: sink)
+    collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
+    assert sink.is_waiting.wait(30)
+    collector.log(step=1, rollout_logprobs=[[-2.0]], old_logprobs=[[-2.0]])
+    assert collector.close()
+    assert [row["rollout_logprobs"] for row in sink.written] == [[-1.0], [-2.0]]
