@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope import __version__
-from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, decode_line
+from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, checksum, decode_line
 from ratioscope.record import SCHEMA_VERSION
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
@@ -53,8 +53,13 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
 
 
 def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
-    """Adds an attempt to run.json, with what differs from the first one. Several ranks may race: they write the same."""
+    """Adds an attempt to run.json, with what differs from the first one. Several ranks may race: they write the same.
+
+    A run.json that is not as it was written is left alone, since a new checksum would make it look sound.
+    """
     run = json.loads((root / RUN_FILE).read_bytes())
+    if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
+        raise ValueError("it was changed after it was written")
     known = run.setdefault("attempts", [])
     if any(entry.get("attempt") == attempt for entry in known):
         return
@@ -145,4 +150,6 @@ def _opening(path: Path) -> dict[str, Any] | None:
 
 
 def _encoded(run: Mapping[str, Any]) -> bytes:
-    return json.dumps(run, indent=2, allow_nan=False).encode() + b"\n"
+    """With the checksum of what a reader will find: names that are no text become one in JSON."""
+    found = json.loads(json.dumps(dict(run), allow_nan=False))
+    return json.dumps({**found, "crc32": checksum(found)}, indent=2).encode() + b"\n"

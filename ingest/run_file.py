@@ -1,4 +1,4 @@
-"""run.json as it was found: damaged or missing it is a note, of a newer schema it is an error."""
+"""run.json as it was found: damaged, changed or missing it is a note, of a newer schema it is an error."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import RUN_FILE
+from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
 
 from .commits import newer_schema
@@ -14,11 +14,12 @@ from .quarantine import printable
 from .regular_file import open_regular
 
 _MOST_BYTES = 1 << 24
+_CHANGED = f"{RUN_FILE} was changed after it was written: the run's name, trainer and settings may not be as recorded"
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """`info` is what run.json holds, empty where it cannot be read; `note` then says why."""
+    """`info` is what run.json holds, empty where it cannot be read; `note` says why, or that it is not as it was written."""
 
     info: dict[str, Any] = field(default_factory=dict)
     note: str | None = None
@@ -41,7 +42,9 @@ def run_file(root: Path) -> RunFile:
         return RunFile(note=f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}")
     if not isinstance(info, dict):
         return RunFile(note=f"{RUN_FILE} holds no object but {printable(str(info))[:60]!r}")
+    stated = info.pop("crc32", None)  # absent in runs that an older ratioscope wrote
+    note = None if stated in (None, checksum(info)) else _CHANGED
     version = info.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise SourceError(f"{root}: {newer_schema(version)}")
-    return RunFile(info)
+    return RunFile(info, note)

@@ -20,6 +20,7 @@ TOKENS = "tokens"
 STATISTICS = "statistics"
 COMMITS = "commits"
 SEGMENT_STEPS = 64
+_OFFLINE_WRITER = "offline-"
 
 COMMIT = "commit"
 """A token file or statistics segment is complete: `file`, `rows`, `tokens`, `bytes`, `sha256`, `step`.
@@ -38,8 +39,20 @@ GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `launch` (which start of the job), `time`."""
+OFFLINE = "offline"
+"""A verb began to work on a run that nobody writes: `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
+
+What it commits may carry `writer` (whose rows they are), `attempt`, `replaces` (the files whose rows the new file holds: from
+this line on they are no part of the run) and `measured` (of which writers, gaps and steps merged statistics are)."""
+PRUNED = "pruned"
+"""Files that are deleted after this line, and are no part of the run from it on: `files`, `bytes`; `steps`: those whose token
+rows are given up, in pairs of first and last, empty where other files hold the rows."""
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped` (sequences)."""
+
+
+COMMIT_COPY = "ratioscope.commit"
+"""In the footer of a file that replaces others: its commit without `bytes` and `sha256`, for the day that its log is lost."""
 
 
 def token_file(step: int, writer: str, part: int) -> Path:
@@ -57,11 +70,26 @@ def commit_file(writer: str) -> Path:
     return Path(COMMITS) / f"{writer}.jsonl"
 
 
+def offline_writer(name: str) -> str:
+    """The name under which a verb writes into a run; no writer of a trainer's has one like it."""
+    return f"{_OFFLINE_WRITER}{name}"
+
+
+def is_offline(writer: str) -> bool:
+    """Whether a verb bears this name, and not a process that recorded."""
+    return writer.startswith(_OFFLINE_WRITER)
+
+
 def encode_line(entry: Mapping[str, Any]) -> bytes:
     """One commit line: the entry as JSON, with the crc32 of its canonical form as its last member."""
     body = _canonical(entry)
     comma = ", " if entry else ""
-    return f'{body[:-1]}{comma}"crc32": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
+    return f'{body[:-1]}{comma}"crc32": "{checksum(entry)}"}}\n'.encode()
+
+
+def checksum(entry: Mapping[str, Any]) -> str:
+    """The crc32 of an entry's canonical form, in hexadecimal: the member `crc32` of a commit line, and of run.json."""
+    return f"{zlib.crc32(_canonical(entry).encode()):08x}"
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
@@ -73,7 +101,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     if not isinstance(entry, dict):
         return None
     crc32 = entry.pop("crc32", None)
-    return entry if crc32 == f"{zlib.crc32(_canonical(entry).encode()):08x}" else None
+    return entry if crc32 == checksum(entry) else None
 
 
 def _canonical(entry: Mapping[str, Any]) -> str:

@@ -355,3 +355,15 @@ def test_a_step_may_be_written_in_parts(tmp_path: Path) -> None:
     parts = sorted((run / "tokens" / "step=000000001").iterdir())
     assert [part.name.split(".")[1] for part in parts] == ["0000", "0001"]
     assert len(token_rows(run)) == 12
+
+
+def test_a_run_file_that_was_changed_is_noted_and_never_sealed_again(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    close(start(run, 0, config={"seed": 1}))
+    assert open_run(run).info["config"] == {"seed": 1} and not open_run(run).notes
+    for content in ((run / "run.json").read_text().replace('"seed": 1', '"seed": 3'), "[]"):
+        (run / "run.json").write_text(content)
+        (collector,) = start(run, 0)
+        assert collector.close() and collector.counts.sequences.written == 1
+        assert (run / "run.json").read_text() == content
+        assert any(note.startswith("run.json") for note in open_run(run).notes)
