@@ -19,7 +19,19 @@ from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 from . import terminal
 
 OK, FINDINGS, USAGE, UNREADABLE, DEFECT, INTERRUPTED = 0, 1, 2, 3, 70, 130
-VERBS = ("demo", "run", "attach", "dashboard", "metrics", "corrections", "explain", "report", "info", "verify")
+VERBS = (
+    "demo",
+    "run",
+    "attach",
+    "dashboard",
+    "metrics",
+    "corrections",
+    "explain",
+    "report",
+    "info",
+    "estimate",
+    "verify",
+)
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."

@@ -1,0 +1,106 @@
+"""What recording will cost: measured on this machine by recording a batch of the given shape into a temporary folder."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratioscope.errors import ConfigError
+from ratioscope.record import POLICIES
+
+_MOST_TOKENS = 400_000
+_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one rank logs at a step."""
+
+    sequences: int
+    length: int
+    policies: tuple[str, ...] = POLICIES
+    entropy: bool = False
+    text: str = "ids"
+
+    def __post_init__(self) -> None:
+        if self.sequences < 1 or self.length < 1:
+            raise ConfigError(
+                f"a batch of {self.sequences} sequences of {self.length} tokens; wanted at least 1 of each"
+            )
+        if len(self.policies) < 2 or not set(self.policies) <= set(POLICIES):
+            raise ConfigError(f"policies {', '.join(self.policies)}; wanted at least two of {', '.join(POLICIES)}")
+
+    @property
+    def tokens(self) -> int:
+        return self.sequences * self.length
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Per step of one writer. token_bytes, statistics_bytes: on disk. log_seconds: on the trainer's thread. writer_seconds: CPU
+    of the writer's thread. host_bytes: held in memory until it is written."""
+
+    token_bytes: float
+    statistics_bytes: float
+    log_seconds: float
+    writer_seconds: float
+    host_bytes: float
+
+
+def measured(shape: Shape) -> Cost:
+    """Records a few steps of this shape, of at most 400,000 tokens, and scales what is proportional to tokens."""
+    from ratioscope.collectors.collector import Collector
+
+    sequences = max(1, min(shape.sequences, _MOST_TOKENS // shape.length))
+    scale = shape.sequences / sequences
+    with tempfile.TemporaryDirectory() as folder:
+        calls, began = list[float](), 0.0
+        with Collector(Path(folder) / "run", text="ids" if shape.text == "ids" else "none") as collector:
+            for step in range(_STEPS + 1):
+                batch = _batch(shape, sequences, step)
+                if step == 1:  # the first call makes the buffers, and imports what it needs
+                    began = time.process_time()
+                start = time.perf_counter()
+                collector.log(step=step, sequence_ids=[f"{step}-{row}" for row in range(sequences)], **batch)
+                calls.append(time.perf_counter() - start)
+                collector.flush()
+            busy = time.process_time() - began - sum(calls[1:])
+        token_bytes = _bytes(Path(folder) / "run" / "tokens") / (_STEPS + 1)
+        statistics_bytes = _bytes(Path(folder) / "run" / "statistics") / (_STEPS + 1)
+    held = sum(value.nbytes for value in batch.values())
+    return Cost(
+        token_bytes * scale,
+        statistics_bytes,
+        float(np.median(calls[1:])) * scale,
+        busy / _STEPS * scale,
+        held * scale,
+    )
+
+
+def _batch(shape: Shape, sequences: int, seed: int) -> dict[str, Any]:
+    """Log-probs as engines give them: exponential surprisal, and bfloat16-like noise between the policies."""
+    random = np.random.default_rng(seed)
+    size = (sequences, shape.length)
+    base = -random.exponential(0.6, size)
+    made: dict[str, Any] = {
+        f"{policy}_logprobs": (base + random.normal(0, 0.02, size)).astype(np.float32) for policy in shape.policies
+    }
+    made["mask"] = np.ones(size, np.bool_)
+    if shape.text == "ids":
+        made["token_ids"] = random.zipf(1.3, size).clip(max=150_000).astype(np.int32)
+    if shape.entropy:
+        made["entropy"] = random.exponential(0.5, size).astype(np.float32)
+    return made
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+
+
+def policies_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The policies in their own order."""
+    return tuple(policy for policy in POLICIES if policy in names) if set(names) <= set(POLICIES) else tuple(names)
