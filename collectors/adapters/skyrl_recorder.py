@@ -6,18 +6,16 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..hooks import Call
 from ..recording import Recording
 from ..tokenizer_copy import decoder
 from . import skyrl_words as words
-from .skyrl_rows import Facts, Rows, appended_ends, sequence_ids
-from .skyrl_sampling import Beside, Filters, Sampling, Syncs
-
-Trainer = Any
-"""A RayPPOTrainer. `Any`, because SkyRL is no dependency."""
+from .skyrl_rows import Facts, Rows, appended_ends, sequence_ids, trajectories
+from .skyrl_sampling import Beside, Filters, Masks, Sampling, Syncs
+from .skyrl_settings import Trainer, appends_ends, described, is_gym_generator, is_out_of_order, versions_of
 
 
 @dataclass
@@ -36,10 +34,9 @@ class SkyrlRecorder:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._trainer: Trainer = None
-        self._syncs, self._filters = Syncs(), Filters()
+        self._syncs, self._filters, self._masks = Syncs(), Filters(), Masks()
         self._batches, self._groups = Beside(), Beside()
         self._samplings: dict[str, Sampling] = {}
-        self._masks: Sequence[Sequence[int]] | None = None
         self._going: _Step | None = None
 
     def met(self, call: Call) -> None:
@@ -85,17 +82,19 @@ class SkyrlRecorder:
     def groups_taken(self, call: Call) -> None:
         """The groups that the fully async trainer is about to train on."""
         self._meet(call.target)
-        self._masks = []
         for group in call.arguments["cur_generation_group_mini_batch"]:
             step = group.global_step_when_scheduled
             sampling = self._groups.note(group) or Sampling(step, step - 1, step - 1)
             self._samplings[group.uid] = sampling
-            self._masks.extend(sampling.masks or group.generator_output["loss_masks"])
+            output = group.generator_output
+            self._masks.add(call.target.global_step, output["response_ids"], sampling.masks or output["loss_masks"])
 
     def sampled(self, call: Call) -> None:
         """Rewards and masks are about to be filtered."""
-        if self._masks is None:
-            self._masks = self._filters.unfiltered(call.arguments["generator_output"]["loss_masks"])
+        output = call.arguments["generator_output"]
+        if not self._masks.knows(output["response_ids"][0]):  # the fully async trainer's groups have told
+            masks = self._filters.unfiltered(output["loss_masks"])
+            self._masks.add(call.target.global_step, output["response_ids"], masks)
 
     def converted(self, call: Call) -> None:
         """The batch has been made of lists."""
@@ -113,7 +112,7 @@ class SkyrlRecorder:
             masks=self._sampled_masks(call.target, output, step),
             rewards=call.result["rewards"][: len(uids)].sum(1),
             stop_reasons=stop_reasons if stop_reasons is not None and len(stop_reasons) == len(uids) else None,
-            trajectories=_trajectories(output, len(uids)),
+            trajectories=trajectories(output, len(uids)),
             last_steps=output.get("is_last_step"),
         )
         self._batches.put(call.result, facts)
@@ -157,13 +156,13 @@ class SkyrlRecorder:
     def _meet(self, trainer: Trainer) -> None:
         if trainer is self._trainer:
             return
-        self._trainer = trainer
+        self._trainer, self._syncs = trainer, Syncs()
         self._recording.describe(
             trainer=f"skyrl {getattr(sys.modules.get('skyrl'), '__version__', 'unknown')}",
-            config=_config(trainer),
+            config=described(trainer),
             rank=0,
             decode=decoder(trainer.tokenizer),
-            versions=None if self._recording.rollout_version is not None else _versions(trainer),
+            versions=None if self._recording.rollout_version is not None else versions_of(trainer),
         )
 
     def _engine_version(self, default: int) -> int:
@@ -173,22 +172,19 @@ class SkyrlRecorder:
         return default if self._syncs.newest is None else self._syncs.newest
 
     def _sampled_masks(self, trainer: Trainer, output: Mapping[str, Any], step: int) -> Sequence[Sequence[int]]:
-        masks, self._masks = self._masks, None
-        lengths = [len(ids) for ids in output["response_ids"]]
-        if masks is None or [len(mask) for mask in masks] != lengths:  # turns have been merged
-            masks = output["loss_masks"]
+        masks = self._masks.take(step, output["response_ids"], output["loss_masks"])
         ends = appended_ends(output, masks, getattr(trainer.tokenizer, "eos_token_id", None))
         if not any(ends):
             return masks
-        if _appends_ends(trainer):
+        if appends_ends(trainer):
             self._recording.say_once("appended_eos", step, words.APPENDED_ENDS)
             return [[*mask[:-1], 0] if end else mask for mask, end in zip(masks, ends, strict=True)]
-        if not _is_gym_generator(trainer.generator) and sum(ends) > 1:
+        if not is_gym_generator(trainer.generator) and sum(ends) > 1:
             self._recording.say_once("zero_logprob_eos", step, words.ZERO_ENDS.format(sum(ends), len(ends)))
         return masks
 
     def _current(self, step: int, result: Any, rows: int) -> list[Any] | None:
-        if _is_out_of_order(self._trainer):
+        if is_out_of_order(self._trainer):
             self._recording.say_once("no_current_logprobs", step, words.OUT_OF_ORDER, logging.WARNING)
             return None
         outputs = result.loss_fn_outputs[:rows]
@@ -205,37 +201,3 @@ class SkyrlRecorder:
             self._recording.say_once("no_old_logprobs", step, words.NO_OLD.format(loss=loss))
         if rows.clamped:
             self._recording.say_once("clamped_logprobs", step, words.CLAMPED.format(tokens=rows.clamped))
-
-
-def _config(trainer: Trainer) -> dict[str, Any]:
-    """SkyRL's configuration in its own shape, so that `trainer.algorithm` is where its users look for it."""
-    config = asdict(trainer.cfg) if is_dataclass(trainer.cfg) and not isinstance(trainer.cfg, type) else {}
-    return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **config}
-
-
-def _versions(trainer: Trainer) -> str:
-    return words.ASYNC_VERSIONS if trainer.cfg.trainer.fully_async.enabled else words.SYNC_VERSIONS
-
-
-def _trajectories(output: Mapping[str, Any], rows: int) -> list[str] | None:
-    ids = output.get("trajectory_ids")
-    return [each.to_string() for each in ids] if ids is not None and len(ids) == rows else None
-
-
-def _appends_ends(trainer: Trainer) -> bool:
-    """Whether every end-of-sequence token at the end was put there, with log-prob 0, whether sampled before or not."""
-    generator = trainer.cfg.generator
-    return _is_gym_generator(trainer.generator) and not generator.use_conversation_multi_turn and not generator.batched
-
-
-def _is_gym_generator(generator: Any) -> bool:
-    return any(base.__name__ == "SkyRLGymGenerator" for base in type(generator).__mro__)
-
-
-def _is_out_of_order(trainer: Trainer) -> bool:
-    """Whether current comes back in the order of packed micro-batches, as before 0.4.0."""
-    if trainer.cfg.trainer.max_tokens_per_microbatch <= 0:
-        return False
-    workers = sys.modules.get("skyrl.backends.skyrl_train.workers.worker_utils")
-    packed = getattr(workers, "TokenBasedBatchIterator", None)
-    return packed is not None and not hasattr(packed, "reorder_and_combine_items")

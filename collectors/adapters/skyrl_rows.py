@@ -120,6 +120,11 @@ def appended_ends(output: Mapping[str, Any], masks: Sequence[Sequence[int]], end
     """Of each row whether it ends with an end-of-sequence token in the loss whose rollout log-prob is exactly 0."""
     rollout: Sequence[Sequence[float]] = output.get("rollout_logprobs") or [()] * len(masks)
     return [
-        bool(ids and mask and logprobs) and ids[-1] == end and bool(mask[-1]) and logprobs[-1] == 0.0
+        bool(len(ids) and len(mask) and len(logprobs)) and ids[-1] == end and bool(mask[-1]) and logprobs[-1] == 0.0
         for ids, mask, logprobs in zip(output["response_ids"], masks, rollout, strict=True)
     ]
+
+
+def trajectories(output: Mapping[str, Any], rows: int) -> list[str] | None:
+    ids = output.get("trajectory_ids")
+    return [each.to_string() for each in ids] if ids is not None and len(ids) == rows else None

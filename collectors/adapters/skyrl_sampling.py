@@ -1,8 +1,8 @@
 """What SkyRL knows of a sequence when it has been sampled, kept until its batch is made: weights, prompt, unfiltered mask.
 
 A generator's output is a plain dict of lists, which is cut, filtered and concatenated on its way to the batch. Prompts and
-versions find their rows again by uid, which names one prompt of a step; masks by the identity of the lists, which stays until
-a filter puts others in their place.
+versions find their rows again by uid, which names one prompt of a step; masks by the identity of the row's list of tokens, which
+nothing but merging turns replaces.
 """
 
 from __future__ import annotations
@@ -78,3 +78,24 @@ class Filters:
         """The masks as they were, and forgets all others: an evaluation's, or those of groups that were dropped."""
         known, self._zeroed = self._zeroed, {}
         return [known[id(mask)][1] if id(mask) in known else mask for mask in masks]
+
+
+class Masks:
+    """Masks before any filtering, by the list of tokens that each belongs to; for batches that may be sampled ahead."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any, int]] = {}
+
+    def knows(self, tokens: Any) -> bool:
+        found = self._known.get(id(tokens))
+        return found is not None and found[0] is tokens
+
+    def add(self, step: int, rows: Sequence[Any], masks: Sequence[Any]) -> None:
+        self._known |= {id(tokens): (tokens, mask, step) for tokens, mask in zip(rows, masks, strict=True)}
+
+    def take(self, step: int, rows: Sequence[Any], filtered: Sequence[Any]) -> list[Any]:
+        """Of each row the mask as it was, or the filtered one where that is not known; forgets what is of steps long ago."""
+        pairs = zip(rows, filtered, strict=True)
+        found = [self._known[id(tokens)][1] if self.knows(tokens) else mask for tokens, mask in pairs]
+        self._known = {key: noted for key, noted in self._known.items() if noted[2] >= step - 1}
+        return found

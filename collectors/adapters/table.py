@@ -125,8 +125,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         distribution="skyrl",
         tested=("0.4.0",),
         against="package",
-        lines="ratioscope run --out {run} -- <your training command>",
-        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver process",
+        lines="ratioscope run --out {run} -- python -m skyrl.train.entrypoints.main_base <your arguments>",
+        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver",
     ),
     Adapter(
         name="nemo_rl",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
 import random
 import sys
@@ -73,6 +74,13 @@ class Tokenizer:
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [f"<{i}>" for i in ids]
 
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [2 + ord(letter) % 5 for letter in text]
+
+    def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool = False, **_: Any) -> Any:
+        """Each message's content and an end; a 6 where the model goes on."""
+        return [i for m in messages for i in (*self.encode(m["content"]), END)] + [6] * add_generation_prompt
+
 
 class Prompts:
     """A data set like SkyRL's PromptDataset."""
@@ -113,6 +121,7 @@ class Engine:
     def __init__(self) -> None:
         self.logits = torch.zeros(TOKENS, TOKENS)
         self.version = -1
+        self.calls: dict[tuple[str, int], list[tuple[list[int], list[float]]]] = {}
         self._disturbance = 0.05 * torch.randn(TOKENS, TOKENS, generator=torch.Generator().manual_seed(9))
 
     def take(self, table: torch.Tensor) -> None:
@@ -120,6 +129,17 @@ class Engine:
         self.version += 1
 
     def increment_weight_version(self) -> None:
+        pass
+
+    async def generate(self, asked: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+        """As SkyRL's generator calls it, for one sequence; `calls` keeps what was sampled, by session."""
+        (prompt,), (session,) = asked["prompt_token_ids"], asked["session_ids"]
+        ids, logprobs, reason = self.sample(f"{session} {len(prompt)}", prompt)
+        self.calls.setdefault((session, self.version), []).append((list(ids), list(logprobs)))
+        text = Tokenizer().decode(ids)
+        return {"responses": [text], "response_ids": [ids], "stop_reasons": [reason], "response_logprobs": [logprobs]}
+
+    async def finish_session(self, _: str) -> None:
         pass
 
     async def pause_generation(self) -> None:
@@ -182,6 +202,38 @@ class Generator:
             filtered = sys.modules[GENERATOR].apply_overlong_filtering
             output["loss_masks"] = filtered(output["loss_masks"], output["stop_reasons"])
         return output
+
+
+class Conversation:
+    """An environment of SkyRL's gym: says "ab" after the first turn of every second prompt, then it is over."""
+
+    def __init__(self, **_: Any) -> None:
+        self._turns = 0
+
+    def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
+        self._turns = 1 + int(prompt[0]["content"].split()[-1]) % 2
+        return prompt, {}
+
+    def step(self, action: str) -> dict[str, Any]:
+        self._turns -= 1
+        said = [{"role": "user", "content": "ab"}] if self._turns else []
+        return {"observations": said, "reward": float(len(action) % 3), "done": not self._turns, "metadata": {}}
+
+    def get_metrics(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def gym_generator(cfg: Any, engine: Engine) -> Any:
+    """SkyRL's own generator, on the small engine and the environment above."""
+    gym: Any = import_module("skyrl_gym.envs.registration")
+    environment = type("Environment", (Conversation, import_module("skyrl_gym.envs.base_text_env").BaseTextEnv), {})
+    gym.registry.setdefault("none", gym.EnvSpec("none", entry_point=environment))
+    return vars(sys.modules[GENERATOR])["SkyRLGymGenerator"](
+        cfg.generator, cfg.environment.skyrl_gym, engine, Tokenizer()
+    )
 
 
 class Strategy:
@@ -298,8 +350,15 @@ ASYNC_SETTINGS = {
 }  # fmt: skip
 
 
-def trainer_of(cfg: Any, trace: dict[str, Any], *, prompts: int = 8, generate: Generate = single_turn) -> Any:
-    """A trainer with its workers, ready for `train`."""
+def trainer_of(
+    cfg: Any,
+    trace: dict[str, Any],
+    *,
+    prompts: int = 8,
+    generate: Generate | None = single_turn,
+    kind: Callable[[Any, str], Any] | None = None,
+) -> Any:
+    """A trainer with its workers, ready for `train`. generate: None for SkyRL's own generator. kind: makes its class."""
     torch.manual_seed(3)
     random.seed(3)
     np.random.seed(3)
@@ -308,8 +367,10 @@ def trainer_of(cfg: Any, trace: dict[str, Any], *, prompts: int = 8, generate: G
     tracking = sys.modules["skyrl.train.utils.tracking"].Tracking("project", "run")
     tracking.logger = _Log(trace["logs"])
     module, name = (ASYNC, "FullyAsyncRayPPOTrainer") if cfg.trainer.fully_async.enabled else (TRAINER, "RayPPOTrainer")
-    generator = Generator(engine, cfg.generator, generate)
-    trainer = getattr(sys.modules[module], name)(cfg, tracking, Tokenizer(), Prompts(prompts), engine, generator)
+    generator = gym_generator(cfg, engine) if generate is None else Generator(engine, cfg.generator, generate)
+    trainer = (kind or getattr)(sys.modules[module], name)(
+        cfg, tracking, Tokenizer(), Prompts(prompts), engine, generator
+    )
     reference = Bigram()
     trainer.ref_model = _group([_worker(cfg.trainer, reference, engine, trace, "Ref") for _ in range(2)])
     trainer.policy_model = _group([_worker(cfg.trainer, model, engine, trace, "Policy") for _ in range(2)])
@@ -336,23 +397,24 @@ def no_ray(trace: dict[str, Any]) -> Iterator[None]:
         for name in (TRAINER, ASYNC):
             module: Any = sys.modules[name]
             patch.setattr(module, "tqdm", partial(module.tqdm, disable=True))
+        patch.setattr(os, "_exit", sys.exit)  # how the async trainer answers a generator's failure
         patch.setattr(torch.cuda, "current_device", lambda: torch.device("cpu"))
         patch.setattr(sys.modules[TRAINER], "configure_ray_worker_logging", lambda: None)
         yield
 
 
 def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
-    """Trains; returns all that was computed, and of `sampled` what the generator gave before anything was filtered.
+    """Trains; returns all that was computed, and as `sampled` what was generated, before it was filtered.
 
     losses, gradients, weights, rng; outputs: of each rank's forward_backward; staged: every chunk sent to a worker, pickled;
     batch: by step, as SkyRL dumps it before training, with `metadata`; logs: (step, scalars) without times; config.
-    run_dir: where the adapter records, attached to the trainer's object; None: no adapter. options: `is_async`, `generate`,
-    `prompts`, `attach` (options of attach), `prepare` (called with the folder and the configuration, before), and settings by
+    run_dir: where the adapter records, attached to the trainer's object; None: no adapter. options: those of `trainer_of`,
+    `is_async`, `attach` (options of attach), `prepare` (called with the folder and the configuration, before), and settings by
     dotted name, `__` for the dot.
     """
     load()
     is_async = options.pop("is_async", False)
-    made = {name: options.pop(name) for name in ("generate", "prompts") if name in options}
+    made = {name: options.pop(name) for name in ("generate", "prompts", "kind") if name in options}
     attach, prepare = options.pop("attach", {}), options.pop("prepare", None)
     trace: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, no_ray(trace):
@@ -369,7 +431,7 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
         trace["batch"] = _dumped(Path(folder))
         trace["config"] = json.dumps(asdict(cfg), default=str).replace(folder, "")
     trace["weights"] = trainer.model.table.detach().clone()
-    trace["sampled"] = trainer.generator.outputs
+    trace["sampled"] = getattr(trainer.generator, "outputs", trainer.inference_engine_client.calls)
     trace["rng"] = (random.getstate(), np.random.get_state(), torch.get_rng_state())
     return trace
 

@@ -26,6 +26,37 @@ pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 driving = pytest.importorskip("upstream.skyrl_drive", reason="torch and typing_extensions are not importable here")
 STRICT = {"strict": True}
+
+
+def one_step_ahead(module: Any, name: str) -> Any:
+    """A trainer of the user's own, as SkyRL's examples have one: it samples and filters the next batch before it trains."""
+
+    class Ahead(getattr(module, name)):  # type: ignore[misc]
+        async def train(self) -> None:
+            self.init_weight_sync_state()
+            await self.dispatch.save_weights_for_sampler()
+            self.global_step = 1
+            waiting: Any = None
+            for prompts in self.train_dataloader:
+                size = self.cfg.generator.n_samples_per_prompt
+                asked, uids = module.prepare_generator_input(prompts, size, {}, "none", "train", self.global_step)
+                output, uids = self.postprocess_generator_output(await self.generate(asked), uids)
+                if waiting is not None:
+                    self._learn(self.convert_to_training_input(*waiting))
+                    await self.dispatch.save_weights_for_sampler()
+                    self.global_step += 1
+                waiting = (output, uids)
+            self._learn(self.convert_to_training_input(*waiting))
+
+        def _learn(self, batch: Any) -> None:
+            batch = self.compute_advantages_and_returns(self.fwd_logprobs_values_reward(batch))
+            del batch["rewards"], batch.metadata["uids"]
+            self.dump_data(batch, file_name=f"global_step_{self.global_step}_training_input")
+            self.train_critic_and_policy(batch)
+
+    return Ahead
+
+
 VARIANTS: Mapping[str, dict[str, Any]] = {
     "sync": {},
     "packed": {"trainer__max_tokens_per_microbatch": 20},
@@ -35,6 +66,7 @@ VARIANTS: Mapping[str, dict[str, Any]] = {
     "async with old": {
         "is_async": True, "trainer__algorithm__off_policy_correction__outlier_token_is_threshold_high": 1e9,
     },
+    "one step ahead": {"kind": one_step_ahead, "prompts": 16},
     "async, full batches": {"is_async": True, "trainer__fully_async__sample_full_batch": True, "prompts": 12},
 }  # fmt: skip
 
@@ -111,6 +143,8 @@ def test_what_is_written_is_what_the_trainer_held(variant: str, tmp_path: Path) 
         assert (row["reward"], row["finish_reason"]) == (sampled["rewards"], sampled["stop_reasons"])
         assert row["prompt_text"] == f"user: prompt {row['group_id']}"
         assert row["trainer_version"] == row["step"] - 1
+    lags = {row["trainer_version"] - row["rollout_version_max"] for row in rows if row["step"] > 1}
+    assert lags == ({1} if variant == "one step ahead" else lags if "async" in variant else {0})
     assert all(len(names) == 1 for names in groups.values())
     assert any(row["mask"] != row["loss_mask"] for row in rows)  # something was filtered
     assert any(False in row["mask"] for row in rows) and any(math.isnan(row["rollout_logprobs"][0]) for row in rows)
@@ -177,7 +211,7 @@ def test_a_group_scheduled_after_the_sync_is_fresh_although_its_step_is_not_over
     assert told[3] == 2 and lags[3] == 1
 
 
-@pytest.mark.parametrize("variant", ["sync", "packed", "dynamic sampling", "async", "async with old"])
+@pytest.mark.parametrize("variant", ["sync", "packed", "dynamic sampling", "one step ahead", "async", "async with old"])
 def test_training_is_the_same_to_the_bit(variant: str, tmp_path: Path) -> None:
     watched = driving.drive(tmp_path / "run", **VARIANTS[variant])
     alone = driving.drive(None, **VARIANTS[variant])
@@ -253,6 +287,54 @@ def test_padding_rows_of_batch_and_mini_batches_are_left_out(tmp_path: Path) -> 
     assert len({row["sequence_id"] for row in rows}) == len(rows)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("multi_turn", [True, False])
+def test_what_counts_as_sampled_is_what_the_engine_sampled(multi_turn: bool, is_async: bool, tmp_path: Path) -> None:
+    """In the records of SkyRL's own generator, which appends ends, adds observations and filters."""
+    trace = driving.drive(
+        tmp_path / "run",
+        attach=STRICT,
+        generate=None,
+        is_async=is_async,
+        generator__use_conversation_multi_turn=multi_turn,
+        generator__max_turns=2,
+    )
+    rows = [row for row in rows_of(tmp_path / "run") if row["minibatch"] < 2]
+    seen = {row["sequence_id"]: 0 for row in rows}
+    for row in rows:
+        sample = int(row["sequence_id"].rpartition("-")[2])
+        turns = trace["sampled"][f"{row['group_id']}_{sample}", row["rollout_version_min"]]
+        keeps_ends = multi_turn
+        given = [
+            (token, np.float32(logprob))
+            for ids, logprobs in turns
+            for place, (token, logprob) in enumerate(zip(ids, logprobs, strict=True))
+            if keeps_ends or not (place == len(ids) - 1 and token == driving.END)
+        ]
+        recorded = zip(row["token_ids"], row["rollout_logprobs"], row["mask"], strict=True)
+        assert [(token, np.float32(logprob)) for token, logprob, is_sampled in recorded if is_sampled] == given
+        seen[row["sequence_id"]] = len(turns)
+    assert {1, 2} == set(seen.values())
+    appended = [row for row in rows if row["token_ids"][-1] == driving.END and not row["mask"][-1]]
+    assert bool(appended) == bool(events(tmp_path / "run", "appended_eos")) == (not multi_turn)
+    assert any(row["loss_mask"][-1] for row in appended) == (not multi_turn)
+    assert any(any(row["mask"]) and not any(row["loss_mask"]) for row in rows)  # overlong, filtered
+
+
+def test_ends_of_another_generator_that_look_appended_are_only_told_of(tmp_path: Path) -> None:
+    def with_ends(engine: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+        output: dict[str, Any] = driving.single_turn(engine, request)
+        for ids, logprobs in zip(output["response_ids"], output["rollout_logprobs"], strict=True):
+            logprobs[-1] = 0.0 if ids[-1] == driving.END else logprobs[-1]
+        return output
+
+    driving.drive(tmp_path / "run", attach=STRICT, generate=with_ends, generator__use_conversation_multi_turn=False)
+    ((_, note),) = events(tmp_path / "run", "zero_logprob_eos")
+    assert "cannot be told" in note
+    ended = [row for row in rows_of(tmp_path / "run") if row["token_ids"][-1] == driving.END and len(row["mask"]) > 2]
+    assert ended and all(row["mask"][-1] for row in ended)
+
+
 def test_a_resumed_run_says_so_and_keeps_its_step_numbers(tmp_path: Path) -> None:
     def prepare(folder: Path, cfg: Any) -> None:
         checkpoint = folder / "checkpoints" / "global_step_3"
@@ -318,7 +400,7 @@ def test_a_skyrl_without_what_is_needed_is_refused_and_trains(
     assert driving.drive(None)["losses"] and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("fault", ["Facts", "Rows", "_config"])
+@pytest.mark.parametrize("fault", ["Facts", "Rows", "described"])
 def test_a_failing_look_is_counted_and_does_not_reach_the_trainer(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +409,9 @@ def test_a_failing_look_is_counted_and_does_not_reach_the_trainer(
 
     alone = driving.drive(None)
     monkeypatch.setattr(skyrl_recorder, fault, broken)
-    watched = driving.drive(tmp_path / "run")
+    attachment = ratioscope.attach("skyrl", tmp_path / "run")
+    watched = driving.drive(None)
+    assert attachment.collector.counts.failures["skyrl adapter"] > 0 and attachment.detach()
     assert watched["losses"] == alone["losses"] and watched["logs"] == alone["logs"]
     rows = rows_of(tmp_path / "run") if fault != "Rows" else []
     assert all(row["rollout_logprobs"] and row["current_logprobs"] for row in rows)
@@ -348,10 +432,27 @@ def test_a_process_that_finds_the_environment_records_without_a_line_of_code(tmp
     assert len(rows) == 16 and all(row["rollout_logprobs"] and row["current_logprobs"] for row in rows)
 
 
-def test_a_worker_process_writes_nothing(tmp_path: Path) -> None:
-    """Ray's workers import the same modules, and call what no hook looks at."""
+def test_what_another_client_of_the_workers_trains_is_not_recorded(tmp_path: Path) -> None:
+    """The Tinker server drives the same dispatch without a trainer, and Ray's workers import the same modules."""
     driving.load()
-    attachment = ratioscope.attach("skyrl", tmp_path / "run")
-    worker = sys.modules["skyrl.backends.skyrl_train.workers.worker_utils"]
-    assert vars(worker)["reduce_metrics"]({"a_loss": [1.0, 2.0]}, sum_loss_metrics=True) == {"a_loss": 3.0}
+    trace: dict[str, Any] = {}
+    with driving.no_ray(trace):
+        trainer = driving.trainer_of(driving.config(tmp_path / "export"), trace)
+        attachment = ratioscope.attach("skyrl", tmp_path / "run")
+        asyncio.run(trainer.dispatch.save_weights_for_sampler())
+        batch = make_batch()
+        (chunks,) = trainer.dispatch.stage_data("policy", batch, [(0, 2)])
+        assert trainer.dispatch.forward_backward_from_staged("policy", chunks).loss_fn_outputs
     assert attachment.detach() and not (tmp_path / "run").exists()
+
+
+def make_batch() -> Any:
+    module: Any = sys.modules["skyrl.backends.skyrl_train.training_batch"]
+    names = ("attention_mask", "response_mask", "loss_mask", "advantages", "action_log_probs", "base_action_log_probs")
+    batch = module.TrainingInputBatch(
+        {"sequences": torch.full((2, 5), 3), **{name: torch.ones(2, 5) for name in names}}
+    )
+    batch.metadata = {"response_length": 4}
+    for name in names[1:]:
+        batch[name] = batch[name][:, :4]
+    return batch
