@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from .sampled_spans import SampledFirst
-
-CERTAIN_BUT_UNLIKELY = -1.0
-"""nats. Below it a rollout log-prob of exactly 0.0 is OpenRLHF's filler for a sampled token that vLLM gave no log-prob of: an
-engine does not round to certainty what the trainer gives less than 37 %. Convention; certain tokens keep their 0.0."""
+from .zero_fill import without_fill
 
 Experience = Any
 Tensor = Any
@@ -40,8 +36,9 @@ def columns(experience: Experience, given: Mapping[str, Tensor], entropy: Tensor
     mask = given["action_mask"]
     moved = SampledFirst(mask)
     width = mask.shape[1]
-    per_token = {
-        "rollout_logprobs": _without_fill(given["rollout_log_probs"], given["old_log_probs"]),
+    rollout = given["rollout_log_probs"]
+    per_token = {  # 0.0 is OpenRLHF's filler for a sampled token that vLLM gave no log-prob of
+        "rollout_logprobs": None if rollout is None else without_fill(rollout, given["old_log_probs"]),
         "old_logprobs": given["old_log_probs"],
         "current_logprobs": given["log_probs"],
         "reference_logprobs": experience.base_action_log_probs,
@@ -51,12 +48,6 @@ def columns(experience: Experience, given: Mapping[str, Tensor], entropy: Tensor
     }
     told = {name: moved(values) for name, values in per_token.items() if values is not None}
     return {"mask": moved.mask, "loss_mask": moved.mask, **told}
-
-
-def _without_fill(rollout: Tensor | None, old: Tensor) -> Tensor | None:
-    if rollout is None:
-        return None
-    return sys.modules["torch"].where((rollout == 0) & (old.detach() < CERTAIN_BUT_UNLIKELY), float("nan"), rollout)
 
 
 def _sample(item: Experience, step: int, sequence_id: str) -> Sample:

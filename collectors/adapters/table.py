@@ -243,7 +243,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-19",),
         against="stand-ins",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="",
+        records="rollout (only with generating_args.logprobs: 1), old, current, reference, entropy, both masks, turns, versions "
+        "(synchronous), groups, rewards, advantages",
     ),
     Adapter(
         name="tinker_cookbook",
