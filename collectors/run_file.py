@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope import __version__
+from ratioscope.errors import ConfigError
 from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, checksum, decode_line
 from ratioscope.record import SCHEMA_VERSION
 
@@ -72,7 +73,7 @@ def attempt_to_join(root: Path, rank: int) -> int:
     """Which start of the run this writer belongs to, told from the writers that opened before it. 0 for the first.
 
     The latest attempt, unless it has a writer of the same rank that has ended or is of another launch, or a writer of
-    another launch where both launches have a launcher's name. So the ranks of one launch meet without asking each other,
+    another launch where both launches have a launcher's name; refused where that writer is still at work. So the ranks of one launch meet without asking each other,
     and those that `ratioscope run` started on several nodes, whose launches differ, by what torchrun tells all of them.
     """
     writers = [writer for writer in map(_opening, sorted((root / COMMITS).glob("[!.]*.jsonl"))) if writer is not None]
@@ -83,6 +84,11 @@ def attempt_to_join(root: Path, rank: int) -> int:
         if same_launch and os.environ.get(LAUNCH):
             continue  # every process of the start was given this name, several of one rank among them
         same_launch = same_launch or _is_other_node(writer, own)
+        if not same_launch and writer.get("rank") == rank and writer.get("pid") != os.getpid() and _is_running(writer):
+            raise ConfigError(
+                f"process {writer['pid']} is recording another start of a run into {root}; give this one a folder of its own, or "
+                "end that one: recording begins once it has ended"
+            )
         if writer.get("rank") == rank and not (same_launch and _is_running(writer)):
             return latest + 1
         if not same_launch and _is_named(own) and _is_named(str(writer.get("launch"))):
@@ -107,6 +113,15 @@ def launch() -> str:
 def host_name() -> str:
     """The host's name as it may stand in a file name."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40].strip("-") or "host"
+
+
+def process_start(pid: int) -> str | None:
+    """When a process of this host began, in the kernel's clock: tells it from a later one of the same number. None: unknown."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
 
 
 def _is_named(name: str) -> bool:
@@ -134,8 +149,9 @@ def _is_running(writer: Mapping[str, Any]) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    began = process_start(int(writer["pid"]))
+    return began is None or writer.get("started") in (None, began)
 
 
 def _opening(path: Path) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ from .first_look import first_look
 from .health import Change, Health
 from .live_scalars import LiveScalars
 from .records import tokens_of
-from .run_file import attempt_to_join, host_name, launch, note_attempt, start_run
+from .run_file import attempt_to_join, host_name, launch, note_attempt, process_start, start_run
 from .sampling import chosen
 from .step_statistics import part_statistics
 
@@ -192,6 +192,7 @@ class ParquetSink:
             "rank": self._rank,
             "host": host_name(),
             "pid": os.getpid(),
+            "started": process_start(os.getpid()),
             "attempt": self._attempt,
             "launch": launch(),
             "schema": SCHEMA_VERSION,

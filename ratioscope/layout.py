@@ -11,7 +11,7 @@ newest statistics segment of each writer, which is replaced whole.
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ CONTROL = "control"
 GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
-"""A writer began: `writer`, `rank`, `host`, `pid`, `attempt`, `launch` (which start of the job), `time`."""
+"""A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `attempt`, `launch` (which start of the job), `time`."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes: `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 
@@ -78,6 +78,21 @@ def offline_writer(name: str) -> str:
 def is_offline(writer: str) -> bool:
     """Whether a verb bears this name, and not a process that recorded."""
     return writer.startswith(_OFFLINE_WRITER)
+
+
+def runs(steps: Iterable[int]) -> list[int]:
+    """Steps as pairs of first and last of each unbroken run, end to end.
+
+    >>> runs([7, 1, 2, 3])
+    [1, 3, 7, 7]
+    """
+    found: list[int] = []
+    for step in sorted(set(steps)):
+        if found and step == found[-1] + 1:
+            found[-1] = step
+        else:
+            found += [step, step]
+    return found
 
 
 def encode_line(entry: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,8 @@ import json
 import resource
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -367,3 +369,34 @@ def test_a_run_file_that_was_changed_is_noted_and_never_sealed_again(tmp_path: P
         assert collector.close() and collector.counts.sequences.written == 1
         assert (run / "run.json").read_text() == content
         assert any(note.startswith("run.json") for note in open_run(run).notes)
+
+
+OTHER_JOB = """
+import sys
+from ratioscope import Collector
+collector = Collector(sys.argv[1])
+collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
+assert collector.flush()
+print("recording", flush=True)
+sys.stdin.read()
+collector.close()
+"""
+
+
+def test_a_second_run_into_a_folder_in_use_is_refused_until_the_first_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", OTHER_JOB, str(run)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "recording\n"
+        with Collector(run) as collector:
+            collector.log(step=1, **logprobs(1))
+            assert collector.flush()
+            assert collector.counts.reasons == {"not written": 4}
+            assert f"process {other.pid} is recording another start" in caplog.text
+            other.communicate("")
+            collector.log(step=2, **logprobs(2))
+    assert collector.counts.sequences.written == 4
+    assert [(line["pid"] == other.pid, line["attempt"]) for line in commit_lines(run, "open")].count((True, 0)) == 1
+    assert set(token_rows(run)["step"].to_pylist()) == {1, 2} and len(open_run(run).sequences()) == 5
