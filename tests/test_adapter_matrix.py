@@ -35,7 +35,7 @@ DRIVEN = {
     "fireworks": Driven("fireworks", "standins.fireworks", {}),
     "fireworks async": Driven("fireworks", "standins.fireworks", {"recipe": "async"}, lags=(0, 1)),
     "prime_rl": Driven("prime_rl", "standins.prime_rl", {}, policies=("rollout", "current"), lags=None),
-    "open_instruct": Driven("open_instruct", "standins.open_instruct", {}),
+    "open_instruct": Driven("open_instruct", "standins.open_instruct", {}, lags=(0, 1)),
     "roll": Driven("roll", "standins.roll", {}),
 }
 
