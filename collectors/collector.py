@@ -29,6 +29,7 @@ from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
 from .budget import Budget
 from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
+from .late_sink import LateSink
 from .live_scalars import LiveScalars
 from .records import rows_of
 from .run_file import run_info, start_run
@@ -306,7 +307,7 @@ class Collector:
     def _writer(self) -> Writer:
         texts = None if self._decode is None else TokenTexts(self._decode)
         return Writer(
-            self._make_sink(), self._ledger, self._copies, logger.warning, texts, lambda: self._thread.pressure
+            LateSink(self._make_sink), self._ledger, self._copies, logger.warning, texts, lambda: self._thread.pressure
         )
 
     def _after_fork(self) -> None:

@@ -355,3 +355,20 @@ def test_what_waits_for_the_end_of_its_step_is_written_when_nothing_comes(
     collector.log(step=1, rollout_logprobs=[[-2.0]], old_logprobs=[[-2.0]])
     assert collector.close()
     assert [row["rollout_logprobs"] for row in sink.written] == [[-1.0], [-2.0]]
+
+
+def test_a_sink_that_cannot_be_made_at_first_costs_steps_and_no_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    made, tries = CollectingSink(), iter((MemoryError(), OSError("no"), None, None))
+
+    def make() -> CollectingSink:
+        if (error := next(tries)) is not None:
+            raise error
+        return made
+
+    with Collector("unused", sink=make) as collector:
+        for step in range(3):
+            collector.log(step=step, **ONE)
+            assert collector.flush()
+    tally = collector.counts.sequences
+    assert tally.written == len(made.written) and tally.pending == 0 and tally.written + tally.dropped == tally.offered
+    assert collector.counts.reasons["not written"] and made.lines[-1]["kind"] == "close"
