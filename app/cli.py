@@ -31,6 +31,8 @@ VERBS = (
     "info",
     "estimate",
     "verify",
+    "compact",
+    "prune",
 )
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 

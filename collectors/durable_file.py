@@ -63,6 +63,15 @@ def append(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
+def delete(path: Path) -> None:
+    """Removes the file, if it is there, for good."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Makes names in the folder durable."""
     descriptor = os.open(path, os.O_RDONLY)

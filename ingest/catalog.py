@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import TOKENS, commit_file
+from ratioscope.layout import TOKENS, commit_file, is_offline
 
 from .attempts import Shadow, horizons, shadows, visible
 from .commit_log import CommitLog
@@ -74,18 +74,62 @@ class Catalog:
     def shadows(self) -> tuple[Shadow, ...]:
         return shadows(self.steps_of_attempts())
 
+    @property
+    def writers(self) -> list[WriterHistory]:
+        """The processes that recorded; verbs that worked on the run are none."""
+        return [history for history in self.histories.values() if not history.is_offline]
+
     def uncommitted(self) -> list[str]:
         """Files that lie in the run and are not part of it: the last steps of a writer that was killed, or is at work."""
+        return sorted(path for path in self._unnamed() if not is_offline(writer_of(path)))
+
+    def committed(self, path: str) -> TokenFile | Segment:
+        """The file as its commit describes it, whether or not it is part of the run; SourceError where none does."""
+        for history in self.histories.values():
+            if (item := history.token_files.get(path) or history.segments.get(path)) is not None:
+                return item
+        raise SourceError(f"no commit names {path}")
+
+    def leftovers(self) -> list[str]:
+        """Files that lie in the run and that it can do without: other files hold their rows, or they were pruned."""
         found = listing(self.root)
-        known = {item.path for item in self._items()} | set(self.set_aside)
-        return sorted((found.token_files | found.segments) - known)
+        mine = {item.path for item in self._items()}
+        superseded = (self._committed() | self._pruned()) - mine - set(self.set_aside)
+        unfinished = {path for path in self._unnamed() if is_offline(writer_of(path))}
+        return sorted((found.token_files | found.segments) & superseded | unfinished)
+
+    def _unnamed(self) -> set[str]:
+        found = listing(self.root)
+        known = self._committed() | set(self._recovered) | set(self.set_aside) | self._pruned()
+        return (found.token_files | found.segments) - known
+
+    def _committed(self) -> set[str]:
+        return {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
+
+    def _pruned(self) -> set[str]:
+        return {path for history in self.histories.values() for path in history.pruned}
 
     def _items(self) -> Iterator[TokenFile | Segment]:
-        committed = {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
+        """What the run consists of. A file is left out as long as another one, that can be read, replaces it."""
+        every: dict[str, TokenFile | Segment] = dict(self._recovered)
         for history in self.histories.values():
-            yield from history.token_files.values()
-            yield from history.segments.values()
-        yield from (item for path, item in self._recovered.items() if path not in committed)
+            every.update(history.token_files)
+            every.update(history.segments)
+        for path in self._pruned():
+            every.pop(path, None)
+        set_aside, replaced = self.set_aside, set[str]()
+        merged = sorted(
+            (item for item in every.values() if item.replaces), key=lambda item: (-len(item.replaces), item.path)
+        )
+        for item in merged:
+            origins = {origin.path for origin in item.replaces}
+            if item.path in set_aside or item.path in replaced:
+                continue
+            if origins & replaced:  # two merges of one file: the rows of one of them would count twice
+                replaced.add(item.path)
+            else:
+                replaced |= origins
+        yield from (item for path, item in every.items() if path not in replaced)
 
     def _advance(self, file: str) -> bool:
         writer = PurePosixPath(file).stem
@@ -116,14 +160,16 @@ class Catalog:
 
     def _set_missing_aside(self, found: Listing) -> None:
         present = found.token_files | found.segments
-        for item in self._items():
-            if item.path not in present and item.path not in self._set_aside:
-                self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
+        missing = [item for item in self._items() if item.path not in present and item.path not in self._set_aside]
+        for item in missing:
+            self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
+        if any(item.replaces for item in missing):  # what these replaced is wanted after all
+            self._set_missing_aside(found)
 
     def _recover(self, found: Listing) -> None:
         sound = {writer for writer, history in self.histories.items() if not history.log.torn}
-        committed = {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
-        wanted = {path for path in found.token_files | found.segments if writer_of(path) not in sound} - committed
+        known = self._committed() | self._pruned()
+        wanted = {path for path in found.token_files | found.segments if writer_of(path) not in sound} - known
         self._recovered = {path: item for path, item in self._recovered.items() if path in wanted}
         for path in sorted(wanted - set(self._recovered) - set(self._set_aside)):
             item = recovered(self.files, path, self.quarantine)
@@ -131,6 +177,10 @@ class Catalog:
                 self._recovered[path] = item
 
     def _told(self, found: Listing) -> Iterator[str]:
+        pruned = sorted({step for history in self.histories.values() for step in history.pruned_steps})
+        if pruned:
+            steps = f"step {pruned[0]}" if len(pruned) == 1 else f"{len(pruned)} steps from {pruned[0]} to {pruned[-1]}"
+            yield f"token rows of {steps} were pruned; their statistics are kept"
         torn = sorted(writer for writer, history in self.histories.items() if history.log.torn)
         for writer in torn:
             log = self.histories[writer].log

@@ -69,8 +69,13 @@ class TokenFile:
     replaces: tuple[Origin, ...] = ()
 
     @property
+    def recorded(self) -> tuple[tuple[str, str | None], ...]:
+        """(path, digest) of every file that was written during the run: itself, or what was merged into it."""
+        return _recorded(self.replaces) or ((self.path, self.sha256),)
+
+    @property
     def held(self) -> tuple[tuple[str, frozenset[str]], ...]:
-        """(writer, policies) of every file that was written during the run: itself, or what was merged into it."""
+        """(writer, policies) of each of these."""
         first = tuple((origin.writer, origin.policies) for origin in self.replaces if not origin.merged)
         return first or ((self.writer, self.policies),)
 
@@ -95,6 +100,15 @@ class Segment:
     time: float | None = None
     replaces: tuple[Origin, ...] = ()
     measured: tuple[Measured, ...] = ()
+
+    @property
+    def recorded(self) -> tuple[tuple[str, str | None], ...]:
+        """(path, digest) of every segment that was written during the run: itself, or what was merged into it."""
+        return _recorded(self.replaces) or ((self.path, self.sha256),)
+
+
+def _recorded(origins: tuple[Origin, ...]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((origin.path, origin.sha256) for origin in origins if not origin.merged)
 
 
 def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
@@ -175,17 +189,17 @@ def _measured(entry: Mapping[str, Any]) -> tuple[Measured, ...]:
     found = entry.get("measured", [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
-    return tuple(Measured(text(i, "writer"), _names(i, "gaps") & frozenset(GAPS), _runs(i)) for i in found)
+    return tuple(Measured(text(i, "writer"), _names(i, "gaps") & frozenset(GAPS), runs(i)) for i in found)
 
 
-def _runs(item: Mapping[str, Any]) -> frozenset[int]:
+def runs(item: Mapping[str, Any]) -> frozenset[int]:
     """Steps written as [first, last, first, last, ...], as many as a run can have."""
     found = item.get("steps")
     if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
-        raise SourceError(f"its commit measured steps {str(found)[:60]!r}; wanted pairs of first and last")
+        raise SourceError(f"its commit tells of steps {str(found)[:60]!r}; wanted pairs of first and last")
     pairs = list(zip(found[::2], found[1::2], strict=True))
     if sum(max(0, last - first + 1) for first, last in pairs) > _MOST_STEPS:
-        raise SourceError(f"its commit measured more than {_MOST_STEPS} steps")
+        raise SourceError(f"its commit tells of more than {_MOST_STEPS} steps")
     return frozenset(step for first, last in pairs for step in range(first, last + 1))
 
 

@@ -3,15 +3,18 @@
 A file has its name only once it is whole, so its footer says what its commit would have said, save the digest.
 """
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 
 from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.layout import COMMIT_COPY, is_offline
 from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
-from .commits import Segment, TokenFile
+from .commits import Segment, TokenFile, committed
 from .parquet_files import ParquetFiles, read, recorded_columns
 from .record_rows import demand_columns
 from .statistics_files import demand_segment
@@ -67,10 +70,26 @@ def recovered_segment(files: ParquetFiles, path: str) -> Segment:
 def recovered(files: ParquetFiles, path: str, set_aside: Callable[[str, str], None]) -> TokenFile | Segment | None:
     """The file as a commit would have described it; None, and set aside, if it is not one of ours."""
     try:
+        if is_offline(writer_of(path)):
+            return _recovered_merge(files, path)
         return recovered_token_file(files, path) if path.startswith("tokens/") else recovered_segment(files, path)
     except RatioscopeError as error:
         set_aside(path, str(error))
         return None
+
+
+def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
+    """A merged file by the copy of its commit in its own footer: what it replaces must not count beside it."""
+    with files.opened(path, None, None) as parquet:
+        stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
+    try:
+        entry = json.loads(stored or b"")
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict) or entry.get("file") != path:
+        raise SourceError("no commit names it, and its footer does not say what it replaces")
+    item = committed({**entry, "bytes": 0, "sha256": ""}, writer_of(path), 0)
+    return replace(item, sha256=None, recovered=True) if isinstance(item, TokenFile) else replace(item, sha256=None)
 
 
 def _tokens(parquet: pq.ParquetFile, policies: frozenset[str]) -> int:

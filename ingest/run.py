@@ -151,7 +151,7 @@ class Run:
     def unsettled(self) -> list[int]:
         """Steps that a writer which has not closed may still add to: those after the last step it committed."""
         with self._lock:
-            settled = last_settled_step(self._catalog.histories.values())
+            settled = last_settled_step(self._catalog.writers)
             return [] if settled is None else [step for step in self._sight.steps if step > settled]
 
     @property
@@ -164,13 +164,13 @@ class Run:
     def events(self) -> pl.DataFrame:
         """step, event, note, time, writer."""
         with self._lock:
-            return events_frame(self._catalog.histories.values())
+            return events_frame(self._catalog.writers)
 
     @property
     def drops(self) -> pl.DataFrame:
         """step, sequences, tokens, reason, writer: what was offered and not written."""
         with self._lock:
-            return drops_frame(self._catalog.histories.values())
+            return drops_frame(self._catalog.writers)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -181,27 +181,28 @@ class Run:
     def conservation(self) -> Conservation:
         """Sequences offered, written and dropped, over all writers and attempts."""
         with self._lock:
-            return conservation(list(self._catalog.histories.values()))
+            return conservation(self._catalog.writers)
 
     @property
     def states(self) -> dict[str, str]:
         """writer -> what it can no longer write, and why, for those that cannot write all and have not closed."""
         with self._lock:
-            troubled = (h for h in self._catalog.histories.values() if h.state != "ok" and h.closed is None)
+            troubled = (h for h in self._catalog.writers if h.state != "ok" and h.closed is None)
             return {history.log.writer: history.state_note for history in troubled}
 
     @property
     def writers(self) -> pl.DataFrame:
         """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
         with self._lock:
-            return writers_frame(self._catalog.histories.values())
+            return writers_frame(self._catalog.writers)
 
     @property
     def digest(self) -> str:
-        """Equal for equal committed files: a key for whatever is made of the run."""
-        files = [(file.path, file.sha256) for files in self._sight.token_files.values() for file in files]
-        segments = [(segment.path, segment.sha256) for segment in self._sight.segments]
-        lines = sorted(f"{path} {sha256}" for path, sha256 in (*files, *segments))
+        """Equal for equal recorded files, merged since or not: a key for whatever is made of the run."""
+        files = [file for files in self._sight.token_files.values() for file in files]
+        recorded = [pair for file in files for pair in file.recorded]
+        recorded += [pair for segment in self._sight.segments for pair in segment.recorded]
+        lines = sorted(f"{path} {sha256}" for path, sha256 in recorded)
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def statistics(self, slice: str = "all") -> pl.DataFrame:

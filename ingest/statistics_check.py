@@ -100,7 +100,7 @@ def _compared(
 ) -> Iterator[Trouble]:
     computed = pl.from_arrow(statistics(joined(rows.table(files))))
     assert isinstance(computed, pl.DataFrame)
-    odd = _odd(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
+    odd = difference(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
     if odd:
         told = f"step {step}: its statistics are not those of its token rows: {odd}"
         yield Trouble(
@@ -108,8 +108,8 @@ def _compared(
         )
 
 
-def _odd(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
-    """The first difference in words; "" if there is none."""
+def difference(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
+    """The first difference of two merged tables in words; "" if there is none."""
     keys = list(KEYS)
     if not recorded.select(keys).equals(computed.select(keys)):
         only = recorded.select(keys).join(computed.select(keys), on=keys, how="anti", nulls_equal=True)

@@ -100,7 +100,7 @@ def _of_log(writer: str, history: WriterHistory) -> Iterator[Trouble]:
     elif log.tail:
         told = f"{len(log.tail)} bytes follow the line that closed it"
         yield Trouble(log.file, told, "nothing after its close", "nothing: no reader takes them for a line")
-    if history.opened is None and history.rank is None:
+    if history.opened is None and history.rank is None and not history.is_offline:
         told = "no line says which writer, rank and attempt it is of"
         yield Trouble(log.file, told, "an open line", "its files count as attempt 0")
 

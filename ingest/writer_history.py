@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OPEN, STATE
+from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OFFLINE, OPEN, PRUNED, STATE, is_offline
 
 from .commit_log import CommitLog
-from .commits import Segment, TokenFile, committed, optional, seconds, whole
+from .commits import Segment, TokenFile, committed, optional, runs, seconds, whole
 from .quarantine import printable
 
 
@@ -37,7 +37,8 @@ class Drop:
 @dataclass
 class WriterHistory:
     """The state a commit log has reached. `closed`: when the writer ended, None while it may still write; `totals`: its own
-    final counts. `state`: what it could write when it last said so, and `state_note` why.
+    final counts. `state`: what it could write when it last said so, and `state_note` why. `pruned`: files that were deleted,
+    `pruned_steps`: those whose token rows went with them.
     """
 
     log: CommitLog
@@ -45,6 +46,7 @@ class WriterHistory:
     state_note: str = ""
     rank: int | None = None
     host: str | None = None
+    pid: int | None = None
     attempt: int = 0
     opened: float | None = None
     last_commit: float | None = None
@@ -55,6 +57,13 @@ class WriterHistory:
     events: list[Event] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    pruned: set[str] = field(default_factory=set)
+    pruned_steps: set[int] = field(default_factory=set)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether a verb wrote it, and not a process that recorded."""
+        return is_offline(self.log.writer)
 
     def advance(self) -> bool:
         """Reads what was appended; True if anything was. A log that was replaced is read from its start."""
@@ -70,7 +79,10 @@ class WriterHistory:
         return bool(entries) or before != (self.log.altered, self.log.tail)
 
     def _take(self, entry: Mapping[str, Any]) -> None:
-        taker = {OPEN: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap, CLOSE: self._close}
+        taker = {
+            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap,
+            PRUNED: self._prune, CLOSE: self._close,
+        }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a kind of a later version: what it says is no part of this schema
             return
@@ -82,6 +94,7 @@ class WriterHistory:
     def _open(self, entry: Mapping[str, Any]) -> None:
         self.rank = optional(entry, "rank")
         self.host = None if entry.get("host") is None else printable(str(entry["host"]))
+        self.pid = optional(entry, "pid")
         self.attempt = optional(entry, "attempt") or 0
         self.opened = seconds(entry)
         self.closed, self.totals = None, None
@@ -113,6 +126,13 @@ class WriterHistory:
         step = None if entry.get("step") is None else whole(entry, "step")
         sequences, tokens = optional(entry, "sequences") or 0, optional(entry, "tokens") or 0
         self.drops.append(Drop(step, sequences, tokens, printable(str(entry.get("reason", ""))), self.log.writer))
+
+    def _prune(self, entry: Mapping[str, Any]) -> None:
+        files = entry.get("files")
+        if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+            raise SourceError(f"it prunes {str(files)[:60]!r}; wanted a list of files")
+        self.pruned_steps |= runs(entry)
+        self.pruned |= set(files)
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (it holds run.json).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+WritersEnded = Annotated[
+    bool, typer.Option("--writers-ended", help="All writers have ended, though some did not say so.")
+]
 FailOn = Annotated[str | None, typer.Option(metavar="watch|act", help="Exit 1 if the verdict is this or worse.")]
 
 

@@ -1,0 +1,104 @@
+"""Where reading and writing a run meet, for the verbs that change one: merged by ingest, written by collectors."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ratioscope.collectors.offline import OfflineWriter
+from ratioscope.collectors.run_file import host_name
+from ratioscope.errors import SourceError
+from ratioscope.ingest.at_work import at_work
+from ratioscope.ingest.catalog import Catalog
+from ratioscope.ingest.compaction import Merged, Skipped, merged_rows, merged_statistics
+from ratioscope.ingest.folder import run_folder
+from ratioscope.ingest.parquet_files import ParquetFiles
+from ratioscope.ingest.pruning import Deletion, Old, old_rows, superseded
+from ratioscope.ingest.run_file import run_file
+from ratioscope.ingest.segment_tables import SegmentTables
+
+
+@dataclass
+class Compaction:
+    """What was merged. skipped: what stays as it is, and why."""
+
+    written: list[str] = field(default_factory=list)
+    replaced: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Catalog:
+    """The run's catalog; SourceError where somebody may still write, unless the caller knows that all have ended."""
+    root = run_folder(path)
+    run_file(root)
+    catalog = Catalog(root, ParquetFiles(root))
+    catalog.refresh()
+    busy = [] if writers_ended else at_work(catalog.writers, host_name(), time.time())
+    if busy:
+        more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
+        raise SourceError(
+            f"{root} is being written: {busy[0]}{more}; wait until training has ended, or, if it has: --writers-ended"
+        )
+    return catalog
+
+
+def compact(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Compaction:
+    """Merges what can be merged. Whatever instant it is killed at, the run reads the same."""
+    catalog = idle_catalog(path, writers_ended=writers_ended)
+    writer = OfflineWriter(catalog.root, "compact")
+    done = Compaction()
+    for found in _merges(catalog):
+        if isinstance(found, Skipped):
+            done.skipped.append(found)
+            continue
+        done.replaced += len([origin for origin in found.facts["replaces"] if not origin.get("merged")])
+        if found.step is None:
+            done.written.append(writer.commit_statistics(found.rows, found.facts))
+        else:
+            done.written.append(writer.commit_rows(found.step, found.rows, found.facts))
+    return done
+
+
+def _merges(catalog: Catalog) -> Iterator[Merged | Skipped]:
+    yield from merged_rows(catalog, SegmentTables(catalog.files, catalog.quarantine))
+    yield from merged_statistics(catalog)
+
+
+@dataclass
+class Pruning:
+    """What was deleted, or would be. steps: those whose token rows are given up."""
+
+    files: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    bytes: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def prune(path: str | os.PathLike[str], old: Old | None = None, *, yes: bool, writers_ended: bool = False) -> Pruning:
+    """Deletes what merges replaced, and token rows of old steps if asked to; without yes it only says what it would."""
+    catalog = idle_catalog(path, writers_ended=writers_ended)
+    writer = OfflineWriter(catalog.root, "prune")
+    done = Pruning()
+    for found in _deletions(catalog, old):
+        if isinstance(found, Skipped):
+            done.skipped.append(found)
+            continue
+        nbytes = size(catalog.root, list(found.files))
+        done.files += [file for file in found.files if (catalog.root / file).is_file()]
+        done.steps += found.steps
+        done.bytes += nbytes
+        if yes:
+            writer.prune(found.files, found.steps, nbytes)
+    return done
+
+
+def _deletions(catalog: Catalog, old: Old | None) -> Iterator[Deletion | Skipped]:
+    yield from superseded(catalog)
+    if old is not None:
+        yield from old_rows(catalog, old)
+
+
+def size(root: Path, files: list[str]) -> int:
+    """Bytes of these files, as far as they are there."""
+    return sum((root / file).stat().st_size for file in files if (root / file).is_file())

@@ -1,0 +1,78 @@
+"""A verb's own part of a run folder: merged and restored files, and the lines that make them part of the run.
+
+A file is written first, whole and durable; then one line makes it part of the run and, by `replaces`, takes what it replaces
+out of it. Whatever a crash leaves is either the run as it was, or as it will be. Lines of other writers are never touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope import layout
+from ratioscope.record import SCHEMA_VERSION
+
+from .commit_log import CommitLog
+from .durable_file import delete, make_folder, write_whole
+from .run_file import host_name
+from .sink import parquet_bytes
+
+
+class OfflineWriter:
+    """Writes nothing, not even its first line, before there is something to say."""
+
+    def __init__(self, root: Path, verb: str) -> None:
+        self._root, self._verb = root, verb
+        self.writer = layout.offline_writer(f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}")
+        self._log = CommitLog(root / layout.commit_file(self.writer))
+        self._is_begun, self._segments = False, 0
+
+    def commit_rows(self, step: int, rows: pa.Table, facts: Mapping[str, Any]) -> str:
+        """A token file of these rows; its path."""
+        part = 0
+        while (self._root / (file := layout.token_file(step, self.writer, part))).exists():
+            part += 1
+        return self._commit(file, rows, {"step": step, "rows": len(rows), **facts})
+
+    def commit_statistics(self, rows: pa.Table, facts: Mapping[str, Any]) -> str:
+        """A statistics segment; its path."""
+        self._segments += 1
+        return self._commit(layout.statistics_file(self.writer, self._segments - 1), rows, facts)
+
+    def say(self, *entries: Mapping[str, Any]) -> None:
+        """Makes lines durable."""
+        if not self._is_begun:
+            make_folder(self._root / layout.COMMITS)
+            opening = {"kind": layout.OFFLINE, "verb": self._verb, "host": host_name(), "pid": os.getpid()}
+            self._log.say({**opening, "writer": self.writer, "schema": SCHEMA_VERSION, "time": time.time()})
+            self._is_begun = True
+        self._log.say(*({"time": time.time(), **entry} for entry in entries))
+
+    def prune(self, files: Sequence[str], steps: Sequence[int], nbytes: int) -> None:
+        """Takes the files out of the run with one line, and deletes them. steps: those whose token rows are given up."""
+        self.say({"kind": layout.PRUNED, "files": list(files), "steps": layout.runs(steps), "bytes": nbytes})
+        self.delete(files)
+
+    def delete(self, files: Sequence[str]) -> None:
+        """Deletes files that are no part of the run."""
+        for file in files:
+            delete(self._root / file)
+
+    def _commit(self, file: Path, rows: pa.Table, facts: Mapping[str, Any]) -> str:
+        self.say()
+        entry = {"kind": layout.COMMIT, "file": file.as_posix(), "schema": SCHEMA_VERSION, **facts}
+        data = parquet_bytes(rows, {"ratioscope.writer": self.writer, layout.COMMIT_COPY: json.dumps(entry)})
+        folder = (self._root / file).parent
+        make_folder(folder.parent)
+        make_folder(folder)
+        write_whole(self._root / file, data)
+        self.say({**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+        return file.as_posix()

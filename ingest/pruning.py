@@ -1,0 +1,102 @@
+"""What a run can do without: files whose rows others hold, and token rows of old steps whose statistics are on record.
+
+Nothing is offered for deletion before what stands for it was read to its last page, and, where the old files can still be
+read, compared with them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.merge import KEYS, merge
+
+from .catalog import Catalog
+from .commits import Segment, TokenFile
+from .compaction import Skipped, merged_segments, plans, raw_rows
+from .file_checks import demand_rows, demand_segment_file
+from .segment_tables import SegmentTables
+from .statistics_check import difference
+from .statistics_files import all_rows
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """Files that go together. steps: those whose token rows are given up; empty where other files hold the rows."""
+
+    files: tuple[str, ...]
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Old:
+    """Which steps' token rows are given up: all but the newest `keep_steps`, and those committed before `before` (seconds since
+    1970); a step goes where both say so, None says so of all."""
+
+    keep_steps: int | None = None
+    before: float | None = None
+
+
+def superseded(catalog: Catalog) -> Iterator[Deletion | Skipped]:
+    """Files that a merge replaced, after the merge was verified; and what merges and prunings that were killed left."""
+    rest = set(catalog.leftovers())
+    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
+    for item in items:
+        old = tuple(sorted(rest & {origin.path for origin in item.replaces}))
+        if not old:
+            continue
+        rest -= set(old)
+        try:
+            _demand_equal(catalog, item)
+        except RatioscopeError as error:
+            catalog.quarantine(item.path, str(error))
+            yield Skipped(", ".join(old[:3]), f"{item.path} does not hold their rows: {error}")
+        else:
+            yield Deletion(old)
+    if rest:
+        yield Deletion(tuple(sorted(rest)))
+
+
+def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
+    """Token rows of old steps, save those without which a metric could no longer be read."""
+    tables = SegmentTables(catalog.files, catalog.quarantine)
+    steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
+    kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
+    measured = {step for segment in catalog.segments() for step in segment.steps}
+    for by_step, wanted in plans(catalog, tables).values():
+        for step, files in by_step.items():
+            if step in kept or not _is_before(files, old.before):
+                continue
+            if step in wanted.across or step in wanted.own or step not in measured:
+                yield Skipped(
+                    f"token rows of step {step}", "its statistics are not on record, they are computed from these rows"
+                )
+            else:
+                replaced = [origin.path for file in files for origin in file.replaces]
+                yield Deletion(tuple(sorted({*(file.path for file in files), *replaced})), (step,))
+
+
+def _is_before(files: list[TokenFile], before: float | None) -> bool:
+    return before is None or all(file.time is not None and file.time < before for file in files)
+
+
+def _demand_equal(catalog: Catalog, item: TokenFile | Segment) -> None:
+    """SourceError unless the merged file can be read, and holds what those it replaces hold, as far as they can be."""
+    if isinstance(item, TokenFile):
+        demand_rows(catalog.files, item, deep=True)
+    else:
+        demand_segment_file(catalog.files, item, deep=True)
+    try:
+        reason = _difference(catalog, item)
+    except RatioscopeError:  # an old file is damaged or gone: the new one has its own digest
+        return
+    if reason:
+        raise RatioscopeError(reason)
+
+
+def _difference(catalog: Catalog, item: TokenFile | Segment) -> str:
+    before = [catalog.committed(origin.path) for origin in item.replaces if not origin.merged]
+    if isinstance(item, TokenFile):
+        rows = raw_rows(catalog, [file for file in before if isinstance(file, TokenFile)])
+        return "" if rows.equals(raw_rows(catalog, [item])) else "its rows are others"
+    frame = merged_segments(catalog, [segment for segment in before if isinstance(segment, Segment)])
+    return difference(frame, merge(all_rows(catalog.files, item), KEYS))
