@@ -23,13 +23,13 @@ torch = pytest.importorskip("torch", reason="the trainers run on torch")
 
 TWO = ("rollout", "current")
 DRIVEN = {
+    "areal": Driven("areal", "areal_drive", {}, lags=(0, 1)),  # first: others patch what it builds on
     "verl": Driven("verl", "verl_drive", {"trainer": "sync", "epochs": 2, "mini_batch_size": 1}, lags=(0, 1)),
     "verl, bypass and async": Driven(
         "verl", "verl_drive", {"trainer": "separate_async", "bypass": True}, TWO, lags=(0, 1)
     ),
     "skyrl": Driven("skyrl", "skyrl_drive", {}),
     "skyrl, fully async": Driven("skyrl", "skyrl_drive", {"is_async": True}, TWO, lags=(0, 1, 2)),
-    "areal": Driven("areal", "areal_drive", {}, lags=(0, 1)),
     "openrlhf": Driven("openrlhf", "openrlhf_drive", {}, columns=("mask", *FACTS)),
     "tinker_cookbook": Driven(
         "tinker_cookbook", "tinker_cookbook_drive", {}, TWO, columns=(*BOTH_MASKS, *FACTS), lags=(0, 1)
