@@ -22,8 +22,10 @@ from ratioscope.collectors.hooks import MARK
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 FOLDER = Path(__file__).parent
-sys.path.insert(0, str(FOLDER))
-from openrlhf_drive import ACCUMULATED, EPOCHS, SAMPLES, actor_module, drive, first_actions, is_close  # noqa: E402
+driving = pytest.importorskip("upstream.openrlhf_drive", reason="the package is not importable here")
+ACCUMULATED, EPOCHS, SAMPLES = driving.ACCUMULATED, driving.EPOCHS, driving.SAMPLES
+actor_module, drive = driving.actor_module, driving.drive
+first_actions, is_close = driving.first_actions, driving.is_close
 
 MICRO_BATCHES = SAMPLES // 2 * EPOCHS
 COLUMNS = ("minibatch", "rollout_logprobs", "old_logprobs", "current_logprobs", "advantages", "mask")
@@ -187,10 +189,10 @@ def test_a_variable_and_nothing_else_records_a_run(tmp_path: Path) -> None:
     code = """
 import ratioscope.collectors.environment as environment
 environment.install()
-from openrlhf_drive import drive
+from upstream.openrlhf_drive import drive
 drive(None)
 """
-    path = os.pathsep.join([str(FOLDER), str(FOLDER.parents[1]), *sys.path])
+    path = os.pathsep.join([str(FOLDER.parent), str(FOLDER.parents[1]), *sys.path])
     environment = {**os.environ, "RATIOSCOPE_RUN": str(tmp_path / "run"), "PYTHONPATH": path}
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, env=environment, timeout=300)
     assert len(rows_of(tmp_path / "run")) == 2 * SAMPLES * EPOCHS
