@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 if TYPE_CHECKING:
+    from .budget import Budget
     from .collector import Collector, Text
     from .token_texts import Decode
 
@@ -38,6 +39,7 @@ class AttachOptions(TypedDict, total=False):
     strict: bool
     queue_batches: int
     queue_bytes: int
+    budget: Budget | None
 
 
 class Recording:
@@ -156,6 +158,7 @@ class Recording:
             queue_batches=options.get("queue_batches", QUEUE_BATCHES),
             queue_bytes=options.get("queue_bytes", QUEUE_BYTES),
             versions=self._facts.get("versions"),
+            budget=options.get("budget"),
             scalars=options.get("scalars", False),
             dialect=self.adapter if self.adapter in DIALECTS else None,
         )

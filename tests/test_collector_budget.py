@@ -13,6 +13,7 @@ from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.budget import CONTROL_FILE, Budget, Spending
+from ratioscope.collectors.recording import Recording
 from ratioscope.collectors.sampling import chosen
 from ratioscope.errors import ConfigError
 from ratioscope.record import arrow_schema
@@ -158,3 +159,10 @@ def test_the_control_file_turns_collection_down_and_up_while_it_runs(tmp_path: P
 def test_a_budget_that_makes_no_sense_is_told_what_does(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*; wanted a whole number"):
         Budget(**wrong)
+
+
+def test_a_budget_reaches_the_collector_of_an_attachment(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "run", {"budget": Budget(step_bytes=0, worst=4)}, "mine")
+    recording.log(step=1, **step_arrays(1))
+    assert recording.close()
+    assert recording.collector.counts.sequences.written == 4
