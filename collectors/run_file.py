@@ -73,8 +73,9 @@ def attempt_to_join(root: Path, rank: int) -> int:
     """Which start of the run this writer belongs to, told from the writers that opened before it. 0 for the first.
 
     The latest attempt, unless it has a writer of the same rank that has ended or is of another launch, or a writer of
-    another launch where both launches have a launcher's name; refused where that writer is still at work. So the ranks of one launch meet without asking each other,
-    and those that `ratioscope run` started on several nodes, whose launches differ, by what torchrun tells all of them.
+    another launch where both launches have a launcher's name; refused where that writer is still at work. So the ranks of
+    one launch meet without asking each other, and those that `ratioscope run` started on several nodes, whose launches
+    differ, by what torchrun tells all of them.
     """
     writers = [writer for writer in map(_opening, sorted((root / COMMITS).glob("[!.]*.jsonl"))) if writer is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)

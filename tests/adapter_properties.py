@@ -16,6 +16,7 @@ from ratioscope import open_run
 from ratioscope.collectors.adapters.table import adapter_named
 from ratioscope.collectors.hooks import is_watched
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.join import joined
 
 BOTH_MASKS, VERSIONS = ("mask", "loss_mask"), ("rollout_version_min", "trainer_version")
 FACTS = ("group_id", "reward", "advantages")
@@ -53,9 +54,13 @@ def holds_what_it_should(found: Path, wanted: Driven) -> Run:
     empty = [name for name in wanted.columns if rows[name].null_count() == len(rows)]
     assert not empty, empty
     if wanted.lags is not None:
-        known = rows.drop_nulls(list(VERSIONS))
+        together = pl.from_arrow(joined(rows.to_arrow()))  # a process may know the one, another the other
+        assert isinstance(together, pl.DataFrame)
+        known = together.drop_nulls(list(VERSIONS))
         lags = (known["trainer_version"] - known["rollout_version_min"]).unique()
         assert len(known) and set(lags.to_list()) <= set(wanted.lags), lags
+        measured = run.metrics(by=("lag",))["lag"].to_list()
+        assert measured and {int(lag) for lag in measured} <= set(wanted.lags), measured
     key = ("attempt", "step", "minibatch", "sequence_id", "rank")
     told_once = rows.group_by(key).agg(pl.col(f"{policy}_logprobs").count() for policy in wanted.policies)
     assert told_once.select(pl.exclude(key).max()).row(0) == (1,) * len(

@@ -34,7 +34,7 @@ DRIVEN = {
     "nemo_rl async": Driven("nemo_rl", "standins.nemo_rl", {"mode": "async"}, lags=(0, 1)),
     "fireworks": Driven("fireworks", "standins.fireworks", {}),
     "fireworks async": Driven("fireworks", "standins.fireworks", {"recipe": "async"}, lags=(0, 1)),
-    "prime_rl": Driven("prime_rl", "standins.prime_rl", {}, policies=("rollout", "current"), lags=None),
+    "prime_rl": Driven("prime_rl", "standins.prime_rl", {}, policies=("rollout", "current"), lags=(0, 1)),
     "open_instruct": Driven("open_instruct", "standins.open_instruct", {}, lags=(0, 1)),
     "roll": Driven("roll", "standins.roll", {}),
 }
