@@ -106,6 +106,8 @@ class ParquetSink:
         self._is_announced = False
         self._segment, self._segment_rows = 0, pa.table({})
         self._newest_step = 0
+        self._unmeasured: int | None = None
+        self._has_unsaved = False
 
     def open(self) -> int:
         if self._folder is None or self._folder != _identity(self._root):
@@ -129,6 +131,7 @@ class ParquetSink:
         in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
         segments, unsaved = _tried(in_the_way, self._segment_entries)
         failures += [] if unsaved is None else [f"statistics: {unsaved}"]
+        self._has_unsaved = unsaved is not None
         self._say_change(step, self._health.told(now, rows=refused, statistics=unsaved))
         failures += self._try("commit log", lambda: self._log.say(*files, *segments))
         if refused is not None:
@@ -136,7 +139,11 @@ class ParquetSink:
         return Outcome(len(kept), tokens_of(kept), len(rows) - len(kept), None, tuple(failures))
 
     def say(self, entry: Mapping[str, Any]) -> None:
-        self._log.say({**entry, "time": time.time()})
+        segments: list[dict[str, Any]] = []
+        if entry["kind"] == layout.CLOSE and self._has_unsaved:  # the last chance of what waits in memory
+            segments, unsaved = _tried(None, self._segment_entries)
+            self._has_unsaved = unsaved is not None
+        self._log.say(*segments, {**entry, "time": time.time()})
 
     def _make_folders(self) -> None:
         start_run(self._root, self._info)
@@ -233,8 +240,23 @@ class ParquetSink:
             )
 
     def _measured(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> None:
-        """Adds the statistics of the rows to those that wait for the disk, and tells once what the first rows look like."""
-        fresh = part_statistics(rows, earlier)
+        """Adds the statistics of the rows to those that wait for the disk, and tells once what the first rows look like.
+
+        A step has statistics of all of its parts or none, so that a reader, who cannot tell, falls back on its rows: where one
+        part could not be measured they are taken out, and the next part measures all.
+        """
+        try:
+            if self._unmeasured == step and earlier is not None:
+                fresh = part_statistics(pa.concat_tables([earlier, rows]), None)
+            else:
+                fresh = part_statistics(rows, earlier)
+        except Exception:
+            self._unmeasured = step
+            if len(self._segment_rows):
+                others = np.asarray(self._segment_rows["step"]) != step
+                self._segment_rows = self._segment_rows.filter(pa.array(others))
+            raise
+        self._unmeasured = None
         if len(fresh):
             waiting = [self._segment_rows] if len(self._segment_rows) else []
             self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
@@ -247,7 +269,7 @@ class ParquetSink:
 
     def _segment_entries(self) -> list[dict[str, Any]]:
         """Writes the statistics that are not in a full segment yet, and commits them."""
-        if not len(self._segment_rows):
+        if not self._segment_rows.num_columns:
             return []
         data = parquet_bytes(self._segment_rows, {})
         file = layout.statistics_file(self.writer, self._segment)

@@ -17,6 +17,7 @@ from ratioscope.collectors import durable_file
 from ratioscope.collectors.counts import Tally
 from ratioscope.collectors.health import Health
 from ratioscope.collectors.sink import Outcome, ParquetSink
+from ratioscope.collectors.step_statistics import part_statistics
 
 
 def broken_on(monkeypatch: pytest.MonkeyPatch, *folders: str) -> None:
@@ -151,3 +152,36 @@ def test_whatever_failed_is_tried_again_within_half_a_minute(failures: int) -> N
     assert health.may_write_rows(now + 30) and health.may_write_statistics(now + 30)
     health.told(now + 30, rows=None, statistics=None)
     assert health.state == "ok" and health.may_write_rows(now + 30)
+
+
+def test_a_step_has_statistics_of_all_of_its_parts_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean, run = tmp_path / "clean", tmp_path / "run"
+    real, calls = part_statistics, iter(range(100))
+
+    def fails_once(*values: Any) -> pa.Table:
+        if next(calls) == 2:
+            raise pa.ArrowMemoryError("malloc failed")
+        return real(*values)
+
+    for root, statistics in ((clean, real), (run, fails_once)):
+        monkeypatch.setattr("ratioscope.collectors.sink.part_statistics", statistics)
+        with Collector(root) as collector:
+            for step in (1, 2, 3):
+                for part in (7, 8):
+                    collector.log(step=step, **step_arrays(part * step))
+                    assert collector.flush()
+    whole = open_run(clean).metrics()
+    assert open_run(run).metrics()["mismatch/tokens"].to_list() == whole["mismatch/tokens"].to_list()
+
+
+def test_statistics_that_wait_in_memory_are_tried_once_more_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector(tmp_path / "run") as collector:
+        for step in (1, 2):
+            if step == 2:
+                broken_on(monkeypatch, "tokens", "statistics")
+            collector.log(step=step, **step_arrays(step))
+            assert collector.flush()
+        monkeypatch.undo()
+    assert open_run(tmp_path / "run").metrics()["step"].to_list() == [1, 2]
