@@ -3,7 +3,11 @@
 from pathlib import Path
 
 import pytest
+from chaos.blocked import blocked
+from chaos.crowd import crowded
 from chaos.flips import flipped
+from chaos.forks import forked
+from chaos.full_disk import filled
 from chaos.kills import killed
 from chaos.truncation import truncated
 
@@ -31,3 +35,23 @@ def test_a_commit_log_cut_at_any_length_is_read_as_far_as_it_goes(tmp_path: Path
     figures = truncated(tmp_path, seed=SEED, stride=500)
     assert not figures.wrong
     assert figures.counts["lengths"] > 2000
+
+
+def test_a_full_disk_costs_rows_for_as_long_as_it_is_full_and_no_statistics(tmp_path: Path) -> None:
+    figures = filled(tmp_path, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["steps_with_statistics"] == figures.counts["steps"] > figures.counts["steps_with_rows"]
+
+
+def test_log_returns_and_the_queue_is_bounded_while_the_disk_hangs(tmp_path: Path) -> None:
+    assert not blocked(tmp_path, calls=60, seed=SEED).wrong
+
+
+def test_readers_never_see_a_part_of_what_a_writer_wrote_at_once(tmp_path: Path) -> None:
+    figures = crowded(tmp_path, writers=4, steps=4, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["looks"] >= 2
+
+
+def test_children_forked_and_spawned_in_the_middle_record_what_they_log(tmp_path: Path) -> None:
+    assert not forked(tmp_path, forks=8, seed=SEED).wrong

@@ -27,7 +27,9 @@ FILE_CALLS = frozenset(
     {"open", "write", "fsync", "close", "replace", "link", "mkdir", "unlink", "remove", "ftruncate", "stat", "lstat",
      "fstat", "statvfs", "scandir"}
 )  # fmt: skip
-ARROW_USERS = (records, sampling, sink, step_statistics, token_columns, writer, arrow_columns, join, numpy_engine)
+WRITERS = (records, sampling, sink, step_statistics, token_columns, writer)
+ENGINES = (arrow_columns, join, numpy_engine)
+"""Modules that call Arrow in the writer's thread; those that compute statistics do it thousands of times a step."""
 _MODULES = ("pa", "pc", "pq")
 _MAKERS = ("Table", "RecordBatch", "ListArray")
 
@@ -110,9 +112,9 @@ def file_calls(calls: Calls) -> Iterator[None]:
 
 
 @contextmanager
-def arrow_calls(calls: Calls) -> Iterator[None]:
-    """Watches what the writer's thread asks of Arrow."""
-    held = [(user, name, getattr(user, name)) for user in ARROW_USERS for name in _MODULES if hasattr(user, name)]
+def arrow_calls(calls: Calls, users: tuple[ModuleType, ...] = WRITERS) -> Iterator[None]:
+    """Watches what these modules ask of Arrow in the writer's thread."""
+    held = [(user, name, getattr(user, name)) for user in users for name in _MODULES if hasattr(user, name)]
     for user, name, module in held:
         setattr(user, name, _Watched(module, calls))
     try:
@@ -130,9 +132,9 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._of, name)
-        if name in _MAKERS or isinstance(found, ModuleType):
+        if name in _MAKERS:
             return _Watched(found, self._calls)
-        if isinstance(found, type) or not callable(found):
+        if isinstance(found, type | ModuleType) or not callable(found):
             return found
         return lambda *values, **named: self._called(found, values, named)
 

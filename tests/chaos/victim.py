@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from ratioscope.collectors.collector import Collector
 
@@ -73,3 +73,44 @@ def _halve(nth: int) -> None:
         raise AssertionError("the process is dead")
 
     os.write = write  # type: ignore[assignment]
+
+
+def record_rank(sender: Connection, job: Job, rank: int) -> None:
+    """One rank of a job that ends in order; tells when its first step is on disk."""
+    do_not_sync()
+    with Collector(job.run, name="chaos", rank=rank, attempt=0) as collector:
+        for step in range(job.first, job.stop):
+            for part in parts(logged(job.seed, step, rank), step):
+                collector.log(step=step, **part)
+                assert collector.flush(60)
+            if step == job.first:
+                sender.send(step)
+
+
+def record_and_fork(sender: Connection, job: Job) -> None:
+    """Rank 0; after each step it does not wait for the writer and forks a child, which logs one step of a rank of its own."""
+    do_not_sync()
+    children = []
+    collector = Collector(job.run, name="chaos", rank=0, attempt=0)
+    for step in range(job.first, job.stop):
+        collector.log(step=step, **logged(job.seed, step, 0))
+        child = os.fork()
+        if child == 0:
+            _one_step(collector, job, step + 1)
+        children.append(child)
+        if step == job.first:
+            collector.flush(60)
+            sender.send(step)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    assert collector.close(60) and not any(statuses)
+
+
+def _one_step(collector: Collector, job: Job, rank: int) -> NoReturn:
+    """What a forked child logs: into the collector it inherited, which must have forgotten its parent, and one of its own."""
+    try:
+        with Collector(job.run, name="chaos", rank=rank, attempt=0) as own:
+            own.log(step=0, **logged(job.seed, 0, rank))
+        is_well = not collector.counts.sequences.offered and collector.close(60)
+        os._exit(0 if is_well and own.counts.sequences.written == own.counts.sequences.offered else 3)
+    except BaseException:
+        os._exit(4)
