@@ -112,10 +112,11 @@ class Writer:
 
     def _write(self, step: int) -> None:
         batches = self._buffered.pop(step)
-        sequences, tokens = sum(batch.num_rows for batch in batches), sum(tokens_of(batch) for batch in batches)
+        sequences, tokens = sum(batch.num_rows for batch in batches), 0
         if self._ledger.is_sealed:
             return
         try:
+            tokens = sum(tokens_of(batch) for batch in batches)
             rows = pa.Table.from_batches(batches)
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
             outcome = self._sink.write(step, rows, earlier, self._ledger.counts.sequences, self._late())

@@ -372,3 +372,15 @@ def test_a_sink_that_cannot_be_made_at_first_costs_steps_and_no_waiting(caplog: 
     tally = collector.counts.sequences
     assert tally.written == len(made.written) and tally.pending == 0 and tally.written + tally.dropped == tally.offered
     assert collector.counts.reasons["not written"] and made.lines[-1]["kind"] == "close"
+
+
+def test_rows_whose_tokens_cannot_be_counted_are_dropped_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(rows: object) -> int:
+        raise MemoryError
+
+    with Collector("unused", sink=CollectingSink) as collector:
+        with monkeypatch.context() as patch:
+            patch.setattr("ratioscope.collectors.writer.tokens_of", fails)
+            collector.log(step=1, **ONE)
+            assert collector.flush()
+        assert collector.counts.reasons == {"not written": collector.counts.sequences.offered}
