@@ -31,6 +31,7 @@ VERBS = (
     "info",
     "estimate",
     "verify",
+    "repair",
     "compact",
     "prune",
 )

@@ -72,6 +72,13 @@ def delete(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def move(path: Path, target: Path) -> None:
+    """Gives the file another name, for good."""
+    os.replace(path, target)
+    sync_folder(target.parent)
+    sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Makes names in the folder durable."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -21,7 +21,7 @@ from ratioscope import layout
 from ratioscope.record import SCHEMA_VERSION
 
 from .commit_log import CommitLog
-from .durable_file import delete, make_folder, write_whole
+from .durable_file import delete, make_folder, move, write_whole
 from .run_file import host_name
 from .sink import parquet_bytes
 
@@ -55,6 +55,16 @@ class OfflineWriter:
             self._log.say({**opening, "writer": self.writer, "schema": SCHEMA_VERSION, "time": time.time()})
             self._is_begun = True
         self._log.say(*({"time": time.time(), **entry} for entry in entries))
+
+    def commit_file(self, file: str, facts: Mapping[str, Any]) -> None:
+        """Commits a file that is there already."""
+        self.say({"kind": layout.COMMIT, "file": file, **facts})
+
+    def quarantine(self, file: str, target: str, reason: str) -> None:
+        """Moves a file out of the run, after saying so."""
+        make_folder(self._root / layout.QUARANTINE)
+        self.say({"kind": layout.MOVED, "file": file, "to": target, "reason": reason})
+        move(self._root / file, self._root / target)
 
     def prune(self, files: Sequence[str], steps: Sequence[int], nbytes: int) -> None:
         """Takes the files out of the run with one line, and deletes them. steps: those whose token rows are given up."""

@@ -46,7 +46,20 @@ class Catalog:
     def set_aside(self) -> dict[str, str]:
         """path -> why it is not read."""
         refused = (history.refused for history in self.histories.values())
-        return {**self._set_aside, **{path: reason for part in refused for path, reason in part.items()}}
+        return {
+            **self._set_aside,
+            **{path: reason for part in refused for path, reason in part.items()},
+            **self.moved(),
+        }
+
+    def moved(self) -> dict[str, str]:
+        """path -> why a repair moved it away; one that was copied again is not among them."""
+        told = {path: why for history in self.histories.values() for path, why in history.moved.items()}
+        return {path: why for path, why in told.items() if self.files.signature(path) is None}
+
+    def noted(self, log: str) -> tuple[int, int] | None:
+        """Altered lines, and bytes of an unfinished one, that a repair has seen in the log; None: no repair has."""
+        return next((h.noted[log] for h in reversed(self.histories.values()) if log in h.noted), None)
 
     def quarantine(self, path: str, reason: str) -> None:
         """Sets a file aside until it changes, or is committed anew."""
@@ -67,7 +80,8 @@ class Catalog:
     def steps_of_attempts(self) -> dict[int, set[int]]:
         """attempt -> the steps it committed, files that were set aside included."""
         found: dict[int, set[int]] = {}
-        for item in self._items():
+        moved = [item for path in self.moved() if (item := self._described(path)) is not None]
+        for item in (*self._items(), *moved):
             found.setdefault(item.attempt, set()).update([item.step] if isinstance(item, TokenFile) else item.steps)
         return found
 
@@ -85,10 +99,19 @@ class Catalog:
 
     def committed(self, path: str) -> TokenFile | Segment:
         """The file as its commit describes it, whether or not it is part of the run; SourceError where none does."""
-        for history in self.histories.values():
+        if (item := self._described(path)) is None:
+            raise SourceError(f"no commit names {path}")
+        return item
+
+    def _described(self, path: str) -> TokenFile | Segment | None:
+        for history in self._histories():
             if (item := history.token_files.get(path) or history.segments.get(path)) is not None:
                 return item
-        raise SourceError(f"no commit names {path}")
+        return None
+
+    def _histories(self) -> list[WriterHistory]:
+        """Repairs first: what they say of a file is the last word."""
+        return sorted(self.histories.values(), key=lambda history: not history.is_offline)
 
     def leftovers(self) -> list[str]:
         """Files that lie in the run and that it can do without: other files hold their rows, or they were pruned."""
@@ -112,10 +135,10 @@ class Catalog:
     def _items(self) -> Iterator[TokenFile | Segment]:
         """What the run consists of. A file is left out as long as another one, that can be read, replaces it."""
         every: dict[str, TokenFile | Segment] = dict(self._recovered)
-        for history in self.histories.values():
+        for history in reversed(self._histories()):
             every.update(history.token_files)
             every.update(history.segments)
-        for path in self._pruned():
+        for path in (*self._pruned(), *self.moved()):
             every.pop(path, None)
         set_aside, replaced = self.set_aside, set[str]()
         merged = sorted(
@@ -205,11 +228,8 @@ class Catalog:
 
     def _state(self, path: str) -> tuple[Signature | None, str | None]:
         """What tells whether a file is worth another look: itself, and the digest that was committed for it."""
-        for history in self.histories.values():
-            item = history.token_files.get(path) or history.segments.get(path)
-            if item is not None:
-                return self.files.signature(path), item.sha256
-        return self.files.signature(path), None
+        item = self._described(path)
+        return self.files.signature(path), None if item is None else item.sha256
 
 
 @dataclass(frozen=True)

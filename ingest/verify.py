@@ -78,13 +78,15 @@ def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Progre
 
 
 def _check_logs(root: Path, catalog: Catalog, found: Verification) -> None:
-    for writer, history in sorted(catalog.histories.items()):
+    for _, history in sorted(catalog.histories.items()):
         found.logs += 1
         found.lines += _lines(root, history.log.file)
-        found.troubles += _of_log(writer, history)
+        log = history.log
+        if catalog.noted(log.file) != (log.altered, len(log.tail)):
+            found.troubles += _of_log(history)
 
 
-def _of_log(writer: str, history: WriterHistory) -> Iterator[Trouble]:
+def _of_log(history: WriterHistory) -> Iterator[Trouble]:
     log = history.log
     if log.altered:
         told = f"{log.altered} of its lines are not as they were written: their checksums do not hold"
@@ -152,8 +154,9 @@ def _described(item: TokenFile | Segment) -> str:
 
 def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
     """What is set aside without having been read here, and what lies in the run without a commit."""
+    moved = catalog.moved()
     for path, reason in catalog.set_aside.items():
-        if path in known:
+        if path in known or path in moved:
             continue
         if "is not there" in reason:
             yield Trouble(path, reason, "the file", _AGAIN)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, OFFLINE, OPEN, PRUNED, STATE, is_offline
+from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, MOVED, NOTED, OFFLINE, OPEN, PRUNED, STATE, is_offline
 
 from .commit_log import CommitLog
-from .commits import Segment, TokenFile, committed, optional, runs, seconds, whole
+from .commits import Segment, TokenFile, committed, optional, runs, seconds, text, whole
 from .quarantine import printable
 
 
@@ -38,7 +38,8 @@ class Drop:
 class WriterHistory:
     """The state a commit log has reached. `closed`: when the writer ended, None while it may still write; `totals`: its own
     final counts. `state`: what it could write when it last said so, and `state_note` why. `pruned`: files that were deleted,
-    `pruned_steps`: those whose token rows went with them.
+    `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`: logs whose
+    altered lines and bytes of an unfinished one a repair has seen.
     """
 
     log: CommitLog
@@ -59,6 +60,8 @@ class WriterHistory:
     refused: dict[str, str] = field(default_factory=dict)
     pruned: set[str] = field(default_factory=set)
     pruned_steps: set[int] = field(default_factory=set)
+    moved: dict[str, str] = field(default_factory=dict)
+    noted: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def is_offline(self) -> bool:
@@ -81,7 +84,7 @@ class WriterHistory:
     def _take(self, entry: Mapping[str, Any]) -> None:
         taker = {
             OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap,
-            PRUNED: self._prune, CLOSE: self._close,
+            PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a kind of a later version: what it says is no part of this schema
@@ -133,6 +136,12 @@ class WriterHistory:
             raise SourceError(f"it prunes {str(files)[:60]!r}; wanted a list of files")
         self.pruned_steps |= runs(entry)
         self.pruned |= set(files)
+
+    def _move(self, entry: Mapping[str, Any]) -> None:
+        self.moved[text(entry, "file")] = f"moved to {printable(text(entry, 'to'))}: {printable(text(entry, 'reason'))}"
+
+    def _note(self, entry: Mapping[str, Any]) -> None:
+        self.noted[text(entry, "log")] = whole(entry, "altered"), whole(entry, "tail")
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)

@@ -4,6 +4,7 @@
     RUN/tokens/step=000000123/<writer>.<part>.parquet   one row per sequence (record.RECORD)
     RUN/statistics/<writer>.<segment>.parquet       statistics of up to SEGMENT_STEPS steps (metrics.statistic)
     RUN/commits/<writer>.jsonl                      what was committed, dropped, and what happened: one line each
+    RUN/quarantine/                                 what `ratioscope repair` found unreadable
 
 A file whose name begins with a dot is being written and is no part of the run. Files are immutable once named, save the
 newest statistics segment of each writer, which is replaced whole.
@@ -47,6 +48,11 @@ this line on they are no part of the run) and `measured` (of which writers, gaps
 PRUNED = "pruned"
 """Files that are deleted after this line, and are no part of the run from it on: `files`, `bytes`; `steps`: those whose token
 rows are given up, in pairs of first and last, empty where other files hold the rows."""
+MOVED = "moved"
+"""A file that cannot be read is moved after this line: `file`, `to` (in QUARANTINE), `reason`. Copied again, it counts again."""
+NOTED = "noted"
+"""A commit log has `altered` lines and `tail` bytes that cannot be read, and what they named was restored: `log`."""
+QUARANTINE = "quarantine"
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped` (sequences)."""
 
