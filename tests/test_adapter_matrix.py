@@ -5,7 +5,9 @@ upstream/test_package_matrix.py.
 """
 
 import importlib
+import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'rollout_func':UserWarning"),
 ]
 
+TESTS = Path(__file__).parent
 DRIVEN = {
     "trl": Driven("trl", "standins.trl", {}),
     "slime": Driven("slime", "standins.slime", {}),
@@ -44,15 +47,16 @@ DRIVEN = {
 def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """(the row of the table, the run folder, the trace with a collector, the trace without)."""
     row = DRIVEN[request.param]
-    drive = importlib.import_module(row.module).drive
     run = tmp_path_factory.mktemp(row.adapter) / "run"
-    traces = []
-    for folder in (run, None):
-        seed()
-        trace = drive(folder, **row.options)
-        trace.pop("attachment", None)
-        traces.append((trace, random.getstate(), np.random.get_state(), torch.get_rng_state()))
-    return row, run, *traces
+    return row, run, _driven(row, run), _driven(row, None)
+
+
+def _driven(row: Driven, run: Path | None) -> Any:
+    """All that the training computed, and the state of what draws random numbers."""
+    seed()
+    trace = importlib.import_module(row.module).drive(run, **row.options)
+    trace.pop("attachment", None)
+    return trace, random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 def test_training_is_the_same_to_the_last_bit(driven: Any) -> None:
@@ -67,6 +71,33 @@ def test_the_records_hold_what_the_trainer_knows(driven: Any) -> None:
 
 def test_nothing_of_ours_is_left_on_the_trainer(driven: Any) -> None:
     assert left_behind(driven[0].adapter) == []
+
+
+def test_what_fails_in_a_look_stays_there(driven: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, _, _, plain = driven
+
+    def broken(recording: Recording, **values: Any) -> None:
+        failed.append(recording.adapter)
+        raise RuntimeError("cannot look")
+
+    failed = list[str]()
+    monkeypatch.setattr(Recording, "log", broken)
+    assert differences(_driven(row, tmp_path / "run"), plain) == []
+    assert set(failed) == {row.adapter}
+
+
+@pytest.mark.parametrize("name", ["prime_rl", "open_instruct", "roll"])
+def test_a_variable_and_nothing_else_records_a_run(name: str, tmp_path: Path) -> None:
+    code = f"""
+import ratioscope.collectors.environment as environment
+environment.install()
+from {DRIVEN[name].module} import drive
+drive(None)
+"""
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent), *sys.path])
+    environment = {**os.environ, "RATIOSCOPE_RUN": str(tmp_path / "run"), "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=300)
+    holds_what_it_should(tmp_path / "run", DRIVEN[name])
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)

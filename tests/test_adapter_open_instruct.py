@@ -1,7 +1,5 @@
 """The adapter for open-instruct, on a stand-in of exact signatures; see standins/open_instruct.py."""
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 from standins.open_instruct import PROMPTS, SAMPLES, Setting, drive
 
 import ratioscope
-from ratioscope.collectors.adapters import open_instruct_rows
 from ratioscope.collectors.hooks import MARK
 
 TESTS = Path(__file__).parent
@@ -241,24 +238,3 @@ def test_a_version_without_what_is_needed_is_refused_and_trains(tmp_path: Path) 
 
     drive(None, during=during)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_failing_look_is_counted_and_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("cannot look")
-
-    monkeypatch.setattr(open_instruct_rows, "places_in", broken)
-    assert repr(drive(tmp_path / "run")) == repr(drive(None))
-
-
-def test_a_variable_and_nothing_else_records_a_run(tmp_path: Path) -> None:
-    code = """
-import ratioscope.collectors.environment as environment
-environment.install()
-from standins.open_instruct import drive
-drive(None)
-"""
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent), *sys.path])
-    environment = {**os.environ, "RATIOSCOPE_RUN": str(tmp_path / "run"), "PYTHONPATH": path}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=300)
-    assert len(trained_rows(tmp_path / "run")) == 2 * RESPONSES * 2
