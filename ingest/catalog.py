@@ -47,10 +47,13 @@ class Catalog:
         """path -> why it is not read."""
         refused = (history.refused for history in self.histories.values())
         return {
-            **self._set_aside,
+            **{path: reason for path, reason in self._set_aside.items() if not self._is_pruned(path)},
             **{path: reason for part in refused for path, reason in part.items()},
             **self.moved(),
         }
+
+    def _is_pruned(self, path: str) -> bool:
+        return any(path in history.pruned for history in self.histories.values())
 
     def moved(self) -> dict[str, str]:
         """path -> why a repair moved it away; one that was copied again is not among them."""

@@ -193,6 +193,17 @@ def test_killed_at_any_call_the_run_reads_the_same_and_the_next_call_ends_the_wo
     assert call > 10
 
 
+def test_a_reader_that_follows_the_run_comes_through_compact_and_prune(tmp_path: Path) -> None:
+    root = of_many_ranks(tmp_path / "run")
+    before = told(root)
+    follower = open_run(root)
+    compact(root)
+    prune(root, yes=True)
+    assert len(follower.sequences()) == 0 and follower.quarantined  # it still looks for the files that were there
+    assert follower.refresh()
+    demand_equal(told(follower), before)
+
+
 def test_every_torn_length_of_the_log_of_a_merge_gives_the_same_run(tmp_path: Path) -> None:
     root = run_folders.write_run(tmp_path / "run", TINY, writers=2, segment_steps=1)
     before = open_run(root)
