@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --constraint constraints.txt
 
-.PHONY: help demo test quick test-upstream check bench gallery docs clean
+.PHONY: help demo test quick test-upstream chaos check bench gallery docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -23,6 +23,9 @@ quick: .venv/.dev  ## the tests that take seconds
 
 test-upstream: .venv/upstream/.done  ## run the trainers' own packages beside our dialects
 	@PYTHONPATH=.venv/upstream $(BIN)/python -m pytest -q tests/upstream
+
+chaos: .venv/.dev  ## the chaos suite at full size, hours; writes docs/reliability.md (CHAOS_MINUTES=2 for a short soak)
+	@cd tests && ../$(BIN)/python -m chaos
 
 check: .venv/.dev  ## lint, format and types
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

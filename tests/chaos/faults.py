@@ -80,7 +80,8 @@ def _places(root: Path, watch: Watch, seed: int, stride: int) -> Iterator[tuple[
     shutil.rmtree(root)
     ways: tuple[When, ...] = ("before", "after")
     for place, nth in enumerate(range(1, calls.seen + 1, stride)):
-        yield from ((nth, when) for when in (ways if stride == 1 else (ways[place % 2],)))
+        for when in ways if stride == 1 else (ways[place % 2],):
+            yield nth, when
 
 
 def _train(root: Path, watch: Watch, calls: Calls, seed: int) -> Trained:

@@ -42,7 +42,7 @@ def filled(folder: Path, *, seed: int) -> Figures:
         if done.returncode == 0:
             told = json.loads(done.stdout)
             return Figures("A full disk", told["counts"], told["wrong"], ["a tmpfs of 2 MB"])
-    with _small_disk(disk) as free, unsynced():
+    with small_disk(disk) as free, unsynced():
         figures = _fill(disk, seed, ballast=lambda: free.__setitem__(0, 0), freed=lambda: free.__setitem__(0, 1 << 30))
     figures.remarks.append("os.write played a full disk: no tmpfs may be mounted here")
     return figures
@@ -94,7 +94,7 @@ def _fill_up(disk: Path) -> None:
 
 
 @contextmanager
-def _small_disk(disk: Path) -> Iterator[list[int]]:
+def small_disk(disk: Path) -> Iterator[list[int]]:
     """What is written from here on takes from so many bytes; with none left a write fails."""
     real, free = os.write, [1 << 30]
 

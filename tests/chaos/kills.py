@@ -36,6 +36,7 @@ INSTANTS: tuple[Instant, ...] = (
 def killed(folder: Path, *, kills: int, seed: int, is_synced: bool) -> Figures:
     """As many processes are killed as `kills`, LIVES of them in each run folder. is_synced: whether they wait for the disk."""
     figures, chance = Figures("SIGKILL of a recording process"), random.Random(seed)
+    figures.remarks.append("fsync waits for the disk" if is_synced else "fsync does not wait for the disk")
     figures.add(kills=0, ended_before_their_kill=0, acknowledged=0)
     calls = _rehearsed(folder / "rehearsal", seed)
     clean = open_run(folder / "rehearsal").metrics()
