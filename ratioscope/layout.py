@@ -39,7 +39,8 @@ CONTROL = "control"
 GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
-"""A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `attempt`, `launch` (which start of the job), `time`."""
+"""A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `attempt`, `time`, and
+`launch` (which start of the job)."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes: `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 

@@ -27,7 +27,7 @@ def test_what_is_told_is_what_recording_then_takes(tmp_path: Path, capsys: pytes
     with Collector(tmp_path / "run") as collector:
         for step in range(3):
             base = -random.exponential(0.6, (60, 500))
-            sides = {
+            sides: dict[str, Any] = {
                 f"{p}_logprobs": (base + random.normal(0, 0.02, base.shape)).astype("f4") for p in found["policies"]
             }
             ids = random.zipf(1.3, base.shape).clip(max=150_000)

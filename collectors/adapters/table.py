@@ -190,9 +190,9 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("1.16.0",),
         against="package",
         lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
-        records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the same, "
-        "rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, rewards, "
-        "advantages; unsloth's trainers are recognised and refused: their loss shows no log-probs",
+        records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the "
+        "same, rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, "
+        "rewards, advantages; unsloth's trainers are recognised and refused: their loss shows no log-probs",
     ),
     Adapter(
         name="prime_rl",
@@ -204,8 +204,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         tested=("2026-08-21",),
         against="stand-ins",
         lines="ratioscope run --out {run} -- <your training command>",
-        records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; it has "
-        "no old policy",
+        records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; "
+        "it has no old policy",
     ),
     Adapter(
         name="openrlhf",

@@ -8,6 +8,7 @@ tensors. What stands in: a bigram table for the model (through verl's own BaseEn
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,11 +178,8 @@ class TinyGroup:
             del worker.saved[n]
 
     def _parts(self, data: Any) -> list[Any]:
-        return (
-            data.chunk(len(self.workers))
-            if isinstance(data, transfer_queue.KVBatchMeta)
-            else tu.chunk_tensordict(data, len(self.workers))
-        )
+        ours: Any = data.chunk if isinstance(data, transfer_queue.KVBatchMeta) else partial(tu.chunk_tensordict, data)
+        return list(ours(len(self.workers)))
 
     def _joined(self, parts: list[Any]) -> Any:
         if isinstance(parts[0], transfer_queue.KVBatchMeta):
