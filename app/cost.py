@@ -58,10 +58,11 @@ def measured(shape: Shape) -> Cost:
     sequences = max(1, min(shape.sequences, _MOST_TOKENS // shape.length))
     scale = shape.sequences / sequences
     with tempfile.TemporaryDirectory() as folder:
-        calls, began = list[float](), 0.0
+        calls, began, held = list[float](), 0.0, 0
         with Collector(Path(folder) / "run", text="ids" if shape.text == "ids" else "none") as collector:
             for step in range(_STEPS + 1):
                 batch = _batch(shape, sequences, step)
+                held = sum(value.nbytes for value in batch.values())
                 if step == 1:  # the first call makes the buffers, and imports what it needs
                     began = time.process_time()
                 start = time.perf_counter()
@@ -71,7 +72,6 @@ def measured(shape: Shape) -> Cost:
             busy = time.process_time() - began - sum(calls[1:])
         token_bytes = _bytes(Path(folder) / "run" / "tokens") / (_STEPS + 1)
         statistics_bytes = _bytes(Path(folder) / "run" / "statistics") / (_STEPS + 1)
-    held = sum(value.nbytes for value in batch.values())
     return Cost(
         token_bytes * scale,
         statistics_bytes,

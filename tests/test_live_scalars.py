@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def test_values_read_in_the_writer_are_those_of_the_metric_frame(tmp_path_factor
             collector.log(step=3, **batch(seed + part))
             collector.flush()
     segment = next((root / "statistics").glob("*.parquet"))
-    found, expected = step_values(pa.parquet.read_table(segment)), open_run(root).metrics().row(0, named=True)
+    found, expected = step_values(pq.read_table(segment)), open_run(root).metrics().row(0, named=True)
     names = {name for name in expected if name != "step" and expected[name] is not None}
     assert set(found) == names
     for name in names:
