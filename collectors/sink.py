@@ -250,6 +250,9 @@ class ParquetSink:
                 fresh = part_statistics(pa.concat_tables([earlier, rows]), None)
             else:
                 fresh = part_statistics(rows, earlier)
+            if len(fresh):
+                waiting = [self._segment_rows] if len(self._segment_rows) else []
+                self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
         except Exception:
             self._unmeasured = step
             if len(self._segment_rows):
@@ -257,9 +260,6 @@ class ParquetSink:
                 self._segment_rows = self._segment_rows.filter(pa.array(others))
             raise
         self._unmeasured = None
-        if len(fresh):
-            waiting = [self._segment_rows] if len(self._segment_rows) else []
-            self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
         together = rows if earlier is None else pa.concat_tables([earlier, rows])
         if self._live is not None:
             self._live.take(step, fresh, together)
