@@ -9,6 +9,7 @@ then deleted. Between two calls the writer is given time to finish, as training 
 import argparse
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope import Collector
+from ratioscope.collectors.sink import Outcome
 
 NAMES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 
@@ -31,7 +33,8 @@ def main() -> None:
     arrays = logprobs(options.tokens)
     with tempfile.TemporaryDirectory() as folder:
         ours = collector_seconds(Path(folder) / "run", arrays, options.calls, pause=not options.no_pause)
-        others = {name: seconds(partial(save, Path(folder), arrays), 5) for name, save in OTHERS.items()}
+        others = {"log, writer held up": blocked_seconds(Path(folder) / "held", arrays, options.calls)}
+        others |= {name: seconds(partial(save, Path(folder), arrays), 5) for name, save in OTHERS.items()}
     print(f"{options.tokens:,} tokens x 3 float32 tensors, {options.calls} calls")
     median = float(np.median(ours))
     report("Collector.log", ours, median)
@@ -62,6 +65,37 @@ def collector_seconds(run: Path, arrays: dict[str, Any], calls: int, *, pause: b
     size = sum(path.stat().st_size for path in run.rglob("*.parquet") if "tokens" in path.parts)
     print(f"{size / (calls + 3) / arrays[NAMES[0]].size:.2f} bytes per token on disk")
     return taken[3:]
+
+
+def blocked_seconds(run: Path, arrays: dict[str, Any], calls: int) -> list[float]:
+    """Seconds of each call while the writer hangs in its first write: some are taken into the queue, the rest refused."""
+    gate, taken = threading.Event(), []
+    with Collector(run, queue_batches=8, sink=lambda: _HeldUp(gate)) as collector:
+        for step in range(calls + 3):
+            began = time.perf_counter()
+            collector.log(step=step, **arrays)
+            taken.append(time.perf_counter() - began)
+        refused = collector.counts.reasons.get("queue full", 0)
+        gate.set()
+    print(f"held up: {refused} of {collector.counts.sequences.offered} sequences refused, none lost uncounted")
+    return taken[3:]
+
+
+class _HeldUp:
+    """A sink whose disk hangs until the gate opens."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self._gate = gate
+
+    def open(self) -> int:
+        return 0
+
+    def write(self, step: int, rows: Any, earlier: Any, tally: Any, late: str | None) -> Outcome:
+        self._gate.wait()
+        return Outcome(len(rows), 0)
+
+    def say(self, entry: Any) -> None:
+        self._gate.wait()
 
 
 def seconds(save: Callable[[], object], calls: int) -> list[float]:
