@@ -255,3 +255,9 @@ def test_the_environment_adds_to_what_there_is(tmp_path: Path) -> None:
 def test_the_folder_on_the_path_holds_nothing_else_that_could_be_imported() -> None:
     assert [path.name for path in BOOTSTRAP.iterdir() if path.name != "__pycache__"] == ["sitecustomize.py"]
     assert Path(ratioscope.__file__).parent in BOOTSTRAP.parents
+
+
+def test_a_command_that_is_not_there_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)]
+    assert main(["run", "--out", str(tmp_path / "run"), "--", "no-such-command"]) == 2
+    assert [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)] == before

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ratioscope.errors import ConfigError, SourceError
+from ratioscope.errors import ConfigError, RatioscopeError, SourceError
 
 CONTEXT = {"allow_interspersed_args": False}
 """What follows the command's first word is the command's own, also where -- was forgotten."""
@@ -62,14 +62,19 @@ def recording_environment(
 def replace_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Becomes the command, so that signals, terminal and exit code are its own. Does not return."""
     sys.stdout.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, which a program that is executed would inherit
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    ignored = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in ignored
+    }  # Python ignores them; commands do not
     try:
         os.execvpe(command[0], list(command), dict(environment))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"{command[0]}: no such command; what follows -- is run as it stands, without a shell"
-        ) from error
     except OSError as error:
-        raise SourceError(f"{command[0]} cannot be run: {error.strerror}") from error
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise _not_run(command[0], error) from error
+
+
+def _not_run(command: str, error: OSError) -> RatioscopeError:
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(f"{command}: no such command; what follows -- is run as it stands, without a shell")
+    return SourceError(f"{command} cannot be run: {error.strerror}")
