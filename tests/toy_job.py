@@ -23,7 +23,7 @@ FILES = {
             return [loss(step, [-1.0, -2.0], [-1.5, -2.0]) for step in range(first, first + steps)]
     """,
     "toy_adapter.py": """
-        import os
+        import uuid
         from ratioscope.collectors.hooks import Hook
 
         HOOKS = (Hook("training.loop", "loss", after="log"), Hook("training.loop", "train", before="begin"))
@@ -37,7 +37,7 @@ FILES = {
 
             def log(self, call):
                 given = call.arguments
-                ids = [f"{os.getpid()}-{given['step']}"]
+                ids = [uuid.uuid4().hex]  # one process of a pool may train for several
                 policies = {"rollout_logprobs": [given["rollout"]], "old_logprobs": [given["old"]]}
                 self.recording.log(step=given["step"], sequence_ids=ids, **policies)
     """,
