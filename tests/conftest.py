@@ -5,6 +5,8 @@ from collections.abc import Generator
 
 import pytest
 
+from ratioscope.collectors.environment import VARIABLES
+
 MAY_SKIP = ("upstream", "device")
 """Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 
@@ -19,3 +21,10 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where nothing may skip: {report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _of_no_recorded_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test before this one, or the shell, left in the environment makes no test a process of a recorded job."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
