@@ -10,7 +10,7 @@ from ratioscope.record import GAPS
 
 from .merge import KEYS, LISTS, merge
 from .metric import Tail
-from .readings import Readings
+from .readings import gap_values
 from .registry import METRICS
 from .statistic import Statistic
 
@@ -50,13 +50,7 @@ def _gap_frame(rows: pl.DataFrame, gap: str) -> pl.DataFrame:
     def column(need: Statistic | Tail) -> Any:
         return _column(rows, need)
 
-    readings = Readings(column)
-    columns = {}
-    for metric in METRICS:
-        if gap in metric.gaps:
-            columns[f"{gap}/{metric.name}"] = readings.read(metric)
-            if metric.error:
-                columns[f"{gap}/{metric.name}_se"] = readings.read(metric.error)
+    columns = {f"{gap}/{name}": values for name, values in gap_values(column, gap).items()}
     kept = {key: rows[key] for key in KEYS if key in rows.columns and key != "gap"}
     return pl.DataFrame(
         kept | {name: pl.Series(values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()}

@@ -1,11 +1,12 @@
 """Values of metrics over a table of merged statistics, whoever holds the table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 
 from .metric import Metric, Reading, Tail, Values
+from .registry import METRICS
 from .statistic import Statistic
 
 Column = Callable[[Statistic | Tail], Any]
@@ -28,3 +29,15 @@ class Readings:
         if need not in self._known:
             self._known[need] = self.read(need) if isinstance(need, Reading) else self._column(need)
         return self._known[need]
+
+
+def gap_values(column: Column, gap: str, names: Container[str] | None = None) -> dict[str, Values]:
+    """Of a gap, metric name -> value per group, and name_se -> standard error where it has one. names: None for all."""
+    readings = Readings(column)
+    found: dict[str, Values] = {}
+    for metric in METRICS:
+        if gap in metric.gaps and (names is None or metric.name in names):
+            found[metric.name] = readings.read(metric)
+            if metric.error:
+                found[f"{metric.name}_se"] = readings.read(metric.error)
+    return found

@@ -1,6 +1,7 @@
 """Metrics of one step from its statistics, where there is no polars: in the collector's writer thread."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ from ratioscope.record import GAPS
 
 from .arrow_columns import pc
 from .metric import Tail
-from .readings import Readings
-from .registry import METRICS
+from .readings import gap_values
 from .statistic import Statistic
 from .tail import K
 
@@ -28,19 +28,9 @@ def step_values(statistics: pa.Table, names: Sequence[str] | None = None) -> dic
     for gap in GAPS:
         rows = statistics.filter((pc.field("gap") == gap) & (pc.field("slice") == "all"))
         if len(rows):
-            found |= {f"{gap}/{name}": value for name, value in _of_gap(rows, gap, names).items()}
+            values = gap_values(partial(_merged, rows), gap, names)
+            found |= {f"{gap}/{name}": float(value[0]) for name, value in values.items()}
     return {name: value for name, value in found.items() if not np.isnan(value)}
-
-
-def _of_gap(rows: pa.Table, gap: str, names: Sequence[str] | None) -> dict[str, float]:
-    readings = Readings(lambda need: _merged(rows, need))
-    values: dict[str, float] = {}
-    for metric in METRICS:
-        if gap in metric.gaps and (names is None or metric.name in names):
-            values[metric.name] = float(readings.read(metric)[0])
-            if metric.error is not None:
-                values[f"{metric.name}_se"] = float(readings.read(metric.error)[0])
-    return values
 
 
 def _merged(rows: pa.Table, need: Statistic | Tail) -> Any:

@@ -17,8 +17,8 @@ from ratioscope.record import GAPS
 
 from .columns import SHIFTS, TokenColumns, sequence_columns, token_columns
 from .metric import SAMPLED, Tail
-from .readings import Readings
-from .registry import METRICS, statistics_of
+from .readings import gap_values
+from .registry import statistics_of
 from .statistic import NEUTRAL, Combine, Statistic
 from .tail import TAILS, K
 
@@ -77,14 +77,7 @@ def values(statistics: Tensor, *, gap: str = "mismatch") -> dict[str, float]:
     def column(need: Statistic | Tail) -> Any:
         return [tails[need][np.isfinite(tails[need])]] if isinstance(need, Tail) else scalars[need]
 
-    readings = Readings(column)
-    result: dict[str, float] = {}
-    for metric in METRICS:
-        if gap in metric.gaps:
-            result[metric.name] = float(readings.read(metric)[0])
-            if metric.error:
-                result[f"{metric.name}_se"] = float(readings.read(metric.error)[0])
-    return result
+    return {name: float(value[0]) for name, value in gap_values(column, gap).items()}
 
 
 def scalars(
