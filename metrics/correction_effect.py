@@ -4,16 +4,16 @@ The effect is read from sums that merge over steps, slices and files, like every
 one exception: it belongs to a batch, so its sums are those of the (attempt, step) it was carried out in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from .arrow_columns import gap_rows, step_codes
+from .arrow_columns import GapRows, gap_rows, step_codes
 from .corrected import Corrected, Flags, Floats, Integers, corrected
 from .correction import Correction
-from .slices import Labels, SliceCodes, labelled
+from .slices import Labels, labelled
 
 SUMS = (
     "tokens", "sequences", "kept_tokens", "kept_sequences", "clipped_tokens", "sum_weight", "sum_square_weight",
@@ -88,25 +88,57 @@ def _ess(total: Floats, squares: Floats, n: Floats) -> Floats:
     return np.minimum(total**2 / (n * np.where(squares > 0, squares, np.nan)), 1.0)
 
 
-def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> pa.Table:
+@dataclass(frozen=True)
+class CarriedOut:
+    """A correction carried out on one (attempt, step). times: how many sequences each stands for, where chance kept them."""
+
+    attempt: int
+    step: int
+    correction: Correction
+    result: Corrected
+    times: Floats | None
+    token: Integers
+    """Where its tokens lie among those of `arrow_columns.gap_rows`."""
+
+    def sums(self) -> pa.Table:
+        """The row of `schema()` over all its tokens."""
+        everything = np.zeros(len(self.token), np.int64)
+        return sums_table(
+            self.attempt, self.step, self.correction, effect_sums(self.result, everything, 1, self.times), ("",)
+        )
+
+
+def carried_out(records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
+    """The correction on each (attempt, step) of the records; nothing where its gap is not on record."""
     rows = gap_rows(records, correction.gap)
-    if not len(rows.rows):
-        return schema().empty_table()
-    everything = SliceCodes("all", ("",), np.zeros(len(rows.rows), np.int64), by_token=False)
-    piece = everything if labels is None else labelled("key", labels, rows)
+    return _carried_out(rows, records, correction) if len(rows.rows) else iter(())
+
+
+def _carried_out(rows: GapRows, records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
     attempts, steps, groups = step_codes(records, rows.rows)
     bounds = np.concatenate(([0], np.cumsum(rows.lengths)))
-    codes = piece.codes if piece.by_token else np.repeat(piece.codes, rows.lengths)
     log_ratio = rows.later.astype(np.float64) - rows.earlier.astype(np.float64)
-    parts = []
     for group, (attempt, step) in enumerate(zip(attempts.tolist(), steps.tolist(), strict=True)):
         chosen = np.flatnonzero(groups == group)
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
         result = corrected(correction, log_ratio[token], sequence, rows.mask[token])
         times = None if rows.stands_for is None else rows.stands_for[chosen]
-        sums = effect_sums(result, codes[token], len(piece.keys), times)
-        parts.append(sums_table(attempt, step, correction, sums, piece.keys))
+        yield CarriedOut(attempt, step, correction, result, times, token)
+
+
+def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> pa.Table:
+    rows = gap_rows(records, correction.gap)
+    if not len(rows.rows):
+        return schema().empty_table()
+    if labels is None:
+        return pa.concat_tables([each.sums() for each in _carried_out(rows, records, correction)])
+    piece = labelled("key", labels, rows)
+    codes = piece.codes if piece.by_token else np.repeat(piece.codes, rows.lengths)
+    parts = []
+    for each in _carried_out(rows, records, correction):
+        sums = effect_sums(each.result, codes[each.token], len(piece.keys), each.times)
+        parts.append(sums_table(each.attempt, each.step, correction, sums, piece.keys))
     return pa.concat_tables(parts)
 
 

@@ -6,12 +6,15 @@ removed and the effective sample size after truncation or masking are exact; in 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from .reduction import reduced
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Floats = npt.NDArray[np.float64]
 Level = Literal["token", "sequence", "geometric"]
@@ -107,6 +110,16 @@ def from_row(row: Mapping[str, Sequence[float] | None], level: Level = "token") 
     buckets, counts = (np.asarray(part, np.int64) for part in parts[:2])
     weights, squares = (np.asarray(part, np.float64) for part in parts[2:])
     return Histogram(buckets, counts, weights, squares)
+
+
+def whole_histogram(distribution: "pl.DataFrame") -> Histogram:
+    """The histogram of all rows of a distribution (see Run.distribution) together; exact, because counts and sums add."""
+    codes = distribution["bucket"].to_numpy().astype(np.int64)
+    names = ("count", "log_sum_weight", "log_sum_square_weight")
+    matrix = np.stack([distribution[name].to_numpy().astype(np.float64) for name in names])
+    with np.errstate(divide="ignore"):
+        merged = reduced(matrix, codes, ("sum", "logsumexp", "logsumexp"))
+    return Histogram(merged.codes, merged.matrix[0].astype(np.int64), merged.matrix[1], merged.matrix[2])
 
 
 def histogram_columns(level: Level) -> tuple[str, str, str, str]:

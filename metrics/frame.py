@@ -1,6 +1,6 @@
 """Metric frames: a row per group, a column per metric and gap. Metrics are read from merged statistics, never merged."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,26 +9,29 @@ import polars as pl
 from ratioscope.record import GAPS
 
 from .merge import KEYS, LISTS, merge
-from .metric import Tail
+from .metric import Metric, Reading, Tail
 from .readings import gap_values
 from .registry import METRICS
 from .statistic import Statistic
+from .tail import TAILS
 
 
-def metric_frame(statistics: pl.DataFrame, by: Sequence[str] = ("step",)) -> pl.DataFrame:
+def metric_frame(
+    statistics: pl.DataFrame, by: Sequence[str] = ("step",), names: Container[str] | None = None
+) -> pl.DataFrame:
     """One row per group: columns `by`, then `<gap>/<metric>` and, where it has a standard error, `<gap>/<metric>_se`.
 
     by: any of attempt, step, and the name of one slice ("lag", "position", ...), whose column then holds its keys. Null
-    means not available; see `unavailable` for why.
+    means not available; see `unavailable` for why. names: only these metrics; all unless given.
     """
     slices = [name for name in by if name not in ("attempt", "step")]
     if len(slices) > 1:
         raise ValueError(f"by={tuple(by)!r} names {len(slices)} slices; statistics are kept for one slice at a time")
     keys = [*(name for name in by if name in KEYS), *(["key"] if slices else [])]
     histograms = [name for names in LISTS if len(names) > 1 for name in names]
-    chosen = statistics.filter(pl.col("slice") == (slices[0] if slices else "all")).drop(histograms, strict=False)
+    chosen = _of_slice(statistics, slices[0] if slices else "all").drop(histograms, strict=False)
     groups = merge(chosen, (*keys, "gap"))
-    wide = _side_by_side([_gap_frame(part, gap) for gap in GAPS if len(part := groups.filter(gap=gap))], keys)
+    wide = _side_by_side([_gap_frame(part, gap, names) for gap in GAPS if len(part := groups.filter(gap=gap))], keys)
     return wide.rename({"key": slices[0]}) if slices and "key" in wide.columns else wide
 
 
@@ -46,11 +49,34 @@ def unavailable(statistics: pl.DataFrame) -> dict[str, str]:
     return reasons
 
 
-def _gap_frame(rows: pl.DataFrame, gap: str) -> pl.DataFrame:
+def statistics_read(names: Container[str]) -> tuple[str, ...]:
+    """The columns of statistics that these metrics are read from."""
+    chosen = [metric for metric in METRICS if metric.name in names]
+    scalars = {statistic.name for metric in chosen for statistic in metric.statistics}
+    return (*sorted(scalars), *(tail.name for tail in TAILS if any(_reads(metric, tail) for metric in chosen)))
+
+
+def _reads(metric: Metric, tail: Tail) -> bool:
+    waiting = [*metric.needs, *(metric.error.needs if metric.error else ())]
+    while waiting:
+        need = waiting.pop()
+        if need == tail:
+            return True
+        waiting += need.needs if isinstance(need, Reading) else ()
+    return False
+
+
+def _of_slice(statistics: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The rows of the slice; the table itself, and no copy of it, where it has no others."""
+    own = statistics["slice"] == name
+    return statistics if own.all() else statistics.filter(own)
+
+
+def _gap_frame(rows: pl.DataFrame, gap: str, names: Container[str] | None) -> pl.DataFrame:
     def column(need: Statistic | Tail) -> Any:
         return _column(rows, need)
 
-    columns = {f"{gap}/{name}": values for name, values in gap_values(column, gap).items()}
+    columns = {f"{gap}/{name}": values for name, values in gap_values(column, gap, names).items()}
     kept = {key: rows[key] for key in KEYS if key in rows.columns and key != "gap"}
     return pl.DataFrame(
         kept | {name: pl.Series(values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()}

@@ -26,7 +26,9 @@ def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     if not keyed.select(keys).is_duplicated().any():  # aggregating 30,000 groups of one row each took four seconds
         kept = [*(statistic.name for statistic in known), *(name for names in LISTS for name in names)]
         alone = keyed.select(*keys, *(name for name in kept if name in keyed.columns))
-        return alone.sort(keys, nulls_last=True).drop("_everything", strict=False)
+        order = alone.select(keys).with_row_index("_row").sort(keys, nulls_last=True)["_row"]
+        in_order = bool((order.cast(pl.Int64).diff().drop_nulls() == 1).all())
+        return (alone if in_order else alone[order]).drop("_everything", strict=False)
     merged = keyed.group_by(keys).agg(_combined(statistic) for statistic in known)
     for names in LISTS:
         if names[0] in statistics.columns:

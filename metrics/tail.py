@@ -82,10 +82,12 @@ def generalised_pareto_shape(excesses: Values) -> Values:
 
 def _side_by_side(tails: Tails) -> Values:
     """(groups, K) log-weights, descending; NaN beyond what a group kept."""
-    known = [np.empty(0) if tail is None else np.asarray(tail, np.float64) for tail in tails]
+    known = [np.empty(0) if tail is None else np.asarray(tail) for tail in tails]
     lengths = np.array([len(tail) for tail in known], np.int64)
     result = np.full((len(known), K), np.nan)
-    result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)])
+    result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)]).astype(np.float64)
+    if ((result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])).all():  # as they are written; sorting takes longer
+        return result
     # NaN sorts last either way, so the negative is sorted.
     return -np.sort(-result, axis=1)
 

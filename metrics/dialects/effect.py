@@ -9,7 +9,7 @@ import pyarrow as pa
 from ..arrow_columns import stands_for, step_codes
 from ..corrected import Corrected
 from ..correction import Correction
-from ..correction_effect import effect_sums, schema, sums_table
+from ..correction_effect import CarriedOut, schema
 from . import dialect
 from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
 
@@ -21,17 +21,27 @@ def dialect_sums(
 
     Read from the first minibatch of a step, or the rows without one. The gap is mismatch where `old` is on record.
     """
+    tables, evaluations = [schema().empty_table()], {}
+    for each, evaluation in dialect_carried_out(records, name, config, version=version, title=title):
+        evaluations[each.attempt, each.step] = evaluation
+        tables.append(each.sums())
+    return pa.concat_tables(tables), evaluations
+
+
+def dialect_carried_out(
+    records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
+) -> Iterator[tuple[CarriedOut, Evaluation]]:
+    """What the trainer's own correction does to each (attempt, step), and what the trainer would have logged there."""
     trainer = dialect(name)
     options = {} if version is None else {"version": version}
-    tables, evaluations = [schema().empty_table()], {}
     for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
-        evaluation = evaluations[attempt, step] = trainer.evaluate(batch, config, **options)
+        evaluation = trainer.evaluate(batch, config, **options)
         gap: Literal["mismatch", "total"] = "mismatch" if batch.old_logprobs is not None else "total"
         result = _corrected(batch, evaluation)
-        sums = effect_sums(result, np.zeros(len(result.sequence), np.int64), 1, stands_for(part, np.arange(len(part))))
-        tables.append(sums_table(attempt, step, Correction(title or name, (), gap), sums, ("",)))
-    return pa.concat_tables(tables), evaluations
+        times = stands_for(part, np.arange(len(part)))
+        token = np.arange(len(result.sequence))
+        yield CarriedOut(attempt, step, Correction(title or name, (), gap), result, times, token), evaluation
 
 
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:

@@ -1,0 +1,173 @@
+"""Two sides compared: the difference of two estimates with its error, many comparisons judged together, and pairs by prompt.
+
+A side is a run's range of steps, or several runs of one setting. The two sides are taken for independent; where they share
+steps they are not, and the caller says so. An error that is not known stays unknown: then there is a difference, and no z.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its standard error, NaN where not known. runs: of how many runs it is the mean, 0 where there is none."""
+
+    value: float = NAN
+    error: float = NAN
+    runs: int = 0
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.value)
+
+
+def over_runs(estimates: Sequence[Estimate]) -> Estimate:
+    """The mean over runs and the standard error between them, sd / sqrt(runs); a single run keeps its own error.
+
+    Runs differ by more than their tokens do (seeds), so from two on the errors within runs are not used.
+    """
+    known = [one for one in estimates if one.known]
+    if len(known) <= 1:
+        return Estimate(known[0].value, known[0].error, 1) if known else Estimate()
+    values = np.array([one.value for one in known])
+    with np.errstate(invalid="ignore"):
+        mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    return Estimate(mean, error if math.isfinite(error) else NAN, len(known))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One metric on both sides; differences are b - a."""
+
+    metric: str
+    a: Estimate
+    b: Estimate
+
+    @property
+    def difference(self) -> float:
+        with np.errstate(invalid="ignore"):
+            return float(np.subtract(self.b.value, self.a.value))
+
+    @property
+    def error(self) -> float:
+        """Of the difference, for independent sides."""
+        return math.hypot(self.a.error, self.b.error)
+
+    @property
+    def z(self) -> float:
+        """The difference in standard errors; NaN where an error is not known, or both are zero."""
+        error = self.error
+        return self.difference / error if error > 0 and math.isfinite(self.difference) else NAN
+
+    @property
+    def ratio(self) -> float:
+        """b / a, where both are positive."""
+        sizes = self.a.value > 0 and self.b.value > 0 and math.isfinite(self.a.value) and math.isfinite(self.b.value)
+        return self.b.value / self.a.value if sizes else NAN
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the error (Welch 1947): few where it was told from few runs, infinite where from sequences."""
+        parts = [(one.error**2, one.runs - 1) for one in (self.a, self.b) if one.runs > 1]
+        below = sum(square**2 / free for square, free in parts)
+        return self.error**4 / below if below > 0 else math.inf
+
+    @property
+    def p(self) -> float:
+        """How often chance alone gives a difference this large, two-sided: Student's t of z; NaN where there is no z."""
+        return NAN if math.isnan(self.z) else student_tail(abs(self.z), self.freedom)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Adjusted p-values: below 0.05 for any of them in at most 5 of 100 families without a difference (Holm 1979).
+
+    NaN stays NaN and does not count. Holds whatever the metrics have to do with each other.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted((at for at, chance in enumerate(chances) if not math.isnan(chance)), key=lambda at: chances[at])
+    adjusted, highest = [NAN] * len(chances), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, chances[at] * (len(order) - rank)))
+        adjusted[at] = highest
+    return adjusted
+
+
+def student_tail(t: float, freedom: float) -> float:
+    """P(|T| >= t) for Student's t with that many degrees of freedom; the normal distribution's where they are infinite."""
+    if math.isinf(freedom):
+        return math.erfc(t / math.sqrt(2))
+    if math.isinf(t):
+        return 0.0
+    # 1 - x is computed, not subtracted: for small t all digits of it would be lost.
+    x, rest = freedom / (freedom + t * t), t * t / (freedom + t * t)
+    return _beta_share(x, rest, freedom / 2, 0.5)
+
+
+def _beta_share(x: float, rest: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b), rest = 1 - x, by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0 or rest <= 0:
+        return 0.0 if x <= 0 else 1.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - front * _fraction(rest, b, a) / b
+    return front * _fraction(x, a, b) / a
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """Lentz's method; it converges within some sqrt(max(a, b)) terms where x <= (a + 1) / (a + b + 2)."""
+    tiny = 1e-300
+    d = 1.0 / (1.0 - (a + b) * x / (a + 1.0) or tiny)
+    c, product = 1.0, d
+    for m in range(1, 10_000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        before = product
+        for term in (even, odd):
+            d = 1.0 / (1.0 + term * d or tiny)
+            c = 1.0 + term / c or tiny
+            product *= d * c
+        if abs(product - before) <= 1e-15 * abs(product):
+            break
+    return product
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What both sides have in common, key by key. difference: mean of b - a over the pairs; error: sd / sqrt(pairs)."""
+
+    pairs: int
+    only_a: int
+    only_b: int
+    a: float
+    b: float
+    difference: float
+    error: float
+
+    @property
+    def z(self) -> float:
+        return self.difference / self.error if self.error > 0 else NAN
+
+
+def paired(a: pl.DataFrame, b: pl.DataFrame) -> Paired:
+    """Pairs of the rows with one key. a, b: columns key (unique) and value. Rows without a finite value have no partner.
+
+    Keys are the independent units; each counts once, however many samples stand behind it.
+    """
+    one, other = (side.filter(pl.col("value").is_finite()) for side in (a, b))
+    both = one.join(other, on="key", suffix="_b").select(a=pl.col("value"), b=pl.col("value_b"))
+    pairs = len(both)
+    only_a, only_b = len(one) - pairs, len(other) - pairs
+    if not pairs:
+        return Paired(0, only_a, only_b, NAN, NAN, NAN, NAN)
+    x, y = both["a"].to_numpy(), both["b"].to_numpy()
+    apart = y - x
+    error = float(apart.std(ddof=1) / math.sqrt(pairs)) if pairs > 1 else NAN
+    return Paired(pairs, only_a, only_b, float(x.mean()), float(y.mean()), float(apart.mean()), error)

@@ -1,0 +1,68 @@
+"""Quantiles of log-ratios over steps, from histograms: counts of neighbouring steps add, so that no step is left out."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def quantiles_over_steps(
+    distribution: pl.DataFrame,
+    extremes: pl.DataFrame,
+    quantiles: Sequence[float] = QUANTILES,
+    *,
+    columns: int = 250,
+) -> pl.DataFrame:
+    """One row per column of neighbouring steps: `first`, `last`, `steps` (how many), `count`, `min`, `p5` ..., `max` (nats).
+
+    distribution: step, low, high, count per occupied bucket, as Run.distribution gives them. A quantile is known to its
+    bucket; inside it lies where it would if the counts were spread evenly. One that reaches to infinity gives its finite end.
+    extremes: step, min, max: the smallest and largest log-ratio of each step.
+    """
+    steps = distribution.select(pl.col("step").unique().sort()).with_row_index("row")
+    each = -(-len(steps) // columns) if len(steps) else 1
+    placed = steps.with_columns(column=pl.col("row") // each).drop("row")
+    pooled = (
+        distribution.join(placed, on="step")
+        .group_by("column", "low", "high")
+        .agg(pl.col("count").sum(), first=pl.col("step").min(), last=pl.col("step").max())
+        .filter(pl.col("count") > 0)
+        .sort("column", "low")
+        .with_columns(
+            below=pl.col("count").cum_sum().over("column") - pl.col("count"), total=pl.col("count").sum().over("column")
+        )
+    )
+    found = pooled.group_by("column", maintain_order=True).agg(
+        pl.col("first").min(), pl.col("last").max(), count=pl.col("total").first()
+    )
+    for q in quantiles:
+        found = found.join(_quantile(pooled, q), on="column", how="left", maintain_order="left")
+    ends = extremes.join(placed, on="step").group_by("column").agg(pl.len().alias("steps"), *_ENDS)
+    return found.join(ends, on="column", how="left", maintain_order="left").drop("column")
+
+
+_ENDS = (pl.col("min").min(), pl.col("max").max())
+
+
+def name_of(quantile: float) -> str:
+    """The column of a quantile.
+
+    >>> name_of(0.05), name_of(0.5)
+    ('p5', 'p50')
+    """
+    return f"p{100 * quantile:g}"
+
+
+def _quantile(pooled: pl.DataFrame, q: float) -> pl.DataFrame:
+    wanted = q * pl.col("total")
+    inside = ((wanted - pl.col("below")) / pl.col("count")).clip(0.0, 1.0)
+    low, high = pl.col("low"), pl.col("high")
+    place = (
+        pl.when(low.is_infinite()).then(high).when(high.is_infinite()).then(low).otherwise(low + (high - low) * inside)
+    )
+    return (
+        pooled.filter(pl.col("below") + pl.col("count") >= wanted)
+        .group_by("column", maintain_order=True)
+        .agg(place.first().alias(name_of(q)))
+    )
