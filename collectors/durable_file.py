@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from threading import get_ident
 
@@ -63,13 +64,27 @@ def append(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
 
 
-def delete(path: Path) -> None:
-    """Removes the file, if it is there, for good."""
+def is_taken(path: Path) -> bool:
+    """Whether something bears the name. Raises where that cannot be told: to Path.exists a loop of links and any ValueError make
+    a free name, and what bears it would be replaced."""
     try:
-        os.unlink(path)
+        os.lstat(path)
     except FileNotFoundError:
-        return
-    sync_folder(path.parent)
+        return False
+    return True
+
+
+def delete(paths: Iterable[Path]) -> None:
+    """Removes the files that are there, for good: each folder waits for the disk once, however many of its files go."""
+    folders = set()
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        folders.add(path.parent)
+    for folder in sorted(folders):
+        sync_folder(folder)
 
 
 def move(path: Path, target: Path) -> None:

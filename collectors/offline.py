@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import layout
+from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION
 
 from .commit_log import CommitLog
-from .durable_file import delete, make_folder, move, write_whole
-from .run_file import host_name
+from .durable_file import delete, is_taken, make_folder, move, write_whole
 from .sink import parquet_bytes
 
 
@@ -38,7 +38,7 @@ class OfflineWriter:
     def commit_rows(self, step: int, rows: pa.Table, facts: Mapping[str, Any]) -> str:
         """A token file of these rows; its path."""
         part = 0
-        while (self._root / (file := layout.token_file(step, self.writer, part))).exists():
+        while is_taken(self._root / (file := layout.token_file(step, self.writer, part))):
             part += 1
         return self._commit(file, rows, {"step": step, "rows": len(rows), **facts})
 
@@ -73,8 +73,7 @@ class OfflineWriter:
 
     def delete(self, files: Sequence[str]) -> None:
         """Deletes files that are no part of the run."""
-        for file in files:
-            delete(self._root / file)
+        delete(self._root / file for file in files)
 
     def _commit(self, file: Path, rows: pa.Table, facts: Mapping[str, Any]) -> str:
         self.say()

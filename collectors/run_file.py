@@ -3,9 +3,7 @@
 import json
 import os
 import platform
-import re
 import secrets
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ratioscope import __version__
+from ratioscope import __version__, process
 from ratioscope.errors import ConfigError
 from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, checksum, decode_line
 from ratioscope.record import SCHEMA_VERSION
@@ -108,21 +106,7 @@ def launch() -> str:
     names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name, _NO_JOB) not in ("", _NO_JOB)]
     if names:
         return "job:" + "/".join((*names, *(os.environ.get(name, "") for name in RESTARTS)))
-    return f"process:{host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
-
-
-def host_name() -> str:
-    """The host's name as it may stand in a file name."""
-    return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40].strip("-") or "host"
-
-
-def process_start(pid: int) -> str | None:
-    """When a process of this host began, in the kernel's clock: tells it from a later one of the same number. None: unknown."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
+    return f"process:{process.host_name()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def _is_named(name: str) -> bool:
@@ -136,23 +120,19 @@ def _name(launch_of: Any) -> str:
 def _is_other_node(writer: Mapping[str, Any], own: str) -> bool:
     """Whether the writer is of our start, on another host: its restarts and all that torchrun tells every node are ours."""
     theirs = str(writer.get("launch"))
-    if writer.get("host") == host_name() or not (_SHARED in own and _SHARED in theirs):
+    if writer.get("host") == process.host_name() or not (_SHARED in own and _SHARED in theirs):
         return False
     return own.partition("/")[2] == theirs.partition("/")[2]
 
 
 def _is_running(writer: Mapping[str, Any]) -> bool:
-    """Whether the writer may still write: it has not closed, and its process is here and alive."""
-    if writer["closed"] or writer.get("host") != host_name():
-        return False
-    try:
-        os.kill(int(writer["pid"]), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    began = process_start(int(writer["pid"]))
-    return began is None or writer.get("started") in (None, began)
+    """Whether the writer may still write: it has not closed, and its process is here and alive.
+
+    Of one on another host or in another container nobody here can tell: it is not waited for, as a container that was
+    started again would wait for the one before it for ever; what it still writes is of its own attempt.
+    """
+    named = process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
+    return not writer["closed"] and named.life(process.here()) == "alive"
 
 
 def _opening(path: Path) -> dict[str, Any] | None:

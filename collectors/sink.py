@@ -25,17 +25,18 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 from ratioscope.metrics.parts import gathered
+from ratioscope.process import host_name, pid_namespace, process_start
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from .budget import CONTROL_FILE, Budget, Control, Spending
 from .commit_log import CommitLog
 from .counts import Tally, reason_of
-from .durable_file import make_folder, write_whole
+from .durable_file import is_taken, make_folder, write_whole
 from .first_look import first_look
 from .health import Change, Health
 from .live_scalars import LiveScalars
 from .records import tokens_of
-from .run_file import attempt_to_join, host_name, launch, note_attempt, process_start, start_run
+from .run_file import attempt_to_join, launch, note_attempt, start_run
 from .sampling import chosen
 from .step_statistics import part_statistics
 
@@ -123,6 +124,7 @@ class ParquetSink:
 
     def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
         self._newest_step = max(step, self._newest_step)
+        self._roll_over(step)
         failures = self._try("statistics", lambda: self._measured(step, rows, earlier))
         self._refresh_control(step)
         now, kept = self._clock(), self._kept(step, rows)
@@ -132,6 +134,10 @@ class ParquetSink:
         segments, unsaved = _tried(in_the_way, self._segment_entries)
         failures += [] if unsaved is None else [f"statistics: {unsaved}"]
         self._has_unsaved = unsaved is not None
+        if (
+            self._has_unsaved and earlier is not None
+        ):  # what is on disk of the step's statistics is of its earlier parts
+            files = [{**entry, "unmeasured": True} for entry in files]
         self._say_change(step, self._health.told(now, rows=refused, statistics=unsaved))
         failures += self._try("commit log", lambda: self._log.say(*files, *segments))
         if refused is not None:
@@ -178,7 +184,7 @@ class ParquetSink:
             self._event(step, layout.CONTROL, told)
 
     def _kept(self, step: int, rows: pa.Table) -> pa.Table:
-        """The rows that the budget has room for; all of them where the choice itself fails."""
+        """The rows that the budget has room for."""
         budget = self._control.now
         share = self._spending.share(budget, step, tokens_of(rows))
         return chosen(rows, share, worst=budget.worst, seed=budget.seed)
@@ -200,6 +206,7 @@ class ParquetSink:
             "host": host_name(),
             "pid": os.getpid(),
             "started": process_start(os.getpid()),
+            "namespace": pid_namespace(),
             "attempt": self._attempt,
             "launch": launch(),
             "schema": SCHEMA_VERSION,
@@ -212,7 +219,7 @@ class ParquetSink:
         self._demand_free(len(data))
         make_folder((self._root / layout.token_file(step, self.writer, 0)).parent)
         part = 0
-        while (self._root / (file := layout.token_file(step, self.writer, part))).exists():
+        while is_taken(self._root / (file := layout.token_file(step, self.writer, part))):
             part += 1
         write_whole(self._root / file, data)
         self._spending.spend(step, len(data), tokens_of(rows))
@@ -246,10 +253,8 @@ class ParquetSink:
         part could not be measured they are taken out, and the next part measures all.
         """
         try:
-            if self._unmeasured == step and earlier is not None:
-                fresh = part_statistics(pa.concat_tables([earlier, rows]), None)
-            else:
-                fresh = part_statistics(rows, earlier)
+            together = rows if earlier is None else pa.concat_tables([earlier, rows])
+            fresh = part_statistics(together, None) if self._unmeasured == step else part_statistics(rows, earlier)
             if len(fresh):
                 waiting = [self._segment_rows] if len(self._segment_rows) else []
                 self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
@@ -260,7 +265,6 @@ class ParquetSink:
                 self._segment_rows = self._segment_rows.filter(pa.array(others))
             raise
         self._unmeasured = None
-        together = rows if earlier is None else pa.concat_tables([earlier, rows])
         if self._live is not None:
             self._live.take(step, fresh, together)
         if not self._has_looked and self._rank == 0 and tokens_of(rows):
@@ -275,10 +279,19 @@ class ParquetSink:
         file = layout.statistics_file(self.writer, self._segment)
         make_folder((self._root / file).parent)
         write_whole(self._root / file, data)
-        steps = np.unique(np.asarray(self._segment_rows["step"])).tolist()
-        if len(steps) >= layout.SEGMENT_STEPS:
+        return [{**_commit(file, data), "steps": self._segment_steps()}]
+
+    def _roll_over(self, step: int) -> None:
+        """Begins another segment where a step follows those of a full one that is on disk. The parts of a step stay in one, so
+        that a reader finds statistics of all that was measured of it, or of nothing."""
+        steps = self._segment_steps()
+        if len(steps) >= layout.SEGMENT_STEPS and step not in steps and not self._has_unsaved:
             self._segment, self._segment_rows = self._segment + 1, pa.table({})
-        return [{**_commit(file, data), "steps": steps}]
+
+    def _segment_steps(self) -> list[int]:
+        """Steps of the segment that is being filled."""
+        held = self._segment_rows
+        return np.unique(np.asarray(held["step"])).tolist() if held.num_columns else []
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:

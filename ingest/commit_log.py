@@ -1,5 +1,6 @@
 """One writer's commit log, read as it grows: each byte once, torn and altered lines counted, never fatal."""
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -7,13 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ratioscope.layout import commit_file, decode_line
+from ratioscope.layout import STATISTICS, commit_file, decode_line, is_unaltered
 
 from .regular_file import open_regular
 
 _CHUNK = 1 << 22
 _LONGEST_LINE = 1 << 20
 _MOST_TRIES = 8
+_SEGMENT_LINE = re.compile(rb'\{"bytes": \d+, "file": ("' + STATISTICS.encode() + rb'/[^"\\]*"), "kind": "commit", ')
+"""How the line begins that commits a statistics segment."""
 
 
 @dataclass
@@ -39,8 +42,29 @@ class CommitLog:
     def torn(self) -> bool:
         return bool(self.altered or self.tail)
 
+    def skip(self, nbytes: int, sha256: str) -> bool:
+        """Goes on behind the first bytes of the log, if they have this digest; reads them without parsing a line."""
+        digest, left = hashlib.sha256(), nbytes
+        with open_regular(self.root, self.file) as file:
+            while left and (chunk := file.read(min(left, _CHUNK))):
+                digest.update(chunk)
+                left -= len(chunk)
+            found = os.fstat(file.fileno())
+        if left or digest.hexdigest() != sha256:
+            return False
+        self._identity, self._offset = (found.st_dev, found.st_ino), nbytes
+        return True
+
+    @property
+    def reached(self) -> int:
+        """Bytes of it that were read."""
+        return self._offset
+
     def advance(self) -> list[dict[str, Any]] | None:
-        """The entries appended since the last call; None if the log was replaced or cut and must be read afresh."""
+        """The entries appended since the last call; None if the log was replaced or cut and must be read afresh.
+
+        A segment is committed again with every step; what a later line of what was appended says anew is left out.
+        """
         with open_regular(self.root, self.file) as file:
             found = os.fstat(file.fileno())
             identity = (found.st_dev, found.st_ino)
@@ -60,7 +84,22 @@ class CommitLog:
             len(self.tail) > _LONGEST_LINE
         ):  # no line of ours is that long: what follows is read from its next newline on
             self.tail = self.tail[:1]
-        return [entry for line in lines if line for entry in self._decoded(line)]
+        return self._newest(lines)
+
+    def _newest(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        """Entries of the lines, in order, those left out whose segment a later one commits again: half of a log, and the longer
+        half."""
+        entries: list[dict[str, Any]] = []
+        committed: set[bytes] = set()
+        for line in reversed(lines):
+            segment = _SEGMENT_LINE.match(line)
+            if not line or (segment and segment[1] in committed and is_unaltered(line)):
+                continue
+            decoded = self._decoded(line)
+            if segment and decoded:
+                committed.add(segment[1])
+            entries += decoded
+        return entries[::-1]
 
     def _decoded(self, line: bytes) -> list[dict[str, Any]]:
         entry = decode_line(line)

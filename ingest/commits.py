@@ -6,10 +6,11 @@ A checksum says that a line is as it was written, not that its writer meant well
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import STATISTICS, TOKENS
+from ratioscope.layout import STATISTICS, TOKENS, is_offline
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from .quarantine import printable
@@ -17,10 +18,11 @@ from .quarantine import printable
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _INT64 = 1 << 63
+_GAPS = tuple(GAPS)
 _MOST_STEPS = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Origin:
     """A file that was merged into another one, which holds all of its rows. policies: of its log-probs, if it is a token
     file. merged: it was itself the result of a merge."""
@@ -42,11 +44,11 @@ class Measured:
     steps: frozenset[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TokenFile:
     """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
     slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics.
-    facts: which of SLICED_BY it has.
+    facts: which of SLICED_BY it has. unmeasured: its writer's statistics of the step are without its rows.
     replaces: the files whose rows it holds, which are no part of the run as long as it can be read."""
 
     path: str
@@ -67,6 +69,7 @@ class TokenFile:
     left_out: int = 0
     facts: frozenset[str] = frozenset()
     replaces: tuple[Origin, ...] = ()
+    unmeasured: bool = False
 
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:
@@ -104,11 +107,18 @@ class Segment:
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:
         """(path, digest) of every segment that was written during the run: itself, or what was merged into it."""
-        return _recorded(self.replaces) or ((self.path, self.sha256),)
+        own = () if is_offline(self.writer) else ((self.path, self.sha256),)
+        return _recorded(self.replaces) if self.replaces else own
+
+    @property
+    def writers_and_steps(self) -> frozenset[tuple[str, int]]:
+        """Whose statistics of which steps it holds."""
+        found = {(part.writer, step) for part in self.measured for step in part.steps}
+        return frozenset(found or ((self.writer, step) for step in self.steps))
 
 
 def _recorded(origins: tuple[Origin, ...]) -> tuple[tuple[str, str | None], ...]:
-    return tuple((origin.path, origin.sha256) for origin in origins if not origin.merged)
+    return tuple((o.path, o.sha256) for o in origins if not o.merged and not is_offline(o.writer))
 
 
 def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
@@ -142,15 +152,16 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         tokens=whole(entry, "tokens", least=0),
         bytes=whole(entry, "bytes", least=0),
         sha256=text(entry, "sha256"),
-        policies=_names(entry, "policies") & frozenset(POLICIES),
-        gaps=_names(entry, "gaps") & frozenset(GAPS),
+        policies=_names(entry, "policies", POLICIES),
+        gaps=_names(entry, "gaps", _GAPS),
         offered=optional(entry, "offered"),
         dropped=optional(entry, "dropped"),
         time=seconds(entry),
         slices=optional(entry, "slices") or 0,
         left_out=optional(entry, "left_out") or 0,
-        facts=_names(entry, "facts") & frozenset(SLICED_BY),
+        facts=_names(entry, "facts", SLICED_BY),
         replaces=_origins(entry, _TOKEN_FILE),
+        unmeasured=entry.get("unmeasured") is True,
     )
 
 
@@ -170,18 +181,20 @@ def _origins(entry: Mapping[str, Any], kind: re.Pattern[str]) -> tuple[Origin, .
     found = entry.get("replaces", [])
     if not isinstance(found, list) or not all(isinstance(origin, dict) for origin in found):
         raise SourceError(f"its commit replaces {str(found)[:60]!r}; wanted a list of files")
-    if odd := [origin for origin in found if not kind.fullmatch(text(origin, "file"))]:
-        raise SourceError(f"its commit replaces {text(odd[0], 'file')[:60]!r}, which is no file of its kind")
-    return tuple(
-        Origin(
-            text(origin, "file"),
-            text(origin, "sha256"),
-            text(origin, "writer"),
-            _names(origin, "policies") & frozenset(POLICIES),
-            origin.get("merged") is True,
-            _names(origin, "facts") & frozenset(SLICED_BY),
-        )
-        for origin in found
+    return tuple(_origin(origin, kind) for origin in found)
+
+
+def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
+    path = text(origin, "file")
+    if not kind.fullmatch(path):
+        raise SourceError(f"its commit replaces {path[:60]!r}, which is no file of its kind")
+    return Origin(
+        path,
+        text(origin, "sha256"),
+        text(origin, "writer"),
+        _names(origin, "policies", POLICIES),
+        origin.get("merged") is True,
+        _names(origin, "facts", SLICED_BY),
     )
 
 
@@ -189,7 +202,7 @@ def _measured(entry: Mapping[str, Any]) -> tuple[Measured, ...]:
     found = entry.get("measured", [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
-    return tuple(Measured(text(i, "writer"), _names(i, "gaps") & frozenset(GAPS), runs(i)) for i in found)
+    return tuple(Measured(text(i, "writer"), _names(i, "gaps", _GAPS), runs(i)) for i in found)
 
 
 def runs(item: Mapping[str, Any]) -> frozenset[int]:
@@ -203,16 +216,17 @@ def runs(item: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(step for first, last in pairs for step in range(first, last + 1))
 
 
+NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: pip install --upgrade ratioscope"
+
+
 def newer_schema(found: int) -> str:
-    return (
-        f"it has schema version {found}; this ratioscope reads up to {SCHEMA_VERSION}: pip install --upgrade ratioscope"
-    )
+    return f"it has schema version {found}; {NEWER}"
 
 
 def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
     """A member that must be a 64-bit whole number of at least `least`."""
     value = entry.get(name)
-    if isinstance(value, int) and _is_int64(value) and value >= least:
+    if type(value) is int and least <= value < _INT64:
         return value
     raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
 
@@ -234,10 +248,22 @@ def seconds(entry: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
 
 
-def _names(entry: Mapping[str, Any], name: str) -> frozenset[str]:
-    value = entry.get(name, [])
-    return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
+def _names(entry: Mapping[str, Any], name: str, known: tuple[str, ...]) -> frozenset[str]:
+    """Those of the known names that the member lists."""
+    value = entry.get(name)
+    if not isinstance(value, list):
+        return frozenset()
+    try:
+        return _among(tuple(value), known)
+    except TypeError:  # of things that are no names
+        return frozenset(item for item in value if isinstance(item, str) and item in known)
+
+
+@lru_cache(256)
+def _among(names: tuple[str, ...], known: tuple[str, ...]) -> frozenset[str]:
+    """One set for all the files that hold the same, of which a run has hundreds of thousands."""
+    return frozenset(name for name in names if name in known)
 
 
 def _is_int64(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+    return type(value) is int and -_INT64 <= value < _INT64

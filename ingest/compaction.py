@@ -5,7 +5,9 @@ commit names, a column that no Record has, statistics that are not on record (ro
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -14,13 +16,13 @@ import pyarrow as pa
 from ratioscope.errors import SourceError
 from ratioscope.layout import runs
 from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.record import POLICIES, SLICED_BY
+from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
 from .catalog import Catalog, sight
 from .columns import conformed
 from .commits import Origin, Segment, TokenFile
-from .parquet_files import read
-from .record_rows import RecordRows, committed_size, demand_token_file
+from .parquet_files import ParquetFiles, read
+from .record_rows import committed_size, demand_token_file
 from .row_plan import Plan, plan
 from .segment_tables import SegmentTables
 from .statistics_files import SCHEMA, all_rows
@@ -32,6 +34,8 @@ MOST_STEPS = 512
 MOST_FILES = 1024
 """Merged into one, so that its commit line stays shorter than the longest that is read."""
 _FOLDED = 16
+_THREADS = 4
+"""Files wait for a disk, and for a network where the run lies on one."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +111,20 @@ def merged_segments(catalog: Catalog, segments: Sequence[Segment]) -> pl.DataFra
 
 def raw_rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table:
     """All rows of the files with all their columns; SourceError where one is damaged, or has columns that would be lost."""
-    tables = []
-    wanted = RecordRows(catalog.files, catalog.quarantine).table(()).schema
-    for file in files:
-        with catalog.files.opened(file.path, committed_size(file), file.sha256) as parquet:
-            if extra := demand_token_file(parquet, file):
-                raise SourceError(
-                    f"{file.path} has columns that no Record has, and that a merge would lose: {extra[0]}"
-                )
-            tables.append(conformed(read(parquet, wanted.names), wanted))
-    return pa.concat_tables(tables).combine_chunks()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        tables = list(pool.map(partial(_raw_table, catalog.files), files))
+    wanted = arrow_schema()
+    if any(table.schema != tables[0].schema for table in tables):
+        tables = [conformed(table, wanted) for table in tables]
+    return conformed(pa.concat_tables(tables), wanted).combine_chunks()
+
+
+def _raw_table(files: ParquetFiles, file: TokenFile) -> pa.Table:
+    """The rows as they lie in the file; texts as dictionaries."""
+    with files.opened(file.path, committed_size(file), file.sha256) as parquet:
+        if extra := demand_token_file(parquet, file):
+            raise SourceError(f"{file.path} has columns that no Record has, and that a merge would lose: {extra[0]}")
+        return read(parquet, arrow_schema().names)
 
 
 def _unmergeable(files: Sequence[TokenFile], *, lost: bool) -> str:
@@ -147,6 +155,7 @@ def _facts_of_rows(files: Sequence[TokenFile]) -> dict[str, Any]:
         "time": max((file.time for file in files if file.time is not None), default=None),
         "gaps": sorted({gap for file in files for gap in file.gaps}),
         "replaces": [origin for file in files for origin in _origins(file)],
+        **({"unmeasured": True} if any(file.unmeasured for file in files) else {}),
     }
 
 

@@ -28,6 +28,10 @@ MOST_VALUES = 1 << 28
 MOST_TEXT = 1 << 32
 """Decoded bytes of one text column. A dictionary of 1.6 KB can decode to 500 GB, whatever the footer says."""
 
+_WORTH_THREADS = 1 << 20
+SMALL, LARGE = 1 << 18, 1 << 24
+"""Bytes of a file that is taken into memory whole before it is read: always, and where all of it must be read for its digest."""
+
 Signature = tuple[int, int, int]
 
 
@@ -50,34 +54,59 @@ class ParquetFiles:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
+    def checked(self, path: str, sha256: str) -> Signature | None:
+        """What the file was when its bytes were found to have this digest; None if they never were."""
+        return self._checked.get((path, sha256))
+
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[pq.ParquetFile]:
         """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
         with named_reasons(), open_regular(self._root, path) as file:
-            self._check(path, file, size, sha256)
-            metadata = pq.read_metadata(file)
+            source = self._checked_bytes(path, file, size, sha256)
+            metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
             # Texts are read as dictionaries, so that they can be measured before they are decoded.
             texts = text_leaves(metadata)
             # Any: the stubs do not know page_checksum_verification
-            options: Any = {"page_checksum_verification": True, "read_dictionary": texts, "pre_buffer": True}
-            with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
+            options: Any = {"page_checksum_verification": True, "read_dictionary": texts, "pre_buffer": source is file}
+            with pq.ParquetFile(source, metadata=metadata, **options) as parquet:
                 yield parquet
 
-    def _check(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> None:
+    def footer(self, path: str, size: int | None, sha256: str | None) -> pq.FileMetaData:
+        """What the end of the file says of it, if it has this size and digest."""
+        with named_reasons(), open_regular(self._root, path) as file:
+            metadata = pq.read_metadata(self._checked_bytes(path, file, size, sha256))
+            demand_reasonable(metadata)
+            return metadata
+
+    def _checked_bytes(
+        self, path: str, file: BufferedReader, size: int | None, sha256: str | None
+    ) -> BufferedReader | pa.BufferReader:
+        """The file, or what it holds: Arrow asks Python for each stretch of a file, which takes longer than a small file does."""
         found = os.fstat(file.fileno())
         if size is not None and found.st_size != size:
             raise CutShort(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
         signature = found.st_ino, found.st_size, found.st_mtime_ns
-        if sha256 is None or self._checked.get((path, sha256)) == signature:
-            return
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        if digest != sha256:
-            raise SourceError(
-                f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
-            )
-        self._checked[path, sha256] = signature
+        is_known = sha256 is None or self._checked.get((path, sha256)) == signature
+        source = pa.BufferReader(file.read()) if found.st_size <= (SMALL if is_known else LARGE) else file
+        if not is_known:
+            assert sha256 is not None
+            _demand_digest(source, sha256)
+            self._checked[path, sha256] = signature
+        return source
+
+
+def _demand_digest(source: BufferedReader | pa.BufferReader, sha256: str) -> None:
+    """SourceError where these are not the bytes that were committed."""
+    if isinstance(source, BufferedReader):
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+    else:
+        digest = hashlib.sha256(source.read_buffer()).hexdigest()
+    source.seek(0)
+    if digest != sha256:
+        raise SourceError(
+            f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
+        )
 
 
 def demand_reasonable(metadata: pq.FileMetaData) -> None:
@@ -93,12 +122,24 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
             raise SourceError(f"it claims {values} values in one column; at most {MOST_VALUES} are read from one file")
 
 
-def read(parquet: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int] | None = None) -> pa.Table:
-    """These columns of the file, of these row groups or all, in one chunk; text columns refused if they decode to too much."""
-    present = set(parquet.schema_arrow.names)  # schema_arrow is made anew whenever it is asked for
-    wanted = [name for name in columns if name in present]
-    every = range(parquet.metadata.num_row_groups) if groups is None else groups
-    table = parquet.read_row_groups(list(every), columns=wanted)
+def read(
+    parquet: pq.ParquetFile,
+    columns: Sequence[str],
+    groups: Sequence[int] | None = None,
+    *,
+    present: Sequence[str] | None = None,
+) -> pa.Table:
+    """These columns of the file, of these row groups or all, in one chunk; text columns refused if they decode to too much.
+
+    present: its columns, where they are known: schema_arrow is made anew whenever it is asked for.
+    """
+    metadata = parquet.metadata
+    found = set(parquet.schema_arrow.names if present is None else present)
+    wanted = [name for name in columns if name in found]
+    every = range(metadata.num_row_groups) if groups is None else groups
+    # handing the columns of a small file to threads takes longer than decoding them
+    is_large = sum(metadata.row_group(index).total_byte_size for index in every) > _WORTH_THREADS
+    table = parquet.read_row_groups(list(every), columns=wanted, use_threads=is_large)
     for field in table.schema:
         if pa.types.is_dictionary(getattr(field.type, "value_type", field.type)) or pa.types.is_dictionary(field.type):
             _demand_small_text(field.name, table[field.name])
@@ -120,11 +161,12 @@ def text_leaves(metadata: pq.FileMetaData) -> list[str]:
 
 
 def _demand_small_text(name: str, column: Column) -> None:
-    chunks = (chunk.flatten() if pa.types.is_nested(chunk.type) else chunk for chunk in column.chunks)
-    total = 0
-    for chunk in chunks:
-        if isinstance(chunk, pa.DictionaryArray) and len(chunk):
-            longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0
-            total += longest * len(chunk)
+    every = (chunk.flatten() if pa.types.is_nested(chunk.type) else chunk for chunk in column.chunks)
+    chunks = [chunk for chunk in every if isinstance(chunk, pa.DictionaryArray)]
+    if (
+        sum(chunk.dictionary.nbytes * len(chunk) for chunk in chunks) <= MOST_TEXT
+    ):  # no text is longer than all together
+        return
+    total = sum((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0) * len(chunk) for chunk in chunks)
     if total > MOST_TEXT:
         raise SourceError(f"its column {name!r} decodes to up to {total} bytes; at most {MOST_TEXT} are read")

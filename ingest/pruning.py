@@ -4,19 +4,22 @@ Nothing is offered for deletion before what stands for it was read to its last p
 read, compared with them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.record import GAPS
 
 from .catalog import Catalog
 from .commits import Segment, TokenFile
 from .compaction import Skipped, merged_segments, plans, raw_rows
 from .file_checks import demand_rows, demand_segment_file
+from .row_plan import Plan
 from .segment_tables import SegmentTables
 from .statistics_check import difference
 from .statistics_files import all_rows
+from .together import measurable
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,35 @@ def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
     tables = SegmentTables(catalog.files, catalog.quarantine)
     steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
     kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
-    measured = {step for segment in catalog.segments() for step in segment.steps}
-    for by_step, wanted in plans(catalog, tables).values():
+    steps_measured = {step for segment in catalog.segments() for step in segment.steps}
+    for attempt, (by_step, wanted) in plans(catalog, tables).items():
+        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
         for step, files in by_step.items():
             if step in kept or not _is_before(files, old.before):
                 continue
-            if step in wanted.across or step in wanted.own or step not in measured:
-                yield Skipped(
-                    f"token rows of step {step}", "its statistics are not on record, they are computed from these rows"
-                )
+            if step in wanted.across or step in wanted.own or step not in steps_measured:
+                yield Skipped(f"token rows of step {step}", _why_kept(step, wanted, measured))
             else:
                 replaced = [origin.path for file in files for origin in file.replaces]
                 yield Deletion(tuple(sorted({*(file.path for file in files), *replaced})), (step,))
+
+
+def _why_kept(step: int, wanted: Plan, measured: Mapping[tuple[str, int], set[str]]) -> str:
+    """What would be lost with the rows of the step, and what to do first."""
+    across, own = wanted.across.get(step), wanted.own.get(step)
+    if across is None:
+        gaps = ", ".join(gap for gap in GAPS if own is not None and gap in own.gaps) or "it"
+        return (
+            f"no statistics of {gaps} are on record, they are computed from these rows: `ratioscope repair RUN` first"
+        )
+    told = (
+        f"its {', '.join(gap for gap in GAPS if gap in across.gaps)} is measured of rows of several processes together"
+    )
+    if any(file.left_out for file in across.files):
+        return f"{told}, and a budget left rows out, so that those that are here are all there is to know"
+    if measurable(step, across, measured) == across.gaps:
+        return f"{told}: `ratioscope compact RUN` first, which puts the statistics on record"
+    return f"{told}, because what one process measured lacks facts (versions, turns) that another one knew"
 
 
 def _is_before(files: list[TokenFile], before: float | None) -> bool:

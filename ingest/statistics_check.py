@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from ratioscope.layout import is_offline
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.join import joined
 from ratioscope.metrics.merge import KEYS, merge
@@ -53,8 +54,9 @@ def _of_attempt(
     measured = segments.measured(own)
     incomplete = _dropped(catalog)
     writers: dict[int, set[str]] = {}
-    for (writer, step), _ in measured.items():
-        writers.setdefault(step, set()).add(writer)
+    for writer, step in measured:
+        if not is_offline(writer):  # measured of the rows on disk, whoever wrote them
+            writers.setdefault(step, set()).add(writer)
     wanted = plan(by_step, measured)
     frames: dict[str, pl.DataFrame | None] = {}
     last = {segment.path: max(segment.steps, default=0) for segment in own}

@@ -1,4 +1,4 @@
-"""Whether a run folder is what its commit logs say: every log, file, digest, footer and page, walked once.
+"""Whether a run folder is what its commit logs say: every log, file, digest and footer, and (deep) every page, walked once.
 
 A reader meets damage when it needs the file; this looks for it beforehand. Nothing is changed, and nothing that a reader
 does not believe is believed here: the checks are those of reading, made on everything.
@@ -6,14 +6,16 @@ does not believe is believed here: the checks are those of reading, made on ever
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratioscope.errors import RatioscopeError
+from ratioscope.errors import RatioscopeError, SchemaError
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS
 
 from .catalog import Catalog
-from .commits import Segment, TokenFile
+from .commits import NEWER, Segment, TokenFile
+from .condensing import checked
 from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .folder import run_folder
 from .parquet_files import ParquetFiles
@@ -26,17 +28,26 @@ from .writer_history import WriterHistory
 Progress = Callable[[int, int], None]
 """Told how many of how many files have been read."""
 
+_THREADS = 4
+"""Files wait for a disk, and for a network where the run lies on one; digests and decoding need no Python besides."""
+_TOGETHER = 64
+"""Files that a thread looks at before it tells."""
+
 _REPAIR = "`ratioscope repair RUN` moves it to RUN/quarantine"
 _AGAIN = "copy it again from where the run was recorded; else its rows are lost"
 _RECORDED = "nothing that can be restored: it was recorded so; readers set aside what disagrees, and count it"
 _FOREIGN = "move it out of the run"
+_REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
+_OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
+_NEWER = "pip install --upgrade ratioscope; `ratioscope repair` leaves it where it is"
+_CONDENSE = "`ratioscope compact RUN` condenses it anew"
 _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 
 
 @dataclass
 class Verification:
-    """What was walked, and what is wrong. compared: steps whose statistics were recomputed from token rows; alone: steps
-    whose statistics could not be, with the reason of each."""
+    """What was walked, and what is wrong. condensed: short forms of logs, found to say what the logs say; compared: steps whose
+    statistics were recomputed from token rows; alone: steps whose statistics could not be, with the reason of each."""
 
     deep: bool
     logs: int = 0
@@ -46,6 +57,7 @@ class Verification:
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
+    condensed: int = 0
     compared: int = 0
     alone: dict[str, int] = field(default_factory=dict)
     troubles: list[Trouble] = field(default_factory=list)
@@ -56,7 +68,8 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> Verification:
-    """Walks the run; SourceError if there is none. deep: every page is decoded, and statistics are recomputed from rows."""
+    """Walks the run; SourceError if there is none. deep: every page is decoded, and statistics are recomputed from rows. A file
+    whose digest holds is byte for byte what its writer wrote: only the deep look asks whether that was right."""
     root = run_folder(path)
     files = ParquetFiles(root)
     catalog = Catalog(root, files)
@@ -84,6 +97,11 @@ def _check_logs(root: Path, catalog: Catalog, found: Verification) -> None:
         log = history.log
         if catalog.noted(log.file) != (log.altered, len(log.tail)):
             found.troubles += _of_log(history)
+    for verb, short, told in checked(catalog.histories.values()):
+        if told:
+            what = f"its short form of {short} is not what that log says: {told}"
+            found.troubles.append(Trouble(verb, what, "a short form that agrees with its log", _CONDENSE))
+        found.condensed += not told
 
 
 def _of_log(history: WriterHistory) -> Iterator[Trouble]:
@@ -108,41 +126,58 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
 
 
 def _check_files(catalog: Catalog, found: Verification, progress: Progress | None) -> None:
-    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
-    for done, item in enumerate(sorted(items, key=lambda item: item.path)):
-        if progress is not None:
-            progress(done, len(items))
-        trouble = _of_file(catalog, item, found)
-        if trouble is not None:
-            found.troubles.append(trouble)
+    items: list[TokenFile | Segment] = sorted([*catalog.token_files(), *catalog.segments()], key=lambda item: item.path)
+    few = [items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looked_at = pool.map(lambda part: [_trouble(catalog.files, item, found.deep) for item in part], few)
+        for done, (part, troubles) in enumerate(zip(few, looked_at, strict=True)):
+            if progress is not None:
+                progress(done * _TOGETHER, len(items))
+            for item, trouble in zip(part, troubles, strict=True):
+                _count(catalog.files, item, trouble, found)
 
 
-def _of_file(catalog: Catalog, item: TokenFile | Segment, found: Verification) -> Trouble | None:
-    """What is wrong with the file; counts it where nothing is."""
+def _trouble(files: ParquetFiles, item: TokenFile | Segment, deep: bool) -> Trouble | None:
+    """What is wrong with the file."""
     is_rows = isinstance(item, TokenFile)
     try:
         with named_reasons():
             if isinstance(item, TokenFile):
-                demand_rows(catalog.files, item, deep=found.deep)
+                demand_rows(files, item, deep=deep)
             else:
-                demand_segment_file(catalog.files, item, deep=found.deep)
+                demand_segment_file(files, item, deep=deep)
     except RowsDisagree as error:
         return Trouble(item.path, str(error), "rows that agree with each other and with their commit", _RECORDED)
     except RatioscopeError as error:
         stands = (
             "its statistics stand" if is_rows else "its steps are computed from token rows, where these are on record"
         )
-        lost = "is not there" in str(error)
-        return Trouble(item.path, str(error), _described(item), f"{stands}; {_AGAIN if lost else _REPAIR}")
-    found.bytes += (catalog.files.signature(item.path) or (0, 0, 0))[1]
+        return Trouble(item.path, str(error), _described(item), f"{stands}; {_act(error)}")
+    return None
+
+
+def _count(files: ParquetFiles, item: TokenFile | Segment, trouble: Trouble | None, found: Verification) -> None:
+    """Adds the file to what was found sound, or to what is wrong."""
+    if trouble is not None:
+        found.troubles.append(trouble)
+        return
+    found.bytes += item.bytes if item.sha256 is not None else (files.signature(item.path) or (0, 0, 0))[1]
     if isinstance(item, TokenFile):
         found.token_files, found.rows = found.token_files + 1, found.rows + item.rows
         found.tokens += item.tokens
     else:
         found.segments += 1
     if item.sha256 is None:
-        return Trouble(item.path, "no commit names it: its digest is unknown", "a commit line", _NO_COMMIT)
-    return None
+        found.troubles.append(
+            Trouble(item.path, "no commit names it: its digest is unknown", "a commit line", _NO_COMMIT)
+        )
+
+
+def _act(error: RatioscopeError) -> str:
+    """What to do about a file that cannot be read as it was committed."""
+    if isinstance(error, SchemaError):
+        return _OTHER_VERSION
+    return _AGAIN if "is not there" in str(error) else _REPAIR
 
 
 def _described(item: TokenFile | Segment) -> str:
@@ -155,6 +190,7 @@ def _described(item: TokenFile | Segment) -> str:
 def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
     """What is set aside without having been read here, and what lies in the run without a commit."""
     moved = catalog.moved()
+    refused = {path for history in catalog.histories.values() for path in history.refused}
     for path, reason in catalog.set_aside.items():
         if path in known or path in moved:
             continue
@@ -166,7 +202,8 @@ def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
             )
         else:
             wanted = "token files and statistics segments, nothing else"
-            yield Trouble(path, reason, wanted, _FOREIGN if not path.endswith(".parquet") else _REPAIR)
+            foreign = _REPAIR if "/" in path else _FOREIGN
+            yield Trouble(path, reason, wanted, _NEWER if NEWER in reason else _REFUSED if path in refused else foreign)
     for path in catalog.uncommitted():
         what = "token rows" if path.startswith(f"{TOKENS}/") else "statistics"
         yield Trouble(path, f"no commit names it, so that its {what} are not read", "a commit line", _NO_COMMIT)

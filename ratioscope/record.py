@@ -6,6 +6,7 @@ logarithms (nats). A column that was not recorded is null in every row. Position
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -96,6 +97,7 @@ _ARROW: dict[Kind, pa.DataType] = {
 }  # fmt: skip
 
 
+@cache
 def arrow_schema() -> pa.Schema:
     """The schema of a token file; list columns for per-token fields, everything nullable but the required."""
     return pa.schema([pa.field(f.name, _arrow_type(f), nullable=not f.required) for f in RECORD])

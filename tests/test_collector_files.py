@@ -1,13 +1,15 @@
 """What the collector leaves on disk: whole files, commits that are true, exact statistics, one run for many writers."""
 
+import errno
 import hashlib
 import json
+import os
 import resource
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,9 @@ import pytest
 from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors import run_file
+from ratioscope.app.upkeep import compact
+from ratioscope.collectors import durable_file, run_file, step_statistics
 from ratioscope.errors import SourceError
-from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.join import joined
 from ratioscope.metrics.merge import merge
 from ratioscope.metrics.numpy_engine import statistics
@@ -132,17 +134,107 @@ def merged(table: pa.Table) -> polars.DataFrame:
     return merge(frame, keys).sort(keys)
 
 
-def test_segments_hold_so_many_steps_and_are_then_left_alone(tmp_path: Path) -> None:
+def test_segments_hold_so_many_steps_and_are_then_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratioscope.layout.SEGMENT_STEPS", 8)
     with Collector(tmp_path / "run") as collector:
-        for step in range(SEGMENT_STEPS + 3):
+        for step in range(11):
             collector.log(step=step, **logprobs(step, 1, 2))
         assert collector.flush(None)
     steps = [steps_of(table) for table in segments(tmp_path / "run")]
-    assert steps == [list(range(SEGMENT_STEPS)), list(range(SEGMENT_STEPS, SEGMENT_STEPS + 3))]
+    assert steps == [list(range(8)), [8, 9, 10]]
     last = [commit for commit in commit_lines(tmp_path / "run", "commit") if commit["file"].startswith("statistics")][
         -1
     ]
     assert last["steps"] == steps[1]
+
+
+@pytest.mark.parametrize("failing", [None, 3, 4], ids=["all measured", "second part not", "third part not"])
+def test_a_step_that_comes_in_parts_where_a_segment_is_full_has_whole_statistics(
+    failing: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ratioscope.layout.SEGMENT_STEPS", 2)
+    measured = step_statistics.part_statistics
+    calls = iter(range(1, 100))
+
+    def measuring(rows: pa.Table, earlier: pa.Table | None) -> pa.Table:
+        if next(calls) == failing:
+            raise MemoryError
+        return measured(rows, earlier)
+
+    monkeypatch.setattr("ratioscope.collectors.sink.part_statistics", measuring)
+    with Collector(tmp_path / "run") as collector:
+        for step, part in ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4)):
+            collector.log(
+                step=step, **logprobs(part, rows=part + 1), sequence_ids=[f"{part}-{n}" for n in range(part + 1)]
+            )
+            assert collector.flush(None)
+    run = open_run(tmp_path / "run")
+    assert run.metrics()["mismatch/sequences"].to_list() == [1, 9, 5]
+    if failing != 4:  # measured by the next part, which has a next one only where it is not the last
+        assert sorted(steps_of(table) for table in segments(tmp_path / "run")) == [[0, 1], [2]]
+
+
+def test_a_part_of_a_step_that_cannot_be_put_beside_the_others_leaves_no_half_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(tables: Any, **options: Any) -> pa.Table:
+        raise MemoryError
+
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush(None)
+        with monkeypatch.context() as patch:
+            patch.setattr(pa, "concat_tables", failing)
+            collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
+            assert collector.flush(None)
+    assert open_run(tmp_path / "run").metrics()["mismatch/sequences"].to_list() == [8]
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["as written", "compacted"])
+def test_statistics_that_wait_in_memory_when_the_process_dies_are_not_missed_in_a_step_of_several_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool
+) -> None:
+    def failing(path: Path, data: bytes) -> None:
+        if path.parent.name == "statistics":
+            raise OSError(errno.EIO, "Input/output error")
+        durable_file.write_whole(path, data)
+
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush(None)
+        with monkeypatch.context() as patch:
+            patch.setattr("ratioscope.collectors.sink.write_whole", failing)
+            collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
+            assert collector.flush(None)
+            shutil.copytree(tmp_path / "run", tmp_path / "died")
+    if merged:
+        assert compact(tmp_path / "died", writers_ended=True).written
+    run = open_run(tmp_path / "died")
+    assert run.metrics()["mismatch/sequences"].to_list() == [8] and "computed from token rows" in run.notes[-1]
+    run = open_run(tmp_path / "run")  # it lived, and wrote them when it closed
+    assert run.metrics()["mismatch/sequences"].to_list() == [8] and not run.notes
+
+
+def test_a_name_that_cannot_be_looked_up_is_not_taken_for_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looping(real: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def look(path: Any, **options: Any) -> os.stat_result:
+            if str(path).endswith(".0000.parquet"):
+                raise OSError(errno.ELOOP, "Too many levels of symbolic links")
+            return real(path, **options)
+
+        return look
+
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush(None)
+        with monkeypatch.context() as patch:
+            for name in ("lstat", "stat"):
+                patch.setattr(os, name, looping(getattr(os, name)))
+            collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
+            assert collector.flush(None)
+    counts = open_run(tmp_path / "run").conservation
+    assert (counts.offered, counts.written, counts.dropped) == (8, 4, 4)
+    assert len(token_rows(tmp_path / "run")) == 4
 
 
 def test_run_json_tells_what_the_run_is_without_its_secrets(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,11 +18,12 @@ from upkeep import demand_equal, killed_at, told
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, main
+from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
-from ratioscope.collectors.run_file import host_name
 from ratioscope.errors import SourceError
 from ratioscope.ingest.pruning import Old
 from ratioscope.ingest.verify import verify
+from ratioscope.process import host_name, pid_namespace
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=6)
 TINY = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=1, rows=2)
@@ -76,6 +79,31 @@ def in_parts(root: Path) -> Path:
 
 
 RUNS = {made.__name__: made for made in (of_many_ranks, resumed, split, in_parts)}
+Told = dict[str, Any]
+Copied = Callable[[str], tuple[Path, Told]]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Copied:
+    """Each of the RUNS, and everything it tells; written and read once, which takes longer than most tests here."""
+
+    @cache
+    def once(name: str) -> tuple[Path, Told]:
+        root = RUNS[name](tmp_path_factory.mktemp(name) / "run")
+        return root, told(root)
+
+    return once
+
+
+@pytest.fixture
+def copied(written: Copied, tmp_path: Path) -> Copied:
+    """A copy of one of the RUNS, and everything it tells."""
+
+    def copy(name: str) -> tuple[Path, Told]:
+        root, before = written(name)
+        return Path(shutil.copytree(root, tmp_path / "run")), before
+
+    return copy
 
 
 def token_files(root: Path) -> list[str]:
@@ -84,10 +112,10 @@ def token_files(root: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_that_a_run_tells_changes_when_its_files_are_merged_and_the_old_ones_deleted(
-    tmp_path: Path, name: str
+    copied: Copied, name: str
 ) -> None:
-    root = RUNS[name](tmp_path / "run")
-    before, files = told(root), len(list(root.rglob("*.parquet")))
+    root, before = copied(name)
+    files = len(list(root.rglob("*.parquet")))
     done = compact(root)
     assert done.written and not done.skipped and done.replaced > len(done.written)
     demand_equal(told(root), before)
@@ -106,8 +134,8 @@ def test_a_run_in_which_nothing_can_be_merged_is_not_touched(tmp_path: Path) -> 
     assert not list(root.glob("commits/offline-*"))
 
 
-def test_merging_again_takes_in_what_came_since(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
+def test_merging_again_takes_in_what_came_since(copied: Copied) -> None:
+    root, _ = copied("of_many_ranks")
     compact(root)
     prune(root, yes=True)
     late = FakeWriter(root, "r00009-host-9-cccccc", 9).open()
@@ -122,9 +150,8 @@ def test_merging_again_takes_in_what_came_since(tmp_path: Path) -> None:
     assert len(token_files(root)) == 4 and verify(root, deep=True).sound
 
 
-def test_a_merged_file_that_is_damaged_gives_way_to_the_files_it_replaced(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
-    before = told(root)
+def test_a_merged_file_that_is_damaged_gives_way_to_the_files_it_replaced(copied: Copied) -> None:
+    root, before = copied("of_many_ranks")
     for victim in compact(root).written:
         (root / victim).write_bytes(b"no longer")
     assert not prune(root, yes=True).files
@@ -135,9 +162,8 @@ def test_a_merged_file_that_is_damaged_gives_way_to_the_files_it_replaced(tmp_pa
     assert len(run.quarantined) == 5
 
 
-def test_merged_statistics_that_are_lost_are_computed_from_the_merged_rows(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
-    before = told(root)
+def test_merged_statistics_that_are_lost_are_computed_from_the_merged_rows(copied: Copied) -> None:
+    root, before = copied("of_many_ranks")
     compact(root)
     prune(root, yes=True)
     for segment in root.glob("statistics/*"):
@@ -146,18 +172,16 @@ def test_merged_statistics_that_are_lost_are_computed_from_the_merged_rows(tmp_p
     demand_equal(told(root), before, but=("quarantined", "digest"), rounding=1e-6)
 
 
-def test_merged_files_are_read_without_their_log_and_count_once(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
-    before = told(root)
+def test_merged_files_are_read_without_their_log_and_count_once(copied: Copied) -> None:
+    root, before = copied("of_many_ranks")
     compact(root)
     for log in root.glob("commits/offline-*"):
         log.unlink()
     demand_equal(told(root), before)
 
 
-def test_two_merges_of_the_same_files_count_once(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
-    before = told(root)
+def test_two_merges_of_the_same_files_count_once(tmp_path: Path, copied: Copied) -> None:
+    root, before = copied("of_many_ranks")
     shutil.copytree(root, tmp_path / "other")
     compact(root)
     compact(tmp_path / "other")
@@ -184,7 +208,7 @@ def test_killed_at_any_call_the_run_reads_the_same_and_the_next_call_ends_the_wo
             act(root)
         run = open_run(root)
         assert (run.digest, run.size.rows) == (before["digest"], before["rows"][0]) and not run.quarantined, call
-        if call % 8 == 1:
+        if call % 16 == 1:
             compact(root)
             prune(root, yes=True)
             demand_equal(told(root), before)
@@ -193,9 +217,8 @@ def test_killed_at_any_call_the_run_reads_the_same_and_the_next_call_ends_the_wo
     assert call > 10
 
 
-def test_a_reader_that_follows_the_run_comes_through_compact_and_prune(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
-    before = told(root)
+def test_a_reader_that_follows_the_run_comes_through_compact_and_prune(copied: Copied) -> None:
+    root, before = copied("of_many_ranks")
     follower = open_run(root)
     compact(root)
     prune(root, yes=True)
@@ -220,15 +243,16 @@ def test_every_torn_length_of_the_log_of_a_merge_gives_the_same_run(tmp_path: Pa
 def test_a_run_that_is_being_written_is_refused_with_the_reason(tmp_path: Path) -> None:
     root = run_folders.write_run(tmp_path / "run", SMALL, writers=2)
     alive = FakeWriter(root, "r00005-here-1-dddddd", 5)
-    alive.say(kind="open", writer=alive.writer, rank=5, host=host_name(), pid=os.getpid(), attempt=0)
+    own = {"host": host_name(), "namespace": pid_namespace(), "pid": os.getpid()}
+    alive.say(kind="open", writer=alive.writer, rank=5, attempt=0, **own)
     for act in (compact, lambda path: prune(path, yes=True)):
         with pytest.raises(SourceError, match=f"process {os.getpid()} is alive"):
             act(root)
     assert compact(root, writers_ended=True).written
 
 
-def test_token_rows_of_old_steps_go_and_their_statistics_stay(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
+def test_token_rows_of_old_steps_go_and_their_statistics_stay(copied: Copied) -> None:
+    root, _ = copied("of_many_ranks")
     run = open_run(root)
     metrics, steps, counts = run.metrics(), run.steps, run.conservation
     would = prune(root, Old(keep_steps=1), yes=False)
@@ -243,8 +267,8 @@ def test_token_rows_of_old_steps_go_and_their_statistics_stay(tmp_path: Path) ->
     assert verify(root, deep=True).sound
 
 
-def test_merged_rows_of_old_steps_go_with_what_they_replaced(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
+def test_merged_rows_of_old_steps_go_with_what_they_replaced(copied: Copied) -> None:
+    root, _ = copied("of_many_ranks")
     metrics = open_run(root).metrics()
     compact(root)
     prune(root, Old(keep_steps=0), yes=True)
@@ -254,23 +278,58 @@ def test_merged_rows_of_old_steps_go_with_what_they_replaced(tmp_path: Path) -> 
     demand_equal({"metrics": run.metrics()}, {"metrics": metrics})
 
 
-def test_rows_without_which_a_metric_would_be_lost_are_kept(tmp_path: Path) -> None:
-    root = split(tmp_path / "run")
-    before = told(root)
+def test_rows_without_which_a_metric_would_be_lost_are_kept(copied: Copied) -> None:
+    root, before = copied("split")
     done = prune(root, Old(keep_steps=0), yes=True)
-    assert not done.files and "computed from these rows" in done.skipped[0].reason
+    assert not done.files and "measured of rows of several processes together" in done.skipped[0].reason
+    assert "`ratioscope compact RUN` first" in done.skipped[0].reason
     demand_equal(told(root), before)
 
 
-def test_only_rows_that_are_old_enough_go(tmp_path: Path) -> None:
-    root = of_many_ranks(tmp_path / "run")
+def test_rows_whose_statistics_are_lost_are_kept_and_repair_is_named(tmp_path: Path) -> None:
+    writer = FakeWriter(tmp_path / "run").open()
+    writer.step(TINY, with_statistics=False)
+    writer.close()
+    done = prune(tmp_path / "run", Old(keep_steps=0), yes=True)
+    assert not done.files and "`ratioscope repair RUN` first" in done.skipped[0].reason
+    repair(tmp_path / "run", dry_run=False)
+    assert prune(tmp_path / "run", Old(keep_steps=0), yes=True).files
+
+
+def test_what_no_process_could_measure_alone_outlives_the_rows_once_it_is_compacted(copied: Copied) -> None:
+    root, _ = copied("split")
+    before = open_run(root)
+    wanted = {by: before.metrics(by) for by in (("step",), ("step", "lag"), ())}
+    compact(root)
+    assert not prune(root, Old(keep_steps=0), yes=True).skipped and not token_files(root)
+    run = open_run(root)
+    assert set(run.gaps) == set(before.gaps) and run.exact() and not run.notes[1:]
+    for by, frame in wanted.items():
+        demand_equal({"metrics": run.metrics(by)}, {"metrics": frame})
+
+
+def test_rows_that_come_after_a_step_was_measured_together_are_measured_with_it(copied: Copied) -> None:
+    root, _ = copied("split")
+    compact(root)
+    prune(root, yes=True)
+    late = FakeWriter(root, "r00009-host-9-cccccc", 9).open()
+    rows = by_step(SMALL)[0]
+    rows = run_folders.replaced(rows, "sequence_id", pa.array([f"late-{k}" for k in range(len(rows))]))
+    late.step(only(rows, ("rollout", "old")))
+    late.step(only(rows, ("current",), minibatch=0), with_statistics=False)
+    late.close()
+    assert open_run(root).metrics()["total/sequences"][0] == 2 * len(rows)
+
+
+def test_only_rows_that_are_old_enough_go(copied: Copied) -> None:
+    root, _ = copied("of_many_ranks")
     assert not prune(root, Old(before=run_folders.TIME), yes=False).files
     assert len(prune(root, Old(before=run_folders.TIME + 1e6), yes=False).steps) == 4
     assert len(prune(root, Old(keep_steps=3, before=run_folders.TIME + 1e6), yes=False).steps) == 1
 
 
-def test_the_commands_say_what_they_did(tmp_path: Path, capsys: Captured) -> None:
-    root = of_many_ranks(tmp_path / "run")
+def test_the_commands_say_what_they_did(copied: Copied, capsys: Captured) -> None:
+    root, _ = copied("of_many_ranks")
     assert main(["compact", str(root)]) == OK
     assert "18 files merged into 5" in capsys.readouterr().out
     assert main(["prune", str(root)]) == OK

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import real_runs
@@ -15,8 +16,8 @@ from ratioscope import open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
-from ratioscope.collectors.run_file import host_name
 from ratioscope.ingest.verify import verify
+from ratioscope.process import host_name, pid_namespace
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
 COUNTED = ("conservation", "writers", "drops", "dropped", "events", "unsettled", "digest", "states")
@@ -28,9 +29,21 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A sound run and everything it tells; written and read once, which takes longer than most tests here."""
+    root = run_folders.write_run(tmp_path_factory.mktemp("sound") / "run", SMALL, writers=2, segment_steps=2)
+    return root, told(root)
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return run_folders.write_run(tmp_path / "run", SMALL, writers=2, segment_steps=2)
+def root(written: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written[0], tmp_path / "run"))
+
+
+@pytest.fixture
+def before(written: tuple[Path, dict[str, Any]]) -> dict[str, Any]:
+    return written[1]
 
 
 def first(root: Path, pattern: str) -> Path:
@@ -66,8 +79,9 @@ DAMAGE = {act.__name__: act for act in (lost_log, torn_log, altered_line, lost_s
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_was_whole_is_part_of_the_run_again_and_the_run_is_sound(root: Path, name: str) -> None:
-    before = told(root)
+def test_what_was_whole_is_part_of_the_run_again_and_the_run_is_sound(
+    root: Path, before: dict[str, Any], name: str
+) -> None:
     DAMAGE[name](root)
     assert not verify(root).sound
     logs = {path: path.read_bytes() for path in root.glob("commits/r*")}
@@ -84,9 +98,8 @@ def test_what_was_whole_is_part_of_the_run_again_and_the_run_is_sound(root: Path
 
 
 def test_what_cannot_be_read_is_moved_aside_with_the_reason_and_counts_again_once_it_is_copied_again(
-    root: Path,
+    root: Path, before: dict[str, Any]
 ) -> None:
-    before = told(root)
     victim = first(root, "tokens/*/*")
     sound, path = victim.read_bytes(), victim.relative_to(root).as_posix()
     victim.write_bytes(sound[:-20])
@@ -188,7 +201,8 @@ def test_the_command_says_what_it_did(root: Path, capsys: pytest.CaptureFixture[
 
 def test_a_run_that_is_being_written_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alive = FakeWriter(root, "r00005-here-1-dddddd", 5)
-    alive.say(kind="open", writer=alive.writer, rank=5, host=host_name(), pid=os.getpid(), attempt=0)
+    own = {"host": host_name(), "namespace": pid_namespace(), "pid": os.getpid()}
+    alive.say(kind="open", writer=alive.writer, rank=5, attempt=0, **own)
     assert main(["repair", str(root)]) == UNREADABLE
     assert "is alive" in capsys.readouterr().err
     assert main(["repair", str(root), "--writers-ended"]) == OK

@@ -1,6 +1,7 @@
 """`ratioscope verify`: a sound run is called sound, and every kind of damage is named with its file and what to do."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,20 +18,22 @@ from run_folders import FakeWriter
 
 from ratioscope import layout
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
+from ratioscope.app.repairing import repair
 from ratioscope.ingest.verify import Verification, verify
 from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import SCHEMA_VERSION
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return run_folders.write_run(tmp_path / "run", SMALL, segment_steps=1)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_folders.write_run(tmp_path_factory.mktemp("sound") / "run", SMALL, segment_steps=1)
+
+
+@pytest.fixture
+def root(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "run"))
 
 
 def files_of(found: Verification) -> list[str]:
@@ -149,12 +152,38 @@ def a_commit_of_another_step(root: Path) -> Path:
     return file
 
 
+@damage("this ratioscope reads up to")
+def a_file_of_a_newer_schema(root: Path) -> Path:
+    file = first(root, "tokens/*/*")
+    entry = run_folders.committed(file.relative_to(root), file.read_bytes())
+    FakeWriter(root).say(**{**entry, **run_folders.token_facts(SMALL), "schema": SCHEMA_VERSION + 1})
+    return file
+
+
+@damage("another version wrote it")
+def a_segment_of_another_version(root: Path) -> Path:
+    file = first(root, "statistics/*")
+    recommitted(root, pq.read_table(file).drop(["tokens"]), file)
+    return file
+
+
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_named_with_its_file_its_reason_and_what_to_do(root: Path, name: str) -> None:
     act, reason = DAMAGE[name]
     victim = act(root).relative_to(root).as_posix()
     trouble = next(trouble for trouble in verify(root).troubles if trouble.file == victim)
     assert reason in trouble.found and trouble.wanted and trouble.advice
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_is_said_of_repair_is_what_repair_does(root: Path, name: str) -> None:
+    victim = DAMAGE[name][0](root)
+    advice = {trouble.file: trouble.advice for trouble in verify(root).troubles}[victim.relative_to(root).as_posix()]
+    was_there = os.path.lexists(victim)
+    repair(root, dry_run=False, writers_ended=True)
+    assert os.path.lexists(victim) is (was_there and "moves it" not in advice)
+    left = [trouble.advice for trouble in verify(root).troubles if root / trouble.file == victim]
+    assert all("`ratioscope repair RUN`" not in again for again in left)
 
 
 def recommitted(root: Path, table: pa.Table, path: Path) -> None:
@@ -223,6 +252,29 @@ def test_the_command_says_it_in_lines_and_in_json_and_by_its_exit_code(
     plain = json.loads(capsys.readouterr().out)
     assert plain["sound"] is False and plain["troubles"][0]["file"] == victim and plain["token_files"] == 2
     assert main(["verify", str(root / "absent")]) == UNREADABLE
+
+
+def test_what_is_counted_once_is_said_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_folders.write_run(tmp_path / "run", run_folders.few(SMALL, steps=1, rows=2))
+    assert main(["verify", str(tmp_path / "run"), "--deep"]) == OK
+    out = capsys.readouterr().out
+    assert "1 commit log of 4 lines; 1 token file and 1 statistics segment are as committed (2 rows" in out
+    assert "the statistics of 1 step were recomputed" in out
+
+
+@pytest.mark.parametrize("with_bounds", [True, False])
+def test_rows_of_another_step_are_found_by_the_footer_or_where_it_does_not_tell_by_the_rows(
+    root: Path, with_bounds: bool
+) -> None:
+    file = first(root, "tokens/*/*")
+    table = pq.read_table(file, partitioning=None)
+    other = run_folders.replaced(table, "step", pa.array([7] * len(table), pa.int64()))
+    pq.write_table(other, file, write_statistics=with_bounds)
+    FakeWriter(root).say(
+        **{**run_folders.committed(file.relative_to(root), file.read_bytes()), **run_folders.token_facts(table)}
+    )
+    (trouble,) = verify(root).troubles
+    assert root / trouble.file == file and "its rows have step [7]" in trouble.found
 
 
 def test_a_run_that_is_being_written_is_sound(tmp_path: Path) -> None:

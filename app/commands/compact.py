@@ -24,6 +24,8 @@ def compact(run: RunFolder, writers_ended: WritersEnded = False, as_json: AsJson
         )
     else:
         say("nothing to merge")
+    if done.condensed:
+        say(f"{count(done.condensed, 'commit log')} condensed: a reader no longer parses what they say of these files")
     for item in done.skipped[:MOST_SHOWN]:
         say(f"{item.what} stays as it is: {item.reason}")
     if len(done.skipped) > MOST_SHOWN:

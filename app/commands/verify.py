@@ -17,7 +17,7 @@ Deep = Annotated[bool, typer.Option("--deep", help="Decode every page, and recom
 
 
 def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
-    """Check every commit line, digest, footer and page of a run; exit 0 sound, 1 findings, 3 unreadable."""
+    """Check every commit line, digest and footer of a run; exit 0 sound, 1 findings, 3 unreadable."""
     from ratioscope.ingest.verify import verify as walk
 
     from ..cli import FINDINGS, OK
@@ -49,15 +49,22 @@ def _verdict(found: "Verification") -> str:
 
 
 def _counted(found: "Verification") -> str:
-    files = f"{found.token_files} token files and {found.segments} statistics segments are as committed"
-    return f"{found.logs} commit logs of {found.lines} lines; {files} ({found.rows} rows, {found.bytes / 1e6:,.1f} MB)"
+    from ..digits import count
+
+    logs = f"{count(found.logs, 'commit log')} of {count(found.lines, 'line')}"
+    verb = "is" if found.token_files + found.segments == 1 else "are"
+    files = f"{count(found.token_files, 'token file')} and {count(found.segments, 'statistics segment')} {verb} as committed"
+    short = f", {found.condensed} of them also in short, which agrees with the whole" if found.condensed else ""
+    return f"{logs}{short}; {files} ({count(found.rows, 'row')}, {found.bytes / 1e6:,.1f} MB)"
 
 
 def _compared(found: "Verification") -> list[str]:
     if not found.deep:
         return []
-    alone = "".join(f"; {steps} not, because {reason}" for reason, steps in sorted(found.alone.items()))
-    return [f"statistics of {found.compared} steps were recomputed from their token rows{alone}"]
+    from ..digits import count
+
+    alone = "".join(f"; {steps:,} not, because {reason}" for reason, steps in sorted(found.alone.items()))
+    return [f"the statistics of {count(found.compared, 'step')} were recomputed from token rows{alone}"]
 
 
 def _plain(found: "Verification") -> dict[str, Any]:

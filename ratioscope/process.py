@@ -1,0 +1,78 @@
+"""Whether the process that a writer named in its log still runs: writers, readers and verbs that change a run ask it here.
+
+A process is called gone only where that can be known: it was of this host and of this process namespace (a container has one
+of its own and counts its processes itself), and is there no more.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Life = Literal["alive", "gone", "unknown"]
+
+
+@dataclass(frozen=True)
+class Here:
+    """Who asks: this host's name, its process namespace, and when a process of it began; as writers put them into their logs."""
+
+    host: str
+    namespace: str | None
+    started: Callable[[int], str | None]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A writer's process, as its log names it."""
+
+    host: str | None = None
+    pid: int | None = None
+    started: str | None = None
+    namespace: str | None = None
+
+    def life(self, here: Here) -> Life:
+        if self.pid is None or (self.host, self.namespace) != (here.host, here.namespace):
+            return "unknown"
+        if not _runs(self.pid):
+            return "gone"
+        began = here.started(self.pid)
+        return "alive" if None in (began, self.started) or began == self.started else "gone"
+
+
+def here() -> Here:
+    return Here(host_name(), pid_namespace(), process_start)
+
+
+def host_name() -> str:
+    """The host's name as it may stand in a file name."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40].strip("-") or "host"
+
+
+def process_start(pid: int) -> str | None:
+    """When a process of this host began, in the kernel's clock: tells it from a later one of the same number. None: unknown."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def pid_namespace() -> str | None:
+    """Which numbers of processes these are: a container counts its own. None: the system tells of none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
