@@ -10,6 +10,7 @@ from ratioscope.layout import TOKENS, commit_file, is_offline
 from .attempts import Shadow, horizons, shadows, visible
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile
+from .condensing import begun, wanting
 from .listing import Listing, listing, logs
 from .parquet_files import ParquetFiles, Signature
 from .recovery import recovered, writer_of
@@ -18,13 +19,15 @@ from .writer_history import WriterHistory
 
 @dataclass
 class Catalog:
-    """The run at `root` as far as `refresh` has read it. version: grows with every change, files set aside included."""
+    """The run at `root` as far as `refresh` has read it. version: grows with every change, files set aside included. in_short:
+    logs that `compact` condensed are read by their short forms, as long as none of the files left out there is wanted."""
 
     root: Path
     files: ParquetFiles
+    in_short: bool = False
     histories: dict[str, WriterHistory] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     version: int = 0
+    _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
     _seen: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
@@ -33,12 +36,14 @@ class Catalog:
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
         changed = False
-        for file in sorted(logs(self.root)):
+        for file in sorted(logs(self.root), key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
         changed |= self._retry()
-        if not self._looked or self.notes or self._doubtful():
+        if not self._looked or self._notes or self._doubtful():
             changed |= self._look_around()
             self._looked = True
+        if changed:
+            self._spell_out()
         self.version += changed
         return changed
 
@@ -51,6 +56,27 @@ class Catalog:
             **{path: reason for part in refused for path, reason in part.items()},
             **self.moved(),
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of how the run was read."""
+        return (*self._notes, *self._lost())
+
+    def _lost(self) -> Iterator[str]:
+        """Writers whose part of a step is nowhere, though others' is: what is shown of the step looks whole."""
+        set_aside = self.set_aside
+        gone = [*(item for item in self._items() if item.path in set_aside), *self._moved_items()]
+        measured = {pair for item in gone if isinstance(item, Segment) for pair in item.writers_and_steps}
+        if not measured:
+            return
+        measured -= {pair for segment in self.segments() for pair in segment.writers_and_steps}
+        measured -= {(writer, file.step) for file in self.token_files() for writer, _ in file.held}
+        steps = sorted({step for _, step in measured})
+        if steps:
+            writers = sorted({writer for writer, _ in measured})
+            who = writers[0] if len(writers) == 1 else f"{len(writers)} writers, such as {writers[0]},"
+            when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+            yield f"statistics and token rows of {who} at {when} are lost: what is shown of them is without these"
 
     def _is_pruned(self, path: str) -> bool:
         return any(path in history.pruned for history in self.histories.values())
@@ -69,6 +95,29 @@ class Catalog:
         self.version += self._set_aside.get(path) != reason
         self._set_aside[path] = reason
         self._seen[path] = self._state(path)
+        item = self._described(path)
+        if item is not None and item.replaces:  # what it stood for is wanted after all
+            self._spell_out()
+
+    def gone(self) -> set[str]:
+        """Files that are no part of the run, because others hold their rows or because they were pruned."""
+        set_aside = self.set_aside
+        standing = (item for item in self._items() if item.replaces and item.path not in set_aside)
+        return {origin.path for item in standing for origin in item.replaces} | self._pruned()
+
+    def _spell_out(self, writer: str | None = None) -> bool:
+        """Reads the logs of which short forms leave out files that are wanted, or that of one writer; True if there are any."""
+        short = [history for history in self.histories.values() if history.left.files]
+        if not short:
+            return False
+        own = [history for history in short if history.log.writer == writer]
+        wanted = wanting(self.histories.values(), self.gone()) if writer is None else own
+        for history in wanted:
+            fresh = WriterHistory(CommitLog(self.root, history.log.writer))
+            fresh.advance()
+            history.__dict__.update(fresh.__dict__)
+        self.version += bool(wanted)
+        return bool(wanted)
 
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
@@ -83,10 +132,12 @@ class Catalog:
     def steps_of_attempts(self) -> dict[int, set[int]]:
         """attempt -> the steps it committed, files that were set aside included."""
         found: dict[int, set[int]] = {}
-        moved = [item for path in self.moved() if (item := self._described(path)) is not None]
-        for item in (*self._items(), *moved):
+        for item in (*self._items(), *self._moved_items()):
             found.setdefault(item.attempt, set()).update([item.step] if isinstance(item, TokenFile) else item.steps)
         return found
+
+    def _moved_items(self) -> list[TokenFile | Segment]:
+        return [item for path in self.moved() if (item := self._described(path)) is not None]
 
     def shadows(self) -> tuple[Shadow, ...]:
         return shadows(self.steps_of_attempts())
@@ -110,7 +161,7 @@ class Catalog:
         for history in self._histories():
             if (item := history.token_files.get(path) or history.segments.get(path)) is not None:
                 return item
-        return None
+        return self._described(path) if self._spell_out(writer_of(path)) else None
 
     def _histories(self) -> list[WriterHistory]:
         """Repairs first: what they say of a file is the last word."""
@@ -120,13 +171,13 @@ class Catalog:
         """Files that lie in the run and that it can do without: other files hold their rows, or they were pruned."""
         found = listing(self.root)
         mine = {item.path for item in self._items()}
-        superseded = (self._committed() | self._pruned()) - mine - set(self.set_aside)
+        superseded = (self._committed() | self.gone()) - mine - set(self.set_aside)
         unfinished = {path for path in self._unnamed() if is_offline(writer_of(path))}
         return sorted((found.token_files | found.segments) & superseded | unfinished)
 
     def _unnamed(self) -> set[str]:
         found = listing(self.root)
-        known = self._committed() | set(self._recovered) | set(self.set_aside) | self._pruned()
+        known = self._committed() | set(self._recovered) | set(self.set_aside) | self.gone()
         return (found.token_files | found.segments) - known
 
     def _committed(self) -> set[str]:
@@ -141,7 +192,10 @@ class Catalog:
         for history in reversed(self._histories()):
             every.update(history.token_files)
             every.update(history.segments)
-        for path in (*self._pruned(), *self.moved()):
+        for pruned in (history.pruned for history in self.histories.values() if history.pruned):
+            for path in every.keys() & pruned:
+                del every[path]
+        for path in self.moved():
             every.pop(path, None)
         set_aside, replaced = self.set_aside, set[str]()
         merged = sorted(
@@ -161,7 +215,8 @@ class Catalog:
         writer = PurePosixPath(file).stem
         if commit_file(writer).as_posix() != file:
             return False
-        history = self.histories.get(writer) or WriterHistory(CommitLog(self.root, writer))
+        known = self.histories.values() if self.in_short else ()
+        history = self.histories.get(writer) or begun(CommitLog(self.root, writer), known)
         try:
             changed = history.advance()
         except (OSError, SourceError) as error:
@@ -181,7 +236,7 @@ class Catalog:
             self.quarantine(path, reason)
         self._set_missing_aside(found)
         self._recover(found)
-        self.notes = tuple(self._told(found))
+        self._notes = tuple(self._told(found))
         return before != (self._recovered, self._set_aside)
 
     def _set_missing_aside(self, found: Listing) -> None:

@@ -18,6 +18,7 @@ _WRITERS = pl.Schema(
     }
 )  # fmt: skip
 _EVENTS = pl.Schema({"step": Number, "event": Text, "note": Text, "time": TIME, "writer": Text})
+_TIMES = pl.Schema({"step": Number, "time": TIME})
 _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reason": Text, "writer": Text})
 
 
@@ -59,6 +60,19 @@ def drops_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_DROPS, orient="row").sort("step", "writer", nulls_last=True)
 
 
+def times_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
+    """step, time: when the newest attempt that recorded a step first committed something of it. Of steps without
+    token rows only the last of each segment has one."""
+    latest: dict[int, tuple[int, float]] = {}
+    for history in histories:
+        for step, time in history.times.items():
+            known = latest.get(step)
+            if known is None or (-history.attempt, time) < (-known[0], known[1]):
+                latest[step] = history.attempt, time
+    rows = [(step, _micros(time)) for step, (_, time) in sorted(latest.items())]
+    return pl.DataFrame(rows, schema=_TIMES, orient="row")
+
+
 def conservation(histories: Sequence[WriterHistory]) -> Conservation:
     """The counts of all writers together."""
     counted = [_counts(history) for history in histories]
@@ -73,30 +87,32 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     known = list(histories)
     newest = max((history.attempt for history in known), default=0)
     at_work = [history for history in known if history.attempt == newest and history.closed is None]
-    return min((_last_step(history) for history in at_work), default=None)
+    lasts = [_last_step(history) for history in at_work]
+    return min((-1 if last is None else last for last in lasts), default=None)
 
 
-def _last_step(history: WriterHistory) -> int:
-    return max((file.step for file in history.token_files.values()), default=-1)
+def _last_step(history: WriterHistory) -> int | None:
+    unnamed = [] if history.left.last_step is None else [history.left.last_step]
+    return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
 
 
 def _writer(history: WriterHistory) -> tuple[Any, ...]:
-    last = _last_step(history) if history.token_files else None
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)
-    return (*facts, *times, history.state, last, *_counts(history))
+    return (*facts, *times, history.state, _last_step(history), *_counts(history))
 
 
 def _counts(history: WriterHistory) -> tuple[int, int, int, int]:
     """offered, written, left_out, dropped: as the writer counted when it closed, else as far as its commits and gaps tell."""
-    written = sum(file.rows for file in history.token_files.values())
-    left_out = sum(file.left_out for file in history.token_files.values())
+    files, unnamed = history.token_files.values(), history.left
+    written = unnamed.rows + sum(file.rows for file in files)
+    left_out = unnamed.left_out + sum(file.left_out for file in files)
     if history.totals is not None:
         offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
         left_out = left_out if (total := history.totals.get("left_out")) is None else total
         return offered or 0, written if closed is None else closed, left_out, dropped or 0
-    newest = max(history.token_files.values(), key=lambda file: (file.offered or 0, file.step), default=None)
-    offered, dropped = (0, 0) if newest is None else (newest.offered or 0, newest.dropped or 0)
+    newest = [(file.offered or 0, file.step, file.dropped or 0) for file in files]
+    offered, _, dropped = max([*newest, unnamed.newest or (0, 0, 0)])
     dropped = max(dropped, sum(drop.sequences for drop in history.drops))
     return max(offered, written + left_out + dropped), written, left_out, dropped
 

@@ -12,6 +12,7 @@ from ratioscope.record import FIELDS, POLICIES, arrow_schema
 
 from .columns import conformed, extra_columns
 from .commits import TokenFile
+from .known_schemas import KnownSchemas
 from .parquet_files import ParquetFiles, read, recorded_columns
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
@@ -75,9 +76,14 @@ class RecordRows:
 
 def demand_token_file(parquet: pq.ParquetFile, file: TokenFile) -> tuple[str, ...]:
     """SourceError unless the footer is that of this token file; the names of columns that no Record has."""
-    extra = demand_columns(parquet.schema_arrow)
-    if parquet.metadata.num_rows != file.rows:
-        raise SourceError(f"it has {parquet.metadata.num_rows} rows, its commit says {file.rows}")
+    return demand_footer(parquet.metadata, file)
+
+
+def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]:
+    """The same of the footer alone."""
+    extra = _known_columns(metadata)
+    if metadata.num_rows != file.rows:
+        raise SourceError(f"it has {metadata.num_rows} rows, its commit says {file.rows}")
     return extra
 
 
@@ -89,6 +95,9 @@ def demand_columns(found: pa.Schema) -> tuple[str, ...]:
             f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
         )
     return extra
+
+
+_known_columns = KnownSchemas(demand_columns).of
 
 
 def committed_size(file: TokenFile) -> int | None:

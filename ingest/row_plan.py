@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from ratioscope.layout import together
 from ratioscope.record import GAPS
 
 from .commits import TokenFile
@@ -20,14 +21,15 @@ class Job:
 class Plan:
     """By step. own: writers that hold both sides of a gap and whose statistics lack it; adds to what is on record.
     across: two writers hold a side each, or slices or facts of sequences, or a writer whose rows were merged with others'
-    lost its statistics, so that the gap needs all files; replaces what is on record."""
+    lost its statistics, or these are of a part of its rows, so that the gap needs all files; replaces what is on record."""
 
     own: Mapping[int, Job]
     across: Mapping[int, Job]
 
 
 def plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, int], Collection[str]]) -> Plan:
-    """measured: (writer, step) -> the gaps that its statistics hold."""
+    """measured: (writer, step) -> the gaps that its statistics hold; what was measured of all rows of the step together stands
+    for every writer."""
     own: dict[int, Job] = {}
     across: dict[int, Job] = {}
     for step, present in files.items():
@@ -36,11 +38,13 @@ def plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, 
         if any(file.slices for file in present):
             split |= _whole(frozenset().union(*policies.values()))
         split |= _without_facts(present, policies)
+        split |= _whole(frozenset().union(*(held for file in present if file.unmeasured for _, held in file.held)))
         lacking = {writer: _whole(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
         split |= _inseparable(present, lacking)
-        if split:
-            across[step] = Job(tuple(present), split)
-        lacking = {writer: missing - split for writer, missing in lacking.items()}
+        known = frozenset(measured.get((together(sum(file.rows for file in present)), step), ()))
+        if split - known:
+            across[step] = Job(tuple(present), split - known)
+        lacking = {writer: missing - split - known for writer, missing in lacking.items()}
         gaps = frozenset(gap for part in lacking.values() for gap in part)
         if gaps:
             own[step] = Job(tuple(file for file in present if any(lacking[writer] for writer, _ in file.held)), gaps)

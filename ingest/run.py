@@ -3,7 +3,7 @@
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,16 +22,24 @@ from .cache import Cache, cache_folder
 from .catalog import Catalog, Sight
 from .commits import TokenFile
 from .folder import run_folder
-from .history_frames import Conservation, conservation, drops_frame, events_frame, last_settled_step, writers_frame
+from .history_frames import (
+    Conservation,
+    conservation,
+    drops_frame,
+    events_frame,
+    last_settled_step,
+    times_frame,
+    writers_frame,
+)
+from .kept_tables import KeptTables
 from .parquet_files import ParquetFiles
 from .quarantine import Quarantined
 from .record_rows import RecordRows
 from .record_scan import record_scan, token_scan
-from .row_plan import gaps_on_record
 from .row_statistics import Progress, RowStatistics
 from .run_file import run_file
 from .run_metrics import RunMetrics
-from .run_statistics import SCALARS, RunStatistics
+from .run_statistics import RunStatistics
 from .segment_tables import SegmentTables
 from .sequences import READ, sequence_table
 from .token_frame import token_frame
@@ -66,11 +74,12 @@ class Run:
         self._lock = threading.RLock()
         self._run_file = run_file(path)
         files = ParquetFiles(path)
-        self._catalog = Catalog(path, files)
+        self._catalog = Catalog(path, files, in_short=True)
         self._rows = RecordRows(files, self._catalog.quarantine)
-        of_rows = RowStatistics(self._rows, Cache(cache_folder()) if cache is None else cache)
-        self._statistics = RunStatistics(SegmentTables(files, self._catalog.quarantine), of_rows)
-        self._metrics = RunMetrics(self._catalog, self._statistics, of_rows)
+        cache = Cache(cache_folder()) if cache is None else cache
+        of_rows, kept = RowStatistics(self._rows, cache), KeptTables(cache, path)
+        self._statistics = RunStatistics(SegmentTables(files, self._catalog.quarantine, kept), of_rows)
+        self._metrics = RunMetrics(self._catalog, self._statistics, of_rows, kept)
         self._catalog.refresh()
 
     def __repr__(self) -> str:
@@ -118,9 +127,8 @@ class Run:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Gaps of which some step has both sides, in token rows or in statistics."""
-        held = set(gaps_on_record(self._sight.token_files))
-        if not held.issuperset(GAPS) and set(self._sight.steps) - set(self._sight.token_files):
-            held |= set(self._metrics.table("all", SCALARS).frame["gap"].unique())
+        with self._lock:
+            held = self._metrics.gaps
         return tuple(gap for gap in GAPS if gap in held)
 
     @property
@@ -161,6 +169,13 @@ class Run:
             return self._catalog.shadows()
 
     @property
+    def attempts(self) -> dict[int, int]:
+        """attempt -> its first step on record, in order; a resumed run has several."""
+        with self._lock:
+            steps = self._catalog.steps_of_attempts()
+            return {attempt: min(found) for attempt, found in sorted(steps.items()) if found}
+
+    @property
     def events(self) -> pl.DataFrame:
         """step, event, note, time, writer."""
         with self._lock:
@@ -197,35 +212,58 @@ class Run:
             return writers_frame(self._catalog.writers)
 
     @property
+    def times(self) -> pl.DataFrame:
+        """step, time: when a step was first committed. Of steps without token rows only the last of each segment has one."""
+        with self._lock:
+            return times_frame(self._catalog.writers)
+
+    @property
     def digest(self) -> str:
         """Equal for equal recorded files, merged since or not: a key for whatever is made of the run."""
         files = [file for files in self._sight.token_files.values() for file in files]
         recorded = [pair for file in files for pair in file.recorded]
         recorded += [pair for segment in self._sight.segments for pair in segment.recorded]
-        lines = sorted(f"{path} {sha256}" for path, sha256 in recorded)
-        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+        return _digest_of(recorded)
+
+    def row_digests(self, steps: Iterable[int] | None = None) -> dict[int, str]:
+        """step -> what names its token rows, equal for equal recorded files; only steps that have token rows."""
+        held = self._sight.token_files
+        chosen = held if steps is None else [step for step in steps if step in held]
+        return {step: _digest_of(pair for file in held[step] for pair in self._named(file)) for step in chosen}
 
     def statistics(self, slice: str = "all") -> pl.DataFrame:
         """Statistics of a slice, merged over writers: one row per (attempt, step, gap, key), histograms for `all`."""
         with self._lock:
             return self._metrics.statistics(slice)
 
-    def metrics(self, by: str | Sequence[str] = ("step",), *, progress: Progress | None = None) -> pl.DataFrame:
+    def metrics(
+        self,
+        by: str | Sequence[str] = ("step",),
+        *,
+        steps: range | None = None,
+        names: Sequence[str] | None = None,
+        progress: Progress | None = None,
+    ) -> pl.DataFrame:
         """One row per group, a column `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
 
+        steps: only these, such as range(100, 200); all unless given. names: only these metrics, for less is read for them.
         by: any of step and attempt, and at most one slice, a written one (replica, lag, position, probability, turn) or one
         that is computed from token rows (see slices.ON_DEMAND), of which `progress` is told. () is the whole run.
         """
         with self._lock:
-            return self._metrics.frame((by,) if isinstance(by, str) else tuple(by), progress)
+            return self._metrics.frame((by,) if isinstance(by, str) else tuple(by), progress, steps, names)
 
     def metrics_pandas(
-        self, by: str | Sequence[str] = ("step",), *, progress: Progress | None = None
+        self,
+        by: str | Sequence[str] = ("step",),
+        *,
+        steps: range | None = None,
+        progress: Progress | None = None,
     ) -> "pd.DataFrame":
         """`metrics` for pandas."""
         if find_spec("pandas") is None:
             raise MissingExtra("metrics_pandas", "dashboard")
-        return self.metrics(by, progress=progress).to_pandas()
+        return self.metrics(by, steps=steps, progress=progress).to_pandas()
 
     @property
     def unavailable(self) -> dict[str, str]:
@@ -279,6 +317,10 @@ class Run:
         with self._lock:
             return self._metrics.sight
 
+    def _named(self, file: TokenFile) -> Iterable[tuple[str, str]]:
+        """(path, digest) of what was recorded into the file; its size and time where no digest is known."""
+        return ((path, sha256 or str(self._rows.files.signature(file.path))) for path, sha256 in file.recorded)
+
     def _files_of(self, step: int) -> tuple[TokenFile, ...]:
         """Token files of a step; none where only its statistics are on record."""
         sight = self._sight
@@ -286,6 +328,11 @@ class Run:
             known = f"steps {sight.steps[0]} to {sight.steps[-1]}" if sight.steps else "no steps"
             raise SourceError(f"step {step} is not on record; the run {self.name} has {known}")
         return sight.token_files.get(step, ())
+
+
+def _digest_of(recorded: Iterable[tuple[str, str | None]]) -> str:
+    lines = sorted(f"{path} {sha256}" for path, sha256 in recorded)
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _shown(ids: Column) -> str:

@@ -5,57 +5,114 @@ or was set aside. `notes` says so.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import polars as pl
+import pyarrow as pa
 
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
+from ratioscope.metrics.frame import statistics_read
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.numpy_engine import schema
+from ratioscope.metrics.severity import FLOOR
 from ratioscope.record import GAPS
 
-from .by_step import ByStep, grown
+from .attempts import visible
+from .by_step import ByStep, Ingredients, grown
 from .catalog import Sight
+from .commits import Segment
+from .kept_tables import name_of
 from .row_plan import Job, Plan, plan
 from .row_statistics import FromRows, RowStatistics
-from .segment_tables import Part, SegmentTables
+from .segment_tables import Facts, SegmentTables, holding
+from .statistics_files import Asked
 
 HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level))
 SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRAMS})
 """Statistics that metrics are read from; the tails are among them, histograms are not."""
 
+AHEAD: tuple[Asked, ...] = (("all", SCALARS), ("lag", statistics_read(FLOOR)))
+"""What grades are made of, and so what every reader of a whole run asks for first."""
+
 
 @dataclass
 class RunStatistics:
-    """Merged tables by slice. sampled: whether rows kept by a budget's chance stand for steps whose statistics are lost."""
+    """Merged tables by slice."""
 
     segments: SegmentTables
     rows: RowStatistics
     notes: tuple[str, ...] = ()
-    sampled: bool = False
-    _tables: dict[tuple[str, ...], ByStep] = field(default_factory=dict)
+    _looked: tuple[Sight, Plan, Ingredients] | None = None
 
-    def table(self, sight: Sight, slice_name: str, columns: Sequence[str] = SCALARS) -> ByStep:
+    def table(self, sight: Sight, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""
-        wanted = self._plan(sight)
-        parts = self.segments.parts(sight.segments, slice_name, columns)
-        replaced = [(step, gap) for step, job in wanted.across.items() for gap in sorted(job.gaps)]
+        return grown(before, self.ingredients(sight), lambda steps: self.of(sight, slice_name, columns, steps), KEYS)
 
-        def fresh(steps: set[int]) -> pl.DataFrame:
-            found = [part.frame for part in parts if not part.steps.isdisjoint(steps)]
-            rows = [_without(_chosen(frame, sight, steps), replaced) for frame in found]
-            for jobs in (wanted.own, wanted.across):
-                if not steps.isdisjoint(jobs):
-                    rows.append(_chosen(self._computed(jobs, slice_name, columns), sight, steps))
-            return merge(pl.concat([_empty(columns), *rows]).rechunk(), KEYS)
+    def of(self, sight: Sight, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
+        """The rows of these steps in such a table; reads no segment without them."""
+        _, wanted, _ = self._look(sight)
+        replaced = [(step, gap) for step, job in wanted.across.items() for gap in sorted(job.gaps) if step in steps]
+        parts = self.segments.parts(holding(sight.segments, steps), slice_name, columns)
+        held = frozenset[int]().union(*(part.steps for part in parts))
+        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *(part.rows for part in parts)]))
+        assert isinstance(recorded, pl.DataFrame)
+        rows = [_without(_chosen(recorded, held, sight, steps), replaced)]
+        for jobs in (wanted.own, wanted.across):
+            if not steps.isdisjoint(jobs):
+                rows.append(_chosen(self._computed(jobs, slice_name, columns), frozenset(jobs), sight, steps))
+        return merge(pl.concat(rows).rechunk(), KEYS)
 
-        key = (slice_name, *columns)
-        self._tables[key] = grown(self._tables.get(key), _ingredients(sight, parts, wanted), fresh, KEYS)
-        return self._tables[key]
+    def read_ahead(self, sight: Sight, slices: Sequence[str], columns: Sequence[str], steps: set[int]) -> None:
+        """Reads the segments of these steps once for all slices, each of which is then asked for with `of`."""
+        asked = [(slice_name, tuple(columns)) for slice_name in slices]
+        self.segments.read_ahead(holding(sight.segments, steps), asked)
+
+    def ingredients(self, sight: Sight) -> Ingredients:
+        """What the rows of every step are made of."""
+        return self._look(sight)[2]
+
+    def gaps(self, sight: Sight) -> frozenset[str]:
+        """Gaps of which some visible step has statistics, or rows that they are computed from."""
+        _, wanted, _ = self._look(sight)
+        jobs = (*wanted.own.values(), *wanted.across.values())
+        found = {gap for job in jobs for gap in job.gaps}
+        for segment, facts in self._facts(sight):
+            found |= {
+                gap for _, gap, steps in facts if any(visible(segment.attempt, step, sight.limits) for step in steps)
+            }
+        return frozenset(found)
+
+    def proofs(self, sight: Sight) -> dict[Hashable, str]:
+        """Ingredients of a step -> their name at any later start; only of those whose every digest was checked."""
+        proven = {self.segments.version(segment): self.segments.proof(segment) for segment in sight.segments}
+        found: dict[Hashable, str] = {}
+        for made_of in set(self.ingredients(sight).values()):
+            limits, *sources = made_of if isinstance(made_of, tuple) else (made_of,)
+            names = [proven.get(source) if isinstance(source, str) else None for source in sources]
+            if all(name is not None for name in names):
+                found[made_of] = name_of(limits, *names)
+        return found
+
+    def sampled(self, sight: Sight) -> bool:
+        """Whether rows kept by a budget's chance stand for steps whose statistics are lost."""
+        _, wanted, _ = self._look(sight)
+        return any(jobs and not self._from_rows(jobs).exact for jobs in (wanted.own, wanted.across))
+
+    def _look(self, sight: Sight) -> tuple[Sight, Plan, Ingredients]:
+        if self._looked is None or self._looked[0] is not sight:
+            wanted = self._plan(sight)
+            self._looked = (sight, wanted, _ingredients(sight, self._facts(sight), wanted, self.segments))
+        return self._looked
+
+    def _facts(self, sight: Sight) -> list[tuple[Segment, Facts]]:
+        """The segments that can be believed, and what each measures."""
+        facts = self.segments.facts(sight.segments, AHEAD)
+        pairs = ((segment, facts.get(self.segments.version(segment))) for segment in sight.segments)
+        return [(segment, found) for segment, found in pairs if found is not None]
 
     def _plan(self, sight: Sight) -> Plan:
         """What the segments lack; tells of it in `notes`."""
-        wanted = plan(sight.token_files, self.segments.measured(sight.segments, SCALARS))
+        wanted = plan(sight.token_files, self.segments.measured(sight.segments, AHEAD))
         self.notes = tuple(
             note
             for jobs, because in ((wanted.own, _LOST), (wanted.across, _SPLIT))
@@ -64,15 +121,19 @@ class RunStatistics:
         return wanted
 
     def _computed(self, jobs: Mapping[int, Job], slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
-        found: FromRows = self.rows.of({step: job.files for step, job in jobs.items()}, None)
-        self.sampled |= not found.exact
         pairs = [(step, gap) for step, job in jobs.items() for gap in sorted(job.gaps)]
-        own = found.frame.filter(slice=slice_name).select(_in_order(columns))
+        own = self._from_rows(jobs).frame.filter(slice=slice_name).select(_in_order(columns))
         return own.join(_pairs(pairs), on=["step", "gap"], how="semi", maintain_order="left")
+
+    def _from_rows(self, jobs: Mapping[int, Job]) -> FromRows:
+        return self.rows.of({step: job.files for step, job in jobs.items()}, None)
 
 
 _LOST = "no statistics of them are on record, or what was on record was set aside"
-_SPLIT = "different processes recorded their two sides, parts or facts of the sequences, or merged statistics of them are lost"
+_SPLIT = (
+    "different processes recorded their two sides, parts or facts of the sequences, or what is on record of them is of a part of"
+    " the rows, or merged and lost"
+)
 
 
 def _told(jobs: Mapping[int, Job], because: str) -> tuple[str]:
@@ -81,25 +142,29 @@ def _told(jobs: Mapping[int, Job], because: str) -> tuple[str]:
     return (f"{', '.join(gaps)} of {steps}: computed from token rows, because {because}",)
 
 
-def _ingredients(sight: Sight, parts: Sequence[Part], wanted: Plan) -> dict[int, Hashable]:
+def _ingredients(
+    sight: Sight, facts: Sequence[tuple[Segment, Facts]], wanted: Plan, segments: SegmentTables
+) -> Ingredients:
     made_of: dict[int, list[Hashable]] = {}
-    for part in parts:
-        for step in part.steps:
-            made_of.setdefault(step, []).append(part.version)
+    for segment, _ in facts:
+        version = segments.version(segment)
+        for step in segment.steps:
+            made_of.setdefault(step, []).append(version)
     for jobs in (wanted.own, wanted.across):
         for step, job in jobs.items():
             made_of.setdefault(step, []).append(job)
     limits = tuple(sight.limits.items())
-    return {step: (limits, *sources) for step, sources in made_of.items()}
+    same: dict[Hashable, Hashable] = {}  # steps of one segment share one value, which is then compared by identity
+    return {step: same.setdefault((limits, *sources), (limits, *sources)) for step, sources in made_of.items()}
 
 
-def _chosen(frame: pl.DataFrame, sight: Sight, steps: set[int]) -> pl.DataFrame:
-    """Rows of these steps that no later attempt shadows."""
-    shown = pl.lit(True)
+def _chosen(frame: pl.DataFrame, held: frozenset[int], sight: Sight, steps: set[int]) -> pl.DataFrame:
+    """Rows of these steps that no later attempt shadows. held: the steps that the frame has rows of."""
+    shown = [] if held <= steps else [pl.col("step").is_in(list(held & steps))]
     for attempt, limit in sight.limits.items():
         if limit is not None:
-            shown &= (pl.col("attempt") != attempt) | (pl.col("step") < limit[0])
-    return frame.filter(pl.col("step").is_in(list(steps)) & shown)
+            shown.append((pl.col("attempt") != attempt) | (pl.col("step") < limit[0]))
+    return frame.filter(*shown) if shown else frame
 
 
 def _without(frame: pl.DataFrame, pairs: Sequence[tuple[int, str]]) -> pl.DataFrame:
@@ -114,7 +179,5 @@ def _in_order(columns: Sequence[str]) -> list[str]:
     return [name for name in schema().names if name in {*KEYS, *columns}]
 
 
-def _empty(columns: Sequence[str]) -> pl.DataFrame:
-    frame = pl.from_arrow(schema().empty_table().select(_in_order(columns)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def _empty(columns: Sequence[str]) -> pa.Table:
+    return schema().empty_table().select(_in_order(columns))

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.token_values import confident_disagreement
 from ratioscope.record import FIELDS, GAPS
 
 from .token_frame import token_counts, token_frame
@@ -24,7 +25,8 @@ READ = (
 
 def sequence_table(records: pa.Table) -> pl.DataFrame:
     """One row per joined Record: its facts, `length` in tokens, `lag`, `advantage` (mean over its tokens), and per gap
-    `<gap>/log_ratio_sum`, `log_ratio_mean` (nats; null where a token was set aside), METRICS, and `worst_position`.
+    `<gap>/log_ratio_sum`, `log_ratio_mean` (nats; null where a token was set aside), METRICS, `worst_position`, and
+    `confident_disagreements` (a count, see metrics/token_values.py).
 
     mismatch is told once per sequence, total and drift in every minibatch; null elsewhere. Sorted by the file's own order.
     """
@@ -48,7 +50,7 @@ def _gaps(records: pa.Table) -> Iterator[pl.DataFrame]:
     if measured.is_empty():
         return
     metrics = metric_frame(measured, by=("_row",)).with_columns(pl.col("_row").cast(pl.Int64))
-    worst = _worst_positions(records)
+    worst = _of_tokens(records)
     for gap in GAPS:
         own = measured.filter(gap=gap)
         if own.is_empty():
@@ -61,7 +63,9 @@ def _gaps(records: pa.Table) -> Iterator[pl.DataFrame]:
                 on="_row",
                 how="left",
             )
-            .join(worst.select("_row", pl.col(gap).alias(f"{gap}/worst_position")), on="_row", how="left")
+            .join(
+                worst.select("_row", f"{gap}/worst_position", f"{gap}/confident_disagreements"), on="_row", how="left"
+            )
         )
 
 
@@ -75,12 +79,21 @@ def _sums(own: pl.DataFrame, gap: str) -> pl.DataFrame:
     )
 
 
-def _worst_positions(records: pa.Table) -> pl.DataFrame:
-    """By row and gap the position of the unmasked token with the largest |x|."""
+def _of_tokens(records: pa.Table) -> pl.DataFrame:
+    """By row and gap: the position of the unmasked token with the largest |x|, and how many are confident disagreements."""
     row = pl.Series("_row", np.repeat(np.arange(len(records)), token_counts(records)), dtype=pl.Int64)
-    tokens = token_frame(records, ("position", "mask", *GAPS)).with_columns(row)
-    sampled = tokens.filter(pl.col("mask").fill_null(True)).with_columns(pl.col(*GAPS).abs().fill_nan(None))
-    return sampled.group_by("_row").agg(pl.col("position").get(pl.col(gap).arg_max()).alias(gap) for gap in GAPS)
+    earlier = {gap: f"{sides[0]}_logprob" for gap, sides in GAPS.items()}
+    tokens = token_frame(records, ("position", "mask", *GAPS, *earlier.values())).with_columns(row)
+    sampled = tokens.filter(pl.col("mask").fill_null(True)).with_columns(pl.col(*GAPS).fill_nan(None))
+    worst = (pl.col("position").get(pl.col(gap).abs().arg_max()).alias(f"{gap}/worst_position") for gap in GAPS)
+    confident = (
+        confident_disagreement(pl.col(earlier[gap]), pl.col(gap))
+        .sum()
+        .cast(pl.Int64)
+        .alias(f"{gap}/confident_disagreements")
+        for gap in GAPS
+    )
+    return sampled.group_by("_row").agg(*worst, *confident)
 
 
 def _advantage(records: pa.Table) -> pl.Series:

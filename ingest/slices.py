@@ -9,6 +9,7 @@ import pyarrow as pa
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.arrow_columns import Column, list_lengths, pc
 from ratioscope.metrics.slices import WRITTEN, Labels
+from ratioscope.metrics.token_classes import token_classes
 
 from .token_frame import token_counts, token_frame
 
@@ -75,6 +76,13 @@ _SLICES = (
     OnDemand("rank", ("rank",), _column("rank"), "the trainer rank that wrote the row", "give each Collector its rank"),
     OnDemand("minibatch", ("minibatch",), _column("minibatch"), "the update within the step", "log minibatch"),
     OnDemand("finish_reason", ("finish_reason",), _column("finish_reason"), "why sampling ended", "log finish_reasons"),
+    OnDemand(
+        "token_class",
+        ("token_texts",),
+        lambda records: token_classes(records["token_texts"]),
+        "what kind of text the token is",
+        "record text='full', with token_texts or decode=",
+    ),
     OnDemand("token_id", ("token_ids",), _column("token_ids"), "the sampled token", "log token_ids"),
     OnDemand(
         "length_decile", (), length_deciles, "response length among the rows of its step, 1 shortest to 10 longest", ""

@@ -5,6 +5,7 @@ more steps than are committed: it keeps those that are. A file of the committed 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -18,28 +19,33 @@ from ratioscope.metrics.numpy_engine import schema
 
 from .columns import conformed, extra_columns
 from .commits import Segment
+from .known_schemas import KnownSchemas
 from .parquet_files import CutShort, ParquetFiles, read
 
 SCHEMA = schema()
 
 
-def segment_rows(files: ParquetFiles, segment: Segment, slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
-    """The committed rows of one slice: KEYS and these columns. SourceError where the segment cannot be believed."""
+Asked = tuple[str, tuple[str, ...]]
+"""A slice, and which statistics of it."""
+
+
+def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
+    """For each slice asked for its committed rows: KEYS and these columns. SourceError where the segment cannot be believed."""
     size = None if segment.sha256 is None else segment.bytes
     try:
         with files.opened(segment.path, size, segment.sha256) as parquet:
-            return _rows(parquet, segment, slice_name, columns)
+            return _rows(parquet, segment, asked)
     except CutShort:
         with files.opened(segment.path, None, None) as parquet:
-            return _rows(parquet, segment, slice_name, columns)
+            return _rows(parquet, segment, asked)
 
 
 def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
     """The committed rows of every slice, with all statistics. SourceError where the segment cannot be believed."""
     size = None if segment.sha256 is None else segment.bytes
     with files.opened(segment.path, size, segment.sha256) as parquet:
-        demand_segment(parquet.schema_arrow)
-        frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names), SCHEMA))
+        demand_known_segment(parquet.metadata)
+        frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names, present=SCHEMA.names), SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
 
@@ -54,16 +60,25 @@ def demand_segment(found: pa.Schema) -> None:
         )
 
 
-def _rows(parquet: pq.ParquetFile, segment: Segment, slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
-    demand_segment(parquet.schema_arrow)
-    wanted = pa.schema([field for field in SCHEMA if field.name in {*KEYS, *columns}])
-    table = conformed(read(parquet, wanted.names, groups_of_slice(parquet.metadata, slice_name)), wanted)
-    kept = pc.and_(
-        pc.equal(table["slice"], slice_name), pc.is_in(table["step"], pa.array(sorted(segment.steps), pa.int64()))
-    )
-    frame = pl.from_arrow(table.filter(kept))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def _rows(parquet: pq.ParquetFile, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
+    demand_known_segment(parquet.metadata)
+    every = _wanted(tuple(name for _, columns in asked for name in columns))
+    groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})
+    table = conformed(read(parquet, every.names, groups, present=SCHEMA.names), every)
+    committed = pc.is_in(table["step"], pa.array(sorted(segment.steps), pa.int64()))
+    return [
+        table.select(_wanted(columns).names).filter(pc.and_(pc.equal(table["slice"], name), committed))
+        for name, columns in asked
+    ]
+
+
+@lru_cache(maxsize=16)
+def _wanted(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([field for field in SCHEMA if field.name in {*KEYS, *columns}])
+
+
+demand_known_segment = KnownSchemas(demand_segment).of
+"""demand_segment, once for equal schemas: looking at 150 columns takes as long as reading some of them."""
 
 
 def groups_of_slice(metadata: pq.FileMetaData, slice_name: str) -> list[int]:

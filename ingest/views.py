@@ -19,7 +19,7 @@ VIEWS = (
     View("drift", ("old_logprobs", "current_logprobs"), "old_logprobs and current_logprobs"),
     View("staleness", ("trainer_version", "rollout_version_min"), "trainer_version and rollout_versions"),
     View("token texts", ("token_texts",), "token_texts"),
-    View("token classes", ("token_ids",), "token_ids"),
+    View("token classes", ("token_texts",), "token_texts"),
     View("surprisal gap", ("entropy",), "entropy"),
     View("by engine replica", ("replica",), "replica"),
     View("by turn", ("turn",), "turns"),

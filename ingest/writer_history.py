@@ -1,14 +1,29 @@
 """What one writer's commit log says so far: its files, events, drops and how it stands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import CLOSE, COMMIT, EVENT, GAP, MOVED, NOTED, OFFLINE, OPEN, PRUNED, STATE, is_offline
+from ratioscope.layout import (
+    CLOSE,
+    COMMIT,
+    CONDENSED,
+    EVENT,
+    GAP,
+    MOVED,
+    NOTED,
+    OFFLINE,
+    OPEN,
+    PRUNED,
+    STATE,
+    is_offline,
+)
+from ratioscope.process import Process
 
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile, committed, optional, runs, seconds, text, whole
+from .condensed import Condensed, LeftOut, condensed
 from .quarantine import printable
 
 
@@ -37,9 +52,11 @@ class Drop:
 @dataclass
 class WriterHistory:
     """The state a commit log has reached. `closed`: when the writer ended, None while it may still write; `totals`: its own
-    final counts. `state`: what it could write when it last said so, and `state_note` why. `pruned`: files that were deleted,
-    `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`: logs whose
-    altered lines and bytes of an unfinished one a repair has seen.
+    final counts. `state`: what it could write when it last said so, and `state_note` why. `unmeasured`: token files without whose
+    rows the statistics of their steps are. `pruned`: files that were deleted, `pruned_steps`: those whose token rows went with
+    them. `moved`: files that a repair moved away, and why; `noted`: logs whose altered lines and bytes of an unfinished one a
+    repair has seen. `times`: step -> when something of it was first committed. `left`: files that it does not name, because it
+    was begun from a short form; `condensed`: the short forms of other logs that this one says.
     """
 
     log: CommitLog
@@ -47,7 +64,7 @@ class WriterHistory:
     state_note: str = ""
     rank: int | None = None
     host: str | None = None
-    pid: int | None = None
+    process: Process = Process()
     attempt: int = 0
     opened: float | None = None
     last_commit: float | None = None
@@ -58,10 +75,15 @@ class WriterHistory:
     events: list[Event] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    unmeasured: set[str] = field(default_factory=set)
     pruned: set[str] = field(default_factory=set)
     pruned_steps: set[int] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
     noted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    left: LeftOut = LeftOut()
+    condensed: dict[str, Condensed] = field(default_factory=dict)
+    _parts: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def is_offline(self) -> bool:
@@ -81,10 +103,23 @@ class WriterHistory:
             self._take(entry)
         return bool(entries) or before != (self.log.altered, self.log.tail)
 
+    def begin(self, short: Condensed) -> bool:
+        """Takes what the first bytes of the log say from their short form; False, and nothing is taken, where they are others."""
+        try:
+            if not self.log.skip(short.bytes, short.sha256):
+                return False
+        except (OSError, SourceError):
+            return False
+        self.times = dict(short.times)
+        for entry in short.entries:
+            self._take(entry)
+        self.left, self.last_commit = short.left, short.left.last_commit
+        return True
+
     def _take(self, entry: Mapping[str, Any]) -> None:
         taker = {
             OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap,
-            PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close,
+            PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close, CONDENSED: self._condense,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a kind of a later version: what it says is no part of this schema
@@ -97,7 +132,7 @@ class WriterHistory:
     def _open(self, entry: Mapping[str, Any]) -> None:
         self.rank = optional(entry, "rank")
         self.host = None if entry.get("host") is None else printable(str(entry["host"]))
-        self.pid = optional(entry, "pid")
+        self.process = Process(self.host, optional(entry, "pid"), _said(entry, "started"), _said(entry, "namespace"))
         self.attempt = optional(entry, "attempt") or 0
         self.opened = seconds(entry)
         self.closed, self.totals = None, None
@@ -106,10 +141,24 @@ class WriterHistory:
         item = committed(entry, self.log.writer, self.attempt)
         self.refused.pop(item.path, None)
         if isinstance(item, TokenFile):
+            self._tell_time(item.step, item.time)
             self.token_files[item.path] = item
-        else:
+            self.unmeasured |= {item.path} if item.unmeasured else set()
+        else:  # it is committed again with every step, so that its time is that of its last one
+            self._tell_time(max(item.steps, default=None), item.time)
             self.segments[item.path] = item
+            self._settle(item)
         self.last_commit = item.time or self.last_commit
+
+    def _tell_time(self, step: int | None, time: float | None) -> None:
+        if step is not None and time is not None and not self.is_offline:
+            self.times.setdefault(step, time)
+
+    def _settle(self, segment: Segment) -> None:
+        """What waited in memory is in the next segment that holds its step."""
+        for path in [path for path in self.unmeasured if self.token_files[path].step in segment.steps]:
+            self.token_files[path] = replace(self.token_files[path], unmeasured=False)
+            self.unmeasured.remove(path)
 
     def _event(self, entry: Mapping[str, Any]) -> None:
         note = entry.get("note")
@@ -143,6 +192,19 @@ class WriterHistory:
     def _note(self, entry: Mapping[str, Any]) -> None:
         self.noted[text(entry, "log")] = whole(entry, "altered"), whole(entry, "tail")
 
+    def _condense(self, entry: Mapping[str, Any]) -> None:
+        if entry.get("part") == 0:
+            self._parts = []
+        self._parts.append(entry)
+        if entry.get("part") == whole(entry, "parts", least=1) - 1 and (found := condensed(self._parts)) is not None:
+            self.condensed[found.log] = found
+            self._parts = []
+
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)
         self.totals = {name: optional(entry, name) for name in ("offered", "written", "left_out", "dropped")}
+
+
+def _said(entry: Mapping[str, Any], name: str) -> str | None:
+    value = entry.get(name)
+    return value if isinstance(value, str) else None

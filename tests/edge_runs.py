@@ -119,7 +119,7 @@ def many_steps(folder: Path, steps: int = 10_000, chunk: int = 2_500) -> None:
         at = np.repeat(np.arange(first, min(first + chunk, steps)), 2)
         size = 0.02 + 0.05 * at / steps + np.where((at > 0.6 * steps) & (at < 0.61 * steps), 1.0, 0.0)
         rollout = -draws.exponential(1.0, (len(at), 5))
-        rows = _rows(at, rollout, -np.abs(rollout + draws.normal(0, 1, rollout.shape) * size[:, None]))
+        rows = records_of(at, rollout, -np.abs(rollout + draws.normal(0, 1, rollout.shape) * size[:, None]))
         writer.add_statistics(statistics(rows))
         writer.step(rows.slice(0, 2), with_statistics=False)
     for step in range(0, steps, max(1, steps // 20)):
@@ -158,7 +158,7 @@ def _moved(logprobs: Lists, seed: int, size: float = 0.05) -> list[list[float]]:
     return [[-abs(value + float(draws.normal(0, size))) for value in row] for row in logprobs]
 
 
-def _rows(steps: Any, rollout: Any, old: Any) -> pa.Table:
+def records_of(steps: Any, rollout: Any, old: Any) -> pa.Table:
     """Records of one sequence per step given, with `rollout` and `old` of shape (sequences, tokens)."""
     known = {
         "attempt": [0] * len(steps),

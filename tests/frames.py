@@ -1,13 +1,20 @@
 """Small frames in the shapes that figures draw: a metric frame by step, grades, a distribution, the tokens of a sequence."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import polars as pl
 from hostile import HOSTILE
 
 from ratioscope.metrics.distribution import histogram
 from ratioscope.record import GAPS
+
+
+def traces(figure: go.Figure) -> tuple[Any, ...]:
+    """What the figure draws. Plotly makes the attributes of a trace at run time, so that they have no types."""
+    return tuple(figure.data)
 
 
 def metric_frame(

@@ -26,6 +26,7 @@ def recorded(run: str, folder: Path, *, steps: int | None = None, **replaced: An
             collector.log(step=step, minibatch=rows["minibatch"][0], **{**_columns(run, rows), **replaced})
             if _synced(rows):
                 collector.event("weight_sync", step, "the engine has the trainer's weights")
+        collector.flush(timeout=120)  # closing gives up after seconds, which a busy machine may need more of
     return folder
 
 

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from ratioscope import open_run
+from ratioscope.app.upkeep import prune
+from ratioscope.ingest.pruning import Old
 from ratioscope.ingest.run import Run
 from ratioscope.record import SCHEMA_VERSION
 
@@ -74,6 +76,24 @@ def test_a_truncated_token_file_is_set_aside_and_its_statistics_stand(root: Path
     assert len(run.sequences(run.steps[1])) == 0 and len(run.sequences()) == 8
     assert "bytes, its commit says" in reason_of(run, path)
     assert_frame_equal(run.metrics(), whole)
+
+
+@pytest.mark.parametrize("rows", ["there", "pruned"])
+def test_a_step_is_not_shown_as_whole_where_one_writer_s_part_is_lost(tmp_path: Path, rows: str) -> None:
+    root = run_folders.write_run(tmp_path / "run", SMALL, writers=2)
+    if rows == "pruned":
+        prune(root, Old(keep_steps=1), yes=True)
+    segment = sorted(root.glob("statistics/*"))[1]
+    segment.write_bytes(segment.read_bytes()[:-9])
+    run = open_run(root)
+    sequences = run.metrics()["mismatch/sequences"].to_list()
+    told = [note for note in run.notes if "are lost" in note]
+    if rows == "there":
+        assert sequences == [4, 4, 4] and not told
+    else:
+        assert sequences == [2, 2, 4]
+        steps = f"at 2 steps from {run.steps[0]} to {run.steps[1]} are lost"
+        assert len(told) == 1 and segment.name.split(".")[0] in told[0] and steps in told[0]
 
 
 def test_a_lost_segment_is_computed_from_token_rows_and_said_so(root: Path) -> None:

@@ -79,12 +79,26 @@ def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         writer.step(rows)
     run = open_run(tmp_path / "run")
     run.metrics()
-    assert len(decoded) == 9
+    assert len(decoded) == 7  # it opened, four token files, and of two segments what was said last
     opened = _opened_files(run, monkeypatch)
     writer.step(STEPS[4])
-    assert run.refresh() and len(decoded) == 11
+    assert run.refresh() and len(decoded) == 9
     run.metrics()
     assert opened == [layout.statistics_file(writer.writer, 2).as_posix()]
+
+
+def test_an_altered_line_is_counted_though_a_later_one_commits_the_same_segment(tmp_path: Path) -> None:
+    writer = FakeWriter(tmp_path / "run").open()
+    for rows in STEPS[:3]:
+        writer.step(rows)
+    log = tmp_path / "run" / layout.commit_file(writer.writer)
+    lines = log.read_bytes().splitlines(keepends=True)
+    first = next(place for place, line in enumerate(lines) if b'"steps": ' in line)
+    lines[first] = lines[first].replace(b'"steps": [', b'"steps": [9')
+    log.write_bytes(b"".join(lines))
+    run = open_run(tmp_path / "run")
+    assert any("1 altered lines" in note for note in run.notes)
+    assert len(run.metrics()) == 3 and not run.quarantined
 
 
 def _opened_files(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[str]:

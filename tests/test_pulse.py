@@ -1,0 +1,95 @@
+"""How a run stands, told by its commit logs: live, ended, silent or dead, the last only where it can be known."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ratioscope.app.live import SILENT, standing
+from ratioscope.collectors.collector import Collector
+from ratioscope.errors import SourceError
+from ratioscope.ingest.pulse import Word, latest, sizes, steps_since, words
+from ratioscope.process import here, process_start
+
+HERE = here()
+NOW = 1_000_000.0
+
+
+def _word(**known: object) -> Word:
+    own = {"host": HERE.host, "namespace": HERE.namespace, "pid": os.getpid(), "started": process_start(os.getpid())}
+    return Word("w", 0, False, NOW - 7, **{**own, **known})  # type: ignore[arg-type]
+
+
+def _ended_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_writer_is_alive_as_long_as_its_very_process_runs() -> None:
+    assert _word().state(HERE) == "alive"
+    assert _word(started="1").state(HERE) == "gone", "another process has its number"
+    assert _word(pid=_ended_pid()).state(HERE) == "gone"
+
+
+@pytest.mark.parametrize("known", [{"host": "other"}, {"namespace": "pid:[1]"}, {"namespace": None}, {"pid": None}])
+def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[str, object]) -> None:
+    word = _word(**{"pid": _ended_pid(), **known})
+    assert word.state(HERE) == "unknown"
+    assert "live" in standing([word], HERE, NOW).word
+    silent = standing([word], HERE, NOW + SILENT)
+    assert silent.word == "▲ silent for 2 minutes" and "cannot be told" in silent.why
+
+
+def test_how_a_run_stands_is_said_in_words_and_marks() -> None:
+    closed = Word("c", 0, True, NOW - 60)
+    dead = _word(pid=_ended_pid())
+    assert standing([], HERE, NOW).ended and standing([closed], HERE, NOW).word == "ended"
+    assert standing([_word(), closed], HERE, NOW).word == "● live"
+    assert standing([_word(), dead], HERE, NOW).word == "● live · ▲ 1 of 2 writers dead"
+    assert standing([dead, closed], HERE, NOW + 400).word == "■ dead: no commit for 6 minutes, its process is gone"
+    told = standing([dead, _word(pid=_ended_pid(), step=4)], HERE, NOW)
+    assert (told.brief, told.step, told.ago) == ("■ dead", 4, "7 seconds ago")
+    assert "their 2 processes are gone" in standing([dead, dead], HERE, NOW).word
+
+
+def test_writers_of_older_attempts_have_ended_whatever_they_said() -> None:
+    assert latest([Word("a", 0, False, NOW), None, Word("b", 1, True, NOW)]) == [Word("b", 1, True, NOW)]
+
+
+def test_the_logs_of_a_run_tell_what_came_since(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        for step in range(3):
+            collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+        collector.flush(timeout=60)
+        before = sizes(run)
+        known = words(run, before, {})
+        ((_, word),) = known.values()
+        assert word.state(HERE) == "alive" and not word.closed and words(run, before, known) == known
+        collector.log(step=7, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+        collector.flush(timeout=60)
+        assert steps_since(run, before, sizes(run)) == {7} and steps_since(run, sizes(run), sizes(run)) == set()
+        assert steps_since(run, {}, sizes(run)) == {0, 1, 2, 7}
+    ((_, word),) = words(run, sizes(run), known).values()
+    assert word.closed and word.state(HERE) == "closed"
+
+
+def test_a_folder_without_logs_has_no_writers_and_one_that_is_gone_is_told(tmp_path: Path) -> None:
+    assert sizes(tmp_path) == {}
+    with pytest.raises(SourceError, match="gone"):
+        sizes(tmp_path / "no")
+
+
+def test_what_is_no_log_of_ours_is_not_believed(tmp_path: Path) -> None:
+    logs = tmp_path / "commits"
+    logs.mkdir()
+    (logs / "a.jsonl").write_bytes(b'{"kind": "open", "pid": 1}\n\xff\xfe')
+    (logs / "b.jsonl").symlink_to("/etc/passwd")
+    os.mkfifo(logs / "c.jsonl")
+    found = sizes(tmp_path)
+    assert list(found) == ["commits/a.jsonl"]
+    assert [word for _, word in words(tmp_path, found, {}).values()] == [None]
+    assert steps_since(tmp_path, {}, found) == set()
