@@ -1,51 +1,48 @@
 """The choices that pages share: run, gap, step. Each is in the URL, so that every view is a link."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import polars as pl
 import streamlit as st
 
+from ratioscope.errors import ConfigError
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
 from .escape import streamlit_label as label
 from .escape import visible
 from .figures.over_steps import gap_words
+from .scope import Only, Steps, only_of, steps_of
+from .served import Served
 from .view import View
 
 NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
 SEVERITIES = ("healthy", "watch", "act")
+MOST_OTHERS = 7
+"""Runs beside the shown one; there are eight colours."""
 
 
-def run_picker(paths: Sequence[str]) -> str:
-    """The chosen one of the runs this server was started for; no other path can be reached, whatever the URL says."""
-    names = distinct_names(paths)
-    if len(paths) == 1:
-        st.markdown(f"**{label(names[paths[0]], 80)}**")
-        return paths[0]
-    by_name = {name: path for path, name in names.items()}
+def run_picker(found: Served) -> str:
+    """The name of the chosen one of the runs that are served; no other can be reached, whatever the URL says.
+
+    It always stands in the URL where there are several, so that a link holds once more runs have appeared.
+    """
+    if len(found.runs) == 1 and not found.waits:
+        st.markdown(f"**{label(found.first, 80)}**")
+        return found.first
+    if asked("run") not in found.runs:
+        st.session_state["run"] = found.first
     chosen = st.selectbox(
         "run",
-        list(by_name),
+        list(found.runs),
+        index=None,
         key="run",
         bind="query-params",
         label_visibility="collapsed",
-        width=340,
+        width=270,
         format_func=visible,
     )
-    return by_name[chosen or names[paths[0]]]
-
-
-def distinct_names(paths: Sequence[str]) -> dict[str, str]:
-    """Path -> the shortest end of it that no other path shares."""
-    names = {}
-    for path in paths:
-        parts = Path(path).parts
-        ends = ("/".join(parts[-size:]) for size in range(1, len(parts) + 1))
-        others = [other for other in paths if other != path]
-        names[path] = next((end for end in ends if not any(f"/{other}".endswith(f"/{end}") for other in others)), path)
-    return names
+    return chosen if chosen is not None and chosen in found.runs else found.first
 
 
 def gap_picker(gaps: Sequence[str]) -> str:
@@ -60,12 +57,82 @@ def gap_picker(gaps: Sequence[str]) -> str:
     return gap
 
 
+def others_picker(found: Served, shown: str) -> tuple[str, ...]:
+    """Names of the runs to lay over the one that is shown, at most seven."""
+    others = [name for name in found.runs if name != shown]
+    if not others:
+        return ()
+    chosen = st.multiselect(
+        "beside it",
+        others,
+        key="with",
+        bind="query-params",
+        max_selections=MOST_OTHERS,
+        placeholder="runs beside it",
+        label_visibility="collapsed",
+        width=230,
+        format_func=visible,
+    )
+    return tuple(name for name in chosen if name in others)
+
+
+def steps_field() -> Steps:
+    """The range of steps to look at; all where what was typed is no range, which is then said."""
+    typed = _field("steps", "all steps · 100:200", 165, help="a range of steps: 100:200, 100: or -50: (the last 50)")
+    try:
+        return steps_of(typed)
+    except ConfigError as error:
+        st.caption(f":material/error: {label(str(error), 120)}", width="content")
+        return Steps()
+
+
+def only_field() -> Only | None:
+    """The part of the tokens to look at, as `slice=key`; a click on a bar of the page Where fills it in.
+
+    A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
+    """
+    typed = _field("only", "all tokens · replica=…", 190)
+    only = only_of(typed)
+    if typed and only is None:
+        st.caption(f":material/error: {label(typed, 40)}: wanted slice=key, such as replica=vllm-3", width="content")
+    if typed:
+        st.button(
+            "",
+            icon=":material/close:",
+            key="only_off",
+            help="all tokens",
+            type="tertiary",
+            on_click=filter_by,
+            args=(None,),
+        )
+    return only
+
+
+def _field(key: str, placeholder: str, width: int, help: str | None = None) -> str:
+    """What was typed into a field of the header, whose name its placeholder tells."""
+    typed = st.text_input(
+        key,
+        key=key,
+        bind="query-params",
+        placeholder=placeholder,
+        label_visibility="collapsed",
+        help=help,
+        width=width,
+    )
+    return typed or ""
+
+
+def filter_by(chosen: Only | None) -> None:
+    """Fills the field in, or empties it. To be called before the script runs: from a callback."""
+    st.session_state["only"] = f"{chosen.slice}={chosen.key}" if chosen else ""
+
+
 def step_picker(view: View) -> int:
     """A recorded step: the worst one unless chosen; a step between recorded ones gives the nearest.
 
     Its default is no step at all, so that the step that is shown always stands in the URL, also once the run has grown.
     """
-    steps = view.run.steps
+    steps = view.steps
     if asked("step") is None:
         st.session_state["step"] = worst_step(view.grades(), steps)
     chosen = st.number_input(

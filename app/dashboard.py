@@ -1,31 +1,30 @@
 """The dashboard around its pages: which run, which gap, which page; and what to say where there is nothing to show."""
 
-import json
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 
-from .controls import gap_picker, run_picker
-from .digits import count
+from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
+from .in_browser import listen, note_state
+from .keys import keys_button
+from .live import drawn, followed, live_line, pause_button
 from .pages import PAGES, Page
-from .server import RUNS
+from .panels.drawn import page_begins
+from .panels.empty import WAITS, how_to_attach, say_empty
+from .scope import Scope, Steps
+from .served import Served, served, watch
+from .share import share
 from .view import View, view
 
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 10 5 6l3 3 7-7" fill="none" '
     'stroke="#1f66b0" stroke-width="2"/><path d="M1 14h14" stroke="#c2540a" stroke-width="2"/></svg>'
 )
-EVERY = "2s"
-"""Between two looks at a growing run; a look that finds nothing new reads a folder listing."""
-ATTACH = """import ratioscope
-
-ratioscope.attach(trainer, "runs/my-run")
-trainer.train()"""
 
 
 def main() -> None:
@@ -49,41 +48,67 @@ def main() -> None:
 
 def _call_first(draw: list[Callable[[], object]]) -> None:
     draw[0]()
+    drawn()
+    listen()
 
 
 def prepared(card: Page) -> Callable[[], object]:
     """The header of a page, drawn; and what is left to draw: the page on the chosen run, or what is wrong with it."""
-    paths = json.loads(os.environ.get(RUNS, "[]"))
-    if not paths:
+    found = served()
+    if not found.roots:
         return partial(st.info, "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`")
-    header = st.container(horizontal=True, vertical_alignment="center", gap="medium")
+    if not found.runs:
+        watch(found)
+        return partial(_say_none, found)
+    header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
     with header:
-        path = run_picker(paths)
+        name = run_picker(found)
+    note_state(f"{name}/{card.path}")
+    if card.about == "runs":
+        with header:
+            _tools(card, name, None)
+        return partial(card.render, Scope(View(found.runs[name], 0)))
     try:
-        chosen = view(path)
+        chosen = followed(found.runs[name])
     except RatioscopeError as error:
         return partial(st.error, label(str(error), 600))
-    if not (chosen.run.steps and chosen.run.gaps):
-        _watch(chosen)
-        return _say_empty
+    heeds = card.choices if chosen.run.steps and chosen.run.gaps else frozenset()
     with header:
-        gap = gap_picker(chosen.run.gaps) if card.by_gap else ""
-        if chosen.is_growing:
-            st.caption(f"live · {count(len(chosen.run.steps), 'step')}", width="content")
-            _watch(chosen)
-    return partial(card.render, chosen, gap)
+        gap = gap_picker(chosen.run.gaps) if "gap" in heeds else ""
+        with st.container(width="content"):
+            live_line(chosen)
+        _tools(card, name, chosen)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
+        steps = steps_field() if "steps" in heeds else Steps()
+        only = only_field() if "only" in heeds else None
+        others = others_picker(found, name) if "others" in heeds else ()
+    if not (chosen.run.steps and chosen.run.gaps):
+        return partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer"))
+    return partial(card.render, Scope(chosen, gap, steps, only, tuple(_views(found, others))))
 
 
-@st.fragment(run_every=EVERY)
-def _watch(shown: View) -> None:
-    """Draws the page anew once more of the run is committed; what is chosen, zoomed and scrolled stays."""
-    if view(shown.path).revision != shown.revision:
-        st.rerun()
+def _tools(card: Page, name: str, shown: View | None) -> None:
+    """What can be done with any page, at the end of its header."""
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall"):
+        if shown is not None:
+            pause_button(shown)
+        share(page_begins(name, card.path))
+        keys_button()
 
 
-def _say_empty() -> None:
-    """What to do about a run that has nothing to show yet."""
-    st.info(
-        "No step with the log-probs of two policies is on record yet. This page shows the run as soon as there is one."
-    )
-    st.code(ATTACH, language="python")
+def _views(found: Served, names: Sequence[str]) -> Iterator[View]:
+    """The runs to lay over; one that cannot be read is left out, and said to be."""
+    for name in names:
+        try:
+            yield view(found.runs[name])
+        except RatioscopeError as error:
+            st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
+
+
+def _say_none(found: Served) -> None:
+    """What to do about folders in which no run has begun yet."""
+    folders = ", ".join(label(root, 300) for root in found.roots)
+    st.info(f"No run lies in {folders} yet. {WAITS}")
+    if found.note:
+        st.caption(label(found.note, 300))
+    how_to_attach(str(Path(found.roots[0]) / "my-run"))

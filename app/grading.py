@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.metrics.distribution import Histogram
 from ratioscope.metrics.finding import Finding
-from ratioscope.metrics.severity import grade, grade_signals, lag_zero_floors, verdict
+from ratioscope.metrics.severity import FLOOR, grade, grade_signals, lag_zero_floors_of, verdict
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -18,7 +17,7 @@ Floors = Mapping[str, float]
 
 
 def floors_of(run: "Run") -> Floors:
-    return lag_zero_floors(run.statistics("lag"))
+    return lag_zero_floors_of(run.metrics(by=("lag",), names=FLOOR))
 
 
 def step_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
@@ -40,20 +39,3 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
 def verdict_of(grades: pl.DataFrame) -> Finding:
     """What is wrong with a run of these `step_grades`, since when, how sure, and what to try."""
     return verdict(grades)
-
-
-def whole_histogram(distribution: pl.DataFrame) -> Histogram:
-    """The histogram of all rows of a distribution together; exact, because counts and sums add."""
-
-    def log_sum(name: str) -> pl.Expr:
-        largest = pl.col(name).max()
-        anchor = pl.when(largest.is_finite()).then(largest).otherwise(0.0)
-        return (anchor + (pl.col(name) - anchor).exp().sum().log()).alias(name)
-
-    merged = (
-        distribution.group_by("bucket")
-        .agg(pl.col("count").sum(), log_sum("log_sum_weight"), log_sum("log_sum_square_weight"))
-        .sort("bucket")
-    )
-    columns = (merged[name].to_numpy() for name in ("bucket", "count", "log_sum_weight", "log_sum_square_weight"))
-    return Histogram(*columns)

@@ -6,16 +6,20 @@ every WebSocket are compared with the names this server was started for (Streaml
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import urlsplit
+from html import escape
+from urllib.parse import quote, urlsplit
+
+from .asgi import Application, Message, Receive, Scope, Send
+from .sign_in import SignIn, without_token
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",  # plotly.js holds one `new Function`, index.html inline scripts
+        # plotly.js holds one `new Function`, index.html inline scripts; Streamlit loads our script as a blob
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "font-src 'self' data:",
@@ -37,13 +41,6 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 
-# Starlette's own types; it comes with the dashboard extra and is not needed to state them.
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -53,26 +50,39 @@ class Refusal:
     reason: str
 
 
-class Guard:
-    """The ASGI application inside, for requests that name one of the hosts; a refusal for all others."""
+STRANGER = Refusal(401, "sign in with the link that the command printed")
+LATER = Refusal(429, "too many wrong tokens; wait a minute")
 
-    def __init__(self, app: Application, hosts: Iterable[str] = LOOPBACK) -> None:
+
+class Guard:
+    """The ASGI application inside, for requests that name one of the hosts; a refusal for all others.
+
+    sign_in: what they must be signed in to besides, where others than this machine can reach the server.
+    """
+
+    def __init__(self, app: Application, hosts: Iterable[str] = LOOPBACK, sign_in: SignIn | None = None) -> None:
         self.app = app
         self.hosts = frozenset(hosts)
+        self.sign_in = sign_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         if (refused := refusal(scope["headers"], self.hosts)) is not None:
             return await _refuse(refused, scope, receive, send)
+        if self.sign_in is not None:
+            fields = _fields(scope["headers"])
+            standing = self.sign_in.standing(fields, scope.get("query_string", b"").decode("latin-1"))
+            if standing == "link" and scope["type"] == "http" and scope.get("method") == "GET":
+                return await _take_in(self.sign_in, fields, scope, send)
+            if standing in ("out", "later"):
+                return await _refuse(LATER if standing == "later" else STRANGER, scope, receive, send)
         await self.app(scope, receive, _with_headers(send))
 
 
 def refusal(headers: Iterable[tuple[bytes, bytes]], hosts: frozenset[str]) -> Refusal | None:
     """Why a request with these headers is refused; None if it is not."""
-    fields: dict[str, list[str]] = {}
-    for name, value in headers:
-        fields.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    fields = _fields(headers)
     asked = fields.get("host", [])
     if len(asked) != 1:
         return Refusal(400, f"wanted exactly one Host header, found {len(asked)}")
@@ -99,6 +109,13 @@ def host_name(host: str) -> str | None:
     return found.group(1) if found else None
 
 
+def _fields(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for name, value in headers:
+        fields.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return fields
+
+
 def _origin(origin: str) -> str | None:
     try:
         parts = urlsplit(origin.lower())
@@ -118,11 +135,31 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
+async def _take_in(sign_in: SignIn, fields: dict[str, list[str]], scope: Scope, send: Send) -> None:
+    """Gives the cookie and leads to the same place without the token."""
+    query = without_token(scope.get("query_string", b"").decode("latin-1"))
+    path = "/" + quote(scope["path"].lstrip("/\\"))  # `//host` would be another server
+    place = f"{path}?{query}" if query else path
+    headers = [(b"set-cookie", sign_in.set_cookie.encode()), (b"cache-control", b"no-store")]
+    if "cross-site" not in fields.get("sec-fetch-site", []):
+        return await _answer(send, 303, "signed in\n", [*headers, (b"location", place.encode())])
+    # A browser that follows a link of another site sends no strict cookie along a redirect, but does from our own page.
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(place)}">signed in'
+    await _answer(send, 200, page, headers, kind="text/html")
+
+
 async def _refuse(refused: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await receive()
         return await send({"type": "websocket.close", "code": 1008, "reason": refused.reason})
-    body = f"{refused.status}: {refused.reason}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *HEADERS]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    headers = [(b"www-authenticate", b"Bearer")] if refused.status == 401 else []
+    await _answer(send, refused.status, f"{refused.status}: {refused.reason}\n", headers)
+
+
+async def _answer(
+    send: Send, status: int, words: str, headers: list[tuple[bytes, bytes]], *, kind: str = "text/plain"
+) -> None:
+    body = words.encode()
+    about = [(b"content-type", f"{kind}; charset=utf-8".encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers, *HEADERS]})
     await send({"type": "http.response.body", "body": body})

@@ -1,29 +1,47 @@
-"""The dashboard's server: Streamlit inside this process, on the loopback interface, behind the guard.
+"""The dashboard's server: Streamlit inside this process, behind the guard; on the loopback interface unless there is a token.
 
 What Streamlit reads from config files and the environment cannot loosen what is set here: values given to `App.run` win.
 """
 
 import json
+import logging
 import os
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import MissingExtra, RatioscopeError
+from ratioscope.errors import ConfigError, MissingExtra
 
-from .guard import LOOPBACK, Guard
-from .theme import THEMES
+from .chart_script import Ahead
+from .guard import LOOPBACK, Guard, host_name
+from .sign_in import PARAMETER, SignIn, checked
+from .theme import DARK, LIGHT
 
+TURN = 0.0005
+"""Seconds after which a thread that computes lets another go on. A page that is drawn while a run is read in the background waits
+for its turn a hundred times: at Python's usual 5 ms that is half a second."""
 RUNS = "RATIOSCOPE_RUNS"
 """The environment variable that tells the pages which runs they may open: a JSON list of absolute paths."""
+SENDER = "streamlit.web.server.starlette.starlette_websocket"
 SCRIPT = Path(__file__).resolve().parent / "pages" / "entry.py"
 SETTINGS: dict[str, Any] = {
     "server.headless": True,  # the browser is opened by the command line, which knows whether there is one
     "server.showEmailPrompt": False,
     "server.allowedHosts": sorted(LOOPBACK),
+    "server.enableCORS": True,
+    "server.corsAllowedOrigins": [],
+    "server.enableXsrfProtection": True,
+    "server.xsrfCookieSameSite": "strict",
+    "server.trustedUserHeaders": {},
+    "server.baseUrlPath": "",
+    "server.folderWatchList": [],
+    "server.runOnSave": False,
     "server.fileWatcherType": "none",  # the working folder may hold the run
     "server.enableStaticServing": False,
     "server.maxMessageSize": 50,
@@ -31,6 +49,8 @@ SETTINGS: dict[str, Any] = {
     "server.enableAgentApi": False,
     "browser.gatherUsageStats": False,
     "client.showErrorDetails": "full",
+    "client.allowedOrigins": [],
+    "client.disableDataExport": True,  # what a table saves by itself keeps the formulas in its text; export.py does not
     "client.showErrorLinks": False,
     "client.toolbarMode": "viewer",
     "global.developmentMode": False,
@@ -57,7 +77,7 @@ LOOK: dict[str, Any] = {
 def look() -> dict[str, Any]:
     """Streamlit's theme settings for both appearances, from our own themes."""
     settings = dict(LOOK)
-    for theme in THEMES.values():
+    for theme in (LIGHT, DARK):
         settings |= {
             f"theme.{theme.name}.{name}": colour
             for name, colour in (
@@ -78,27 +98,69 @@ def look() -> dict[str, Any]:
     return settings
 
 
-def serve(
-    runs: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, on_ready: Callable[[str], None] | None = None
-) -> None:
-    """Serve the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers.
+@dataclass(frozen=True)
+class Door:
+    """Where the dashboard is served, and who may ask. port: 0 takes a free one.
 
-    port: 0 takes a free one. A host other than loopback is refused: the pages show prompts and completions, and there
-    is no way to sign in.
+    token: what a reader must present, see sign_in.py. hosts: names beside the loopback ones that it is reached by.
     """
-    if not is_loopback(host):
-        raise RatioscopeError(
-            f"the dashboard has no sign-in, so it is served on this machine only, not on {host}; "
-            f"from another machine: ssh -L 8501:127.0.0.1:8501 THIS_MACHINE, with --port 8501"
-        )
-    port = port or free_port(host)
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def url(self) -> str:
+        """What to open; the token, where there is one, is part of it."""
+        name = self.hosts[0] if self.hosts and not self.is_loopback else _in_url(self.host)
+        return f"http://{name}:{self.port}" + (f"/?{PARAMETER}={self.token}" if self.token else "")
+
+
+def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers."""
+    door = checked_door(door or Door())
+    door = replace(door, port=door.port or free_port(door.host))
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
-    application(on_ready=lambda: on_ready(f"http://{_in_url(host)}:{port}") if on_ready else None).run(
-        config={**look(), **SETTINGS, "server.address": host, "server.port": port, "browser.serverAddress": host}
-    )
+    sys.setswitchinterval(TURN)
+    settings = SETTINGS | {
+        "server.address": door.host,
+        "server.port": door.port,
+        "server.allowedHosts": sorted(LOOPBACK.union(door.hosts)),
+        "browser.serverAddress": door.host,
+        "client.showErrorDetails": "full" if door.is_loopback else "type",  # a trace shows paths of this machine
+    }
+    guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=None if door.token is None else SignIn(door.token))
+    application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
 
 
-def application(on_ready: Callable[[], None] | None = None) -> Any:
+def checked_door(door: Door) -> Door:
+    """The door, if it is safe to open: pages show prompts and completions. ConfigError says what is missing."""
+    if not door.is_loopback and not (door.token and door.hosts):
+        missing = [
+            option
+            for option, given in (("--token generate", door.token), ("--allow-host NAME", door.hosts))
+            if not given
+        ]
+        raise ConfigError(
+            f"--host {door.host} lets others than this machine in, so it needs {' and '.join(missing)} (NAME: what "
+            "they type in their browser); safer, from another machine: ssh -L 8501:127.0.0.1:8501 THIS_MACHINE, with "
+            "--port 8501 and no --host"
+        )
+    hosts = []
+    for given in door.hosts:
+        name = host_name(given if given.count(":") < 2 or given.startswith("[") else f"[{given}]")
+        if name is None:
+            raise ConfigError(f"--allow-host {given} is no name of a host; wanted one such as gpu-7.example.org")
+        hosts.append(name)
+    return replace(door, hosts=tuple(hosts), token=None if door.token is None else checked(door.token))
+
+
+def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None = None) -> Any:
     """The dashboard as an ASGI application (a `streamlit.App`) behind the guard."""
     try:
         import streamlit as st
@@ -106,13 +168,24 @@ def application(on_ready: Callable[[], None] | None = None) -> Any:
     except ImportError:
         raise MissingExtra("the dashboard", "dashboard") from None
 
+    logging.getLogger(SENDER).addFilter(is_worth_a_line)
+
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncGenerator[None]:
+        from .warming import start_warming
+
+        start_warming()
         if on_ready:
             on_ready()
         yield
 
-    return st.App(SCRIPT, middleware=[Middleware(Guard)], lifespan=lifespan)
+    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(Ahead)], lifespan=lifespan)
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether a record of Streamlit's sender is more than that a reader has left while something was sent to them."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "WebSocketDisconnected"
 
 
 def is_loopback(host: str) -> bool:

@@ -1,12 +1,13 @@
 """The colours of pages, figures and reports, for light and for dark; each value is chosen for its own background.
 
 Colour never carries a meaning alone: a severity also has a word and a mark, a policy its own dash, a sign its own side of zero.
+A run has a mark and a name beside its colour.
 Severities differ in lightness and the gaps in lightness and hue, so that both survive every common colour blindness.
 Streamlit's own theme is made from these (server.look).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", system-ui, -apple-system, "Segoe UI", sans-serif'
@@ -15,11 +16,17 @@ MARKS = {"healthy": "●", "watch": "▲", "act": "■"}
 """severity -> the mark that stands beside its word, so that neither needs colour."""
 
 
+ThemeName = Literal["light", "dark", "light-narrow", "dark-narrow"]
+
+
 @dataclass(frozen=True)
 class Theme:
-    """One appearance. `severity` fills areas, `ink` writes the same severity as text with a contrast of at least 4.5."""
+    """One appearance. `severity` fills areas, `ink` writes the same severity as text with a contrast of at least 4.5.
 
-    name: Literal["light", "dark"]
+    columns: characters that a line of a figure's notes may have, for Plotly breaks no line itself; half a page is as wide.
+    """
+
+    name: ThemeName
     background: str
     panel: str
     border: str
@@ -35,8 +42,14 @@ class Theme:
     """Log-ratio below zero: the later policy finds the token less likely."""
     more: str
     """Log-ratio above zero: the later policy finds the token more likely."""
+    runs: tuple[str, ...]
+    """One per run where several share a chart; the slot is the run's in both themes. Each pair is told apart with full colour
+    vision and with every kind of dichromacy, and each has a contrast of at least 3 with the background."""
     counts: tuple[str, ...]
     """Sequential scale of one hue, from few to many."""
+    columns: int = field(default=76, kw_only=True)
+    series: tuple[str, ...]
+    """Of things laid over each other that have no colour of their own; a dash or a mark goes with each."""
 
 
 LIGHT = Theme(
@@ -54,7 +67,9 @@ LIGHT = Theme(
     ink={"healthy": "#1b6f61", "watch": "#8a5800", "act": "#b3261e"},
     less="#c2540a",
     more="#1f66b0",
+    runs=("#3b3bed", "#3ea629", "#db37db", "#702a1c", "#b881a5", "#2a414c", "#622182", "#7e9468"),
     counts=("#eef4fb", "#cfe1f3", "#a5c8e8", "#72a8d9", "#4487c4", "#1f66b0", "#134a86", "#0a2f5a"),
+    series=("#1f66b0", "#c2540a", "#1b7f5f", "#8a4aa8", "#8f6a00", "#2488ad", "#b8336a", "#5b6675"),
 )
 DARK = Theme(
     name="dark",
@@ -71,9 +86,16 @@ DARK = Theme(
     ink={"healthy": "#63c7b4", "watch": "#f0b74d", "act": "#ff8478"},
     less="#f08a3c",
     more="#5aa7f0",
+    runs=("#9f9fe3", "#9fe35b", "#bf4d99", "#bf8686", "#e3d89f", "#5be3e3", "#9f5be3", "#6c7830"),
     counts=("#16202d", "#17324f", "#1a4673", "#215f9c", "#3a80c6", "#5aa7f0", "#94c8f8", "#d6ebff"),
+    series=("#5aa7f0", "#f0a35a", "#4fc3a0", "#c79af0", "#d9c04a", "#6fd0e8", "#f07aa8", "#a9b4c4"),
 )
-THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+NARROW: dict[ThemeName, Theme] = {
+    "light": replace(LIGHT, name="light-narrow", columns=64),
+    "dark": replace(DARK, name="dark-narrow", columns=64),
+}
+"""The same for a window too narrow for half a page, such as a telephone's."""
+THEMES: dict[ThemeName, Theme] = {theme.name: theme for theme in (LIGHT, DARK, *NARROW.values())}
 
 
 def faded(colour: str, opacity: float) -> str:

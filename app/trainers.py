@@ -2,7 +2,7 @@
 
 import shlex
 
-from ratioscope.collectors.adapters.table import Adapter
+from ratioscope.collectors.adapters.table import ADAPTERS, Adapter, adapter_named
 
 ANY_OTHER = (
     "any other trainer calls ratioscope.Collector(run_dir).log(step=..., rollout_logprobs=..., old_logprobs=...) itself"
@@ -34,3 +34,26 @@ def ways(adapter: Adapter, run_dir: str) -> list[tuple[str, str]]:
     own = to_paste(adapter, run_dir)
     without_code = f"ratioscope run --out {shlex.quote(run_dir)} -- <your training command>"
     return [("paste", own), *([] if "ratioscope run --out" in own else [("or, with no line changed", without_code)])]
+
+
+OTHER = "any other, or my own"
+TITLES = tuple(adapter.title for adapter in ADAPTERS)
+_OTHER_LINES = """import ratioscope
+
+collector = ratioscope.Collector({run}, trainer="mine")
+collector.log(step=step, rollout_logprobs=rollout, old_logprobs=old, current_logprobs=current, mask=mask)"""
+
+
+def title_of(trainer: object) -> str:
+    """What the trainer is called that run.json names, such as `trl 1.16.0`; empty where there is no adapter for it."""
+    name = trainer.split()[0] if isinstance(trainer, str) and trainer.strip() else ""
+    found = adapter_named(name) if name else None
+    return "" if found is None else found.title
+
+
+def chosen_lines(title: str, run_dir: str) -> list[tuple[str, str]]:
+    """(what for, what to paste) for the trainer of this title, or for any other one."""
+    found = next((adapter for adapter in ADAPTERS if adapter.title == title), None)
+    if found is not None:
+        return ways(found, run_dir)
+    return [("in the training loop, once per process", _OTHER_LINES.replace("{run}", repr(run_dir).replace("'", '"')))]

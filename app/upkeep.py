@@ -7,24 +7,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratioscope.collectors.offline import OfflineWriter
-from ratioscope.collectors.run_file import host_name
 from ratioscope.errors import SourceError
 from ratioscope.ingest.at_work import at_work
 from ratioscope.ingest.catalog import Catalog
 from ratioscope.ingest.compaction import Merged, Skipped, merged_rows, merged_statistics
+from ratioscope.ingest.condensed import lines
+from ratioscope.ingest.condensing import condensable
 from ratioscope.ingest.folder import run_folder
 from ratioscope.ingest.parquet_files import ParquetFiles
 from ratioscope.ingest.pruning import Deletion, Old, old_rows, superseded
 from ratioscope.ingest.run_file import run_file
 from ratioscope.ingest.segment_tables import SegmentTables
+from ratioscope.ingest.together import measured_together
+from ratioscope.process import here
 
 
 @dataclass
 class Compaction:
-    """What was merged. skipped: what stays as it is, and why."""
+    """What was merged. skipped: what stays as it is, and why; condensed: commit logs that a reader need no longer parse."""
 
     written: list[str] = field(default_factory=list)
     replaced: int = 0
+    condensed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -34,7 +38,7 @@ def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False) -
     run_file(root)
     catalog = Catalog(root, ParquetFiles(root))
     catalog.refresh()
-    busy = [] if writers_ended else at_work(catalog.writers, host_name(), time.time())
+    busy = [] if writers_ended else at_work(catalog.writers, here(), time.time())
     if busy:
         more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
         raise SourceError(
@@ -57,11 +61,18 @@ def compact(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Com
             done.written.append(writer.commit_statistics(found.rows, found.facts))
         else:
             done.written.append(writer.commit_rows(found.step, found.rows, found.facts))
+    catalog.refresh()  # what was merged leaves out what it replaced
+    for short in condensable(catalog.histories.values(), catalog.gone()):
+        writer.say(*lines(short))
+        done.condensed += 1
     return done
 
 
 def _merges(catalog: Catalog) -> Iterator[Merged | Skipped]:
-    yield from merged_rows(catalog, SegmentTables(catalog.files, catalog.quarantine))
+    tables = SegmentTables(catalog.files, catalog.quarantine)
+    yield from merged_rows(catalog, tables)
+    yield from measured_together(catalog, tables)
+    catalog.refresh()  # what was measured is merged with the rest
     yield from merged_statistics(catalog)
 
 

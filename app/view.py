@@ -4,9 +4,12 @@ The only file that caches. Keys are (path, revision, arguments), never a frame: 
 returns wrong results for those that differ elsewhere. The frames are immutable, so that every session may hold the same one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import TypeVar, cast
 
 import polars as pl
 import streamlit as st
@@ -16,14 +19,20 @@ from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import Finding
 
 from .grading import step_grades, verdict_of
+from .happened import happened
+from .shelf import Key, OnShow, Shelf
 
-FRAMES = 12
-"""Frames of each kind kept: a long run's metrics take 16 MB, and a growing run has new ones at every revision."""
+Made = TypeVar("Made")
+_OPENINGS = count()
 
 
-@st.cache_resource(show_spinner="opening the run", max_entries=16)
+@st.cache_resource(show_spinner=False, max_entries=16)
 def _opened(path: str) -> Run:
-    return open_run(Path(path))
+    run = open_run(Path(path))
+    run.revision = (
+        next(_OPENINGS) << 32
+    )  # one that was let go, and is opened again, has grown meanwhile: none may come twice
+    return run
 
 
 @dataclass(frozen=True)
@@ -42,28 +51,62 @@ class View:
         """Whether a writer has not closed: it may be at work, or may have died."""
         return self.run.writers["closed"].null_count() > 0
 
-    def metrics(self, by: Sequence[str] = ("step",)) -> pl.DataFrame:
+    def of(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
+        """make(run, *arguments), made once per revision and shared by all sessions, so nobody may change it.
+
+        make: a function of a module (its name is part of the key). arguments: never a frame or an array.
+        """
+        return cast(Made, _shelf().of(self.key(make, arguments), lambda: self._made(make, arguments)))
+
+    def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
+        if self.run.revision != self.revision:
+            _shelf().note_late(self.path, self.revision)
+        return make(self.run, *arguments)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a part of it was first asked for after the run had moved on: that part is of a newer state."""
+        return (self.path, self.revision) in _shelf().late
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps on record, ascending."""
+        return self.of(_steps)
+
+    def on_show(self) -> OnShow:
+        """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
+        return _shelf().show(self.path, self.revision)
+
+    def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> Key:
+        """Under which the shelf keeps what this function makes."""
+        return self.path, self.revision, f"{make.__module__}.{make.__qualname__}", arguments
+
+    def metrics(self, by: tuple[str, ...] = ("step",), steps: range | None = None) -> pl.DataFrame:
         """Run.metrics: one row per group, `<gap>/<metric>` columns."""
-        return _metrics(self.path, self.revision, tuple(by))
+        return self.of(metrics_of, by, steps)
 
     def grades(self) -> pl.DataFrame:
         """One row per graded step: severity, signal, gap, value, floor, reading."""
-        return _grades(self.path, self.revision)
+        return self.of(step_grades)
 
     def verdict(self) -> Finding:
-        return _verdict(self.path, self.revision)
+        return verdict_of(self.grades())
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
         """Run.distribution: one row per step and occupied bucket."""
-        return _distribution(self.path, self.revision, level, gap)
+        return self.of(Run.distribution, level, gap)
 
     def sequences(self, step: int) -> pl.DataFrame:
         """Run.sequences of one step; reads that step's rows."""
-        return _sequences(self.path, self.revision, step)
+        return self.of(Run.sequences, step)
 
     def tokens(self, step: int, sequence_id: str, minibatch: int | None) -> pl.DataFrame:
         """Run.sequence: one row per token; reads that sequence's rows."""
-        return _tokens(self.path, self.revision, step, sequence_id, minibatch)
+        return self.of(Run.sequence, step, sequence_id, minibatch)
+
+    def events(self) -> pl.DataFrame:
+        """What happened in the run, alerts included: columns step, event, note, kind."""
+        return self.of(happened).events
 
 
 def view(path: str) -> View:
@@ -73,31 +116,44 @@ def view(path: str) -> View:
     return View(path, run.revision)
 
 
-@st.cache_resource(show_spinner=False, max_entries=FRAMES)
-def _metrics(path: str, revision: int, by: tuple[str, ...]) -> pl.DataFrame:
-    return _opened(path).metrics(by=by)
+Wanted = tuple[Callable[..., object], tuple[Hashable, ...]]
+"""A function of a run, and its other arguments."""
 
 
-@st.cache_resource(show_spinner=False, max_entries=FRAMES)
-def _grades(path: str, revision: int) -> pl.DataFrame:
-    return step_grades(_opened(path))
+def prepare(paths: Sequence[str], wanted: Sequence[Wanted]) -> None:
+    """Makes these things of each run for `View.of`, of a run opened apart, whose lock keeps nobody waiting.
+
+    Of a run that is growing they would be of another revision: there only what `Run` itself keeps in its cache is of use.
+    """
+    for path in paths:
+        try:
+            shown, apart = view(path), open_run(Path(path))
+            for make, arguments in wanted:
+                made = partial(make, apart, *arguments)
+                made() if shown.is_growing else _shelf().of(shown.key(make, arguments), made)
+        except Exception:  # as in `warm`
+            continue
 
 
-@st.cache_resource(show_spinner=False, max_entries=FRAMES)
-def _verdict(path: str, revision: int) -> Finding:
-    return verdict_of(_grades(path, revision))
+def warm(paths: Sequence[str]) -> None:
+    """Makes what the first page shows of each run, one after the other: whoever opens it then finds it made."""
+    for path in paths:
+        try:
+            view(path).verdict()
+        except Exception:  # a page says what is wrong with a run; here nobody is asking
+            continue
 
 
-@st.cache_resource(show_spinner=False, max_entries=FRAMES)
-def _distribution(path: str, revision: int, level: Level, gap: str) -> pl.DataFrame:
-    return _opened(path).distribution(level, gap)
+@st.cache_resource(show_spinner=False)
+def _shelf() -> Shelf:
+    """The one for this process."""
+    return Shelf()
 
 
-@st.cache_resource(show_spinner="reading the sequences of the step", max_entries=FRAMES)
-def _sequences(path: str, revision: int, step: int) -> pl.DataFrame:
-    return _opened(path).sequences(step)
+def _steps(run: Run) -> list[int]:
+    return run.steps
 
 
-@st.cache_resource(show_spinner="reading the tokens", max_entries=FRAMES)
-def _tokens(path: str, revision: int, step: int, sequence_id: str, minibatch: int | None) -> pl.DataFrame:
-    return _opened(path).sequence(step, sequence_id, minibatch)
+def metrics_of(run: Run, by: tuple[str, ...], steps: range | None) -> pl.DataFrame:
+    """What `View.metrics` shows."""
+    return run.metrics(by=by, steps=steps)

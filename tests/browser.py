@@ -4,16 +4,23 @@
 errors of the console, exceptions, and every request to anything but this machine.
 """
 
+import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -25,6 +32,17 @@ from pathlib import Path
 from ratioscope.app.server import serve
 serve([Path(run) for run in sys.argv[1:]], on_ready=lambda url: print(url, flush=True))
 """
+NUMBERS = {
+    "rerun": BackMsg.RERUN_SCRIPT_FIELD_NUMBER,
+    "auto": ClientState.IS_AUTO_RERUN_FIELD_NUMBER,
+    "fragment": ClientState.FRAGMENT_ID_FIELD_NUMBER,
+    "begins": ForwardMsg.NEW_SESSION_FIELD_NUMBER,
+    "ends": ForwardMsg.SCRIPT_FINISHED_FIELD_NUMBER,
+    "early": ForwardMsg.FINISHED_EARLY_FOR_RERUN,
+    "part": ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY,
+}
+AT_REST = f"({Path(__file__).with_name('at_rest.js').read_text()})({json.dumps(NUMBERS)})"
+LOOKS = count(1)
 Theme = Literal["light", "dark"]
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 """Below a page's path Streamlit's own front end asks for these in vain before it finds them at the root."""
@@ -73,14 +91,16 @@ class Opened:
     foreign: list[str] = field(default_factory=list)
 
     def settled(self) -> None:
-        """Waits until the script has run, no chart waits to be drawn, and nothing moves."""
-        self.page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]", timeout=60_000)
-        self.page.wait_for_function(
-            "() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')].every(e => e.querySelector('.main-svg'))"
-            " && !document.querySelector('[data-testid=stSkeleton]')",
-            timeout=60_000,
-        )
-        self.page.wait_for_timeout(400)  # Plotly's own fade-in; nothing in the page tells its end
+        """Waits until the script has run as often as the page has asked for it, all is drawn, and nothing moves."""
+        self.page.wait_for_function("number => isAtRest(number)", arg=next(LOOKS))
+
+    @contextmanager
+    def rerun(self) -> Iterator[None]:
+        """What is done within asks for a run of the script, perhaps a moment later; the page is settled afterwards."""
+        asked = self.page.evaluate("runsAsked()")
+        yield
+        self.page.wait_for_function("asked => runsAsked() > asked", arg=asked)
+        self.settled()
 
     def go_to(self, title: str) -> None:
         """Follows the navigation to another page of the dashboard."""
@@ -89,7 +109,6 @@ class Opened:
             "title => document.querySelector('[data-testid=stTopNav] [aria-current=page]')?.innerText.trim() === title",
             arg=title,
         )
-        self.page.wait_for_timeout(150)  # until the script has started: nothing in the page tells that it is about to
         self.settled()
 
     def resize(self, width: int, height: int = 900) -> None:
@@ -109,6 +128,16 @@ class Opened:
         self.resize(size["width"], min(int(height) + 8, tallest))
 
 
+def is_well(opened: Opened) -> None:
+    assert opened.exceptions == 0, opened.page.locator("[data-testid=stException]").first.inner_text()
+    assert opened.errors == [] and opened.foreign == []
+
+
+def query(opened: Opened) -> dict[str, str]:
+    """What the URL of the tab says; of what stands there several times the first."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(opened.page.url).query).items()}
+
+
 class Chromium:
     """The browser, running while the context is open."""
 
@@ -126,7 +155,7 @@ class Chromium:
 
     def visit(self, url: str, *, theme: Theme = "light", width: int = 1280, height: int = 900) -> Opened:
         """A new tab on this URL, settled: a session of its own. Tabs of one appearance share what the browser caches."""
-        opened = Opened(self._tab(theme))
+        opened = Opened(self.tab(theme))
         opened.page.set_viewport_size({"width": width, "height": height})
         opened.page.on("console", lambda message: _note_message(opened, message))
         opened.page.on("pageerror", lambda error: opened.errors.append(f"pageerror: {error}"))
@@ -137,18 +166,18 @@ class Chromium:
 
     def file(self, path: Path, *, theme: Theme = "light", width: int = 1100, height: int = 900) -> Page:
         """A new tab on a file of this machine, once its charts are drawn."""
-        page = self._tab(theme)
+        page = self.tab(theme)
         page.set_viewport_size({"width": width, "height": height})
         page.goto(path.as_uri())
-        page.wait_for_function(
-            "() => [...document.querySelectorAll('.js-plotly-plot')].every(e => e.querySelector('.main-svg'))"
-        )
-        page.wait_for_timeout(500)
+        Opened(page).settled()
         return page
 
-    def _tab(self, theme: Theme) -> Page:
+    def tab(self, theme: Theme = "light") -> Page:
+        """An empty tab of this appearance."""
         if theme not in self._contexts:
             self._contexts[theme] = self._browser.new_context(color_scheme=theme)
+            self._contexts[theme].set_default_timeout(60_000)
+            self._contexts[theme].add_init_script(AT_REST)
         return self._contexts[theme].new_page()
 
 

@@ -1,12 +1,23 @@
 """What every test shares: in CI a skipped test is a failed one, so that a missing part cannot go unseen."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from ratioscope.collectors.environment import VARIABLES
 
+if TYPE_CHECKING:
+    from browser import Chromium, Dashboard
+    from pages_open import Open
+
+settings.register_profile("ratioscope", deadline=None)  # how long an example takes says what else the machine does
+settings.load_profile("ratioscope")
 MAY_SKIP = ("upstream", "device")
 """Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 
@@ -28,3 +39,40 @@ def _of_no_recorded_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test before this one, or the shell, left in the environment makes no test a process of a recorded job."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the edge runs lie in, each made by the first test that asks for it; nobody writes into one."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Opens a page on runs, without a browser."""
+    from pages_open import opener
+
+    return opener(runs, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    from browser import Chromium
+
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def dashboard(
+    request: pytest.FixtureRequest, runs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Dashboard]:
+    """The dashboard of the edge runs that a file of tests names in SERVED (or makes there), with a cache of its own."""
+    from browser import Dashboard
+    from edge_runs import made
+
+    folders = [made(runs, name) if isinstance(name, str) else name(runs) for name in request.module.SERVED]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with Dashboard(folders) as served:
+            yield served

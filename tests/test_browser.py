@@ -3,37 +3,20 @@
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
-from browser import Chromium, Dashboard, Opened, chromium
-from edge_runs import RUNS, made
+from browser import Chromium, Dashboard, chromium, is_well, query
+from edge_runs import RUNS
 
 from ratioscope.app.pages import PAGES
 from ratioscope.app.theme import THEMES
 from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-
-PATHS = {card.path: "" if at == 0 else card.path for at, card in enumerate(PAGES)}
-"""page -> its place below the server; the first page is at the root."""
-
-
-@pytest.fixture(scope="module")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    folder = tmp_path_factory.mktemp("runs")
-    with Dashboard([made(folder, name) for name in RUNS]) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with Chromium() as running:
-        yield running
-
+SERVED = RUNS
 
 APPEARANCES = [("stale", "light"), ("stale", "dark"), ("hostile", "light")]
 OTHERS = [(run, ("light", "dark")[at % 2]) for at, run in enumerate(RUNS) if run not in ("stale", "hostile")]
@@ -48,19 +31,23 @@ def test_every_page_of_every_run_is_well_wide_and_narrow(
     opened = browser.visit(f"{dashboard.url}/?run={run}", theme=theme)
     for card in PAGES:
         opened.go_to(card.title)
-        _is_well(opened)
+        is_well(opened)
+        errors, hints = (opened.page.get_by_test_id(f"stAlertContent{kind}").count() for kind in ("Error", "Info"))
+        assert not errors and (not hints or run == "empty"), f"{card.title}: {errors} errors, {hints} hints"
         colour = opened.page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
         assert colour == _rgb(THEMES[theme].background)
         opened.resize(400)
         wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{card.title} scrolls sideways"
         opened.resize(1280)
+    is_well(opened)
     opened.page.close()
 
 
 def test_nothing_in_the_data_runs_or_is_fetched(dashboard: Dashboard, browser: Chromium) -> None:
-    for path in PATHS.values():
-        opened = browser.visit(f"{dashboard.url}/{path}?run=hostile")
+    opened = browser.visit(f"{dashboard.url}/?run=hostile")
+    for card in PAGES:
+        opened.go_to(card.title)
         for token in opened.page.locator(".rs-text i").all()[:12]:
             token.hover()
         for drawer in opened.page.locator("[data-testid=stExpander] summary").all():
@@ -76,14 +63,14 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
     page.wait_for_url("**/sequences?**")
     opened.settled()
-    assert _query(opened)["step"] == "12" and "step 12: ■ act" in page.content()
+    assert query(opened)["step"] == "12" and "step 12: ■ act" in page.content()
 
     table = page.locator(".st-key-sequence_rows canvas").first
     table.click(position={"x": 14, "y": 52}, force=True)  # the check box of the first row: a table is drawn on a canvas
     page.wait_for_url("**/tokens?**")
     opened.settled()
-    query = _query(opened)
-    assert query["step"] == "12" and query["sequence"].startswith("12-") and page.locator(".rs-text i").count() > 3
+    asked = query(opened)
+    assert asked["step"] == "12" and asked["sequence"].startswith("12-") and page.locator(".rs-text i").count() > 3
 
     token = page.locator(".rs-text i").nth(1)
     token.hover()
@@ -93,19 +80,19 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     assert "rollout" in shown
     page.locator(".st-key-strip").hover()
     page.wait_for_function("document.querySelector('.st-key-strip .hoverlayer').textContent.includes('rollout')")
-    _is_well(opened)
+    is_well(opened)
 
 
 def test_a_growing_run_is_drawn_anew_by_itself(browser: Chromium, tmp_path: Path) -> None:
     with Collector(tmp_path / "run") as collector, Dashboard([tmp_path / "run"]) as dashboard:
         opened = browser.visit(dashboard.url)
-        assert "ratioscope.attach" in opened.page.locator("pre").inner_text()
+        opened.page.locator("pre", has_text="ratioscope.attach").wait_for()
         for step in range(3):
             collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
             collector.flush(timeout=60)
-            opened.page.get_by_text(f"live · {step + 1} step").wait_for(timeout=30_000)
+            opened.page.get_by_text(f"live · step {step} ·").wait_for(timeout=30_000)
         opened.settled()
-        _is_well(opened)
+        is_well(opened)
 
 
 def test_the_keyboard_walks_through_sequences_and_the_link_follows(dashboard: Dashboard, browser: Chromium) -> None:
@@ -126,9 +113,9 @@ def test_the_gap_and_the_run_stay_when_the_page_changes(dashboard: Dashboard, br
     opened = browser.visit(f"{dashboard.url}/?run=healthy&gap=drift")
     for title in ("Distributions", "Sequences", "Tokens", "Overview"):
         opened.go_to(title)
-        assert _query(opened) | {"run": "healthy", "gap": "drift"} == _query(opened)
+        assert query(opened) | {"run": "healthy", "gap": "drift"} == query(opened)
         assert "old" in opened.page.content() and opened.page.get_by_text("current − old").count() >= 1
-    _is_well(opened)
+    is_well(opened)
 
 
 def test_the_server_listens_on_this_machine_alone(dashboard: Dashboard) -> None:
@@ -177,15 +164,6 @@ def test_every_answer_says_what_a_browser_may_do_with_it(dashboard: Dashboard) -
                 answer.headers["x-content-type-options"] == "nosniff"
                 and answer.headers["referrer-policy"] == "no-referrer"
             )
-
-
-def _is_well(opened: Opened) -> None:
-    assert opened.exceptions == 0, opened.page.locator("[data-testid=stException]").first.inner_text()
-    assert opened.errors == [] and opened.foreign == []
-
-
-def _query(opened: Opened) -> dict[str, str]:
-    return {name: values[0] for name, values in parse_qs(urlsplit(opened.page.url).query).items()}
 
 
 def _rgb(colour: str) -> str:

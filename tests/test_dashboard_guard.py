@@ -1,14 +1,16 @@
 """Who may ask the dashboard, and what a browser may do with the answer: the guard before Streamlit, and where it is bound."""
 
 import asyncio
+import logging
 import socket
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from ratioscope.app.guard import LOOPBACK, Guard, refusal
-from ratioscope.app.server import free_port, is_loopback, serve
-from ratioscope.errors import RatioscopeError
+from ratioscope.app.server import SENDER, Door, free_port, is_loopback, is_worth_a_line, serve
+from ratioscope.errors import ConfigError
 
 OURS = [(b"host", b"127.0.0.1:8501")]
 
@@ -95,8 +97,16 @@ def test_the_servers_own_messages_pass() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", ""])
 def test_serving_beyond_this_machine_is_refused_with_the_way_to_do_it(host: str) -> None:
     assert not is_loopback(host)
-    with pytest.raises(RatioscopeError, match="ssh -L"):
-        serve([], host=host)
+    with pytest.raises(ConfigError, match="ssh -L"):
+        serve([], Door(host))
+
+
+def test_a_reader_who_leaves_is_not_logged_as_an_error_and_all_else_is() -> None:
+    websockets = pytest.importorskip("starlette.websockets")
+    left, broken = websockets.WebSocketDisconnected("closed"), OSError("broken")
+    told = [logging.makeLogRecord({"exc_info": (type(error), error, None)}) for error in (left, broken)]
+    assert [is_worth_a_line(record) for record in (*told, logging.makeLogRecord({}))] == [False, True, True]
+    assert import_module(SENDER)._LOGGER.name == SENDER
 
 
 def test_a_free_port_is_free() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from frames import distribution, grades, hostile_texts, metric_frame, tokens
+from frames import distribution, grades, hostile_texts, metric_frame, tokens, traces
 from hostile import HOSTILE
 
 from ratioscope.app import figures
@@ -20,11 +20,10 @@ from ratioscope.app.figures.cells import cells
 from ratioscope.app.figures.ribbon import worst_of_buckets
 from ratioscope.app.figures.tinted_text import STEPS, tint
 from ratioscope.app.figures.weights import SLICES
-from ratioscope.app.grading import whole_histogram
 from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.limit import Limit
 from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
-from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram
+from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
 from ratioscope.metrics.finding import Finding, Severity
 from ratioscope.metrics.registry import METRICS
 
@@ -49,7 +48,7 @@ def test_every_figure_is_valid_named_and_of_its_theme(name: str, theme: Theme) -
     parsed = json.loads(str(figure.to_json()))
     assert parsed["layout"]["title"]["text"]
     assert _layout(figure).template.layout.paper_bgcolor == theme.background
-    other = DARK if theme is LIGHT else LIGHT
+    other = LIGHT if theme.background == DARK.background else DARK
     assert other.panel not in str(figure.to_json()) and theme.panel in str(figure.to_json())
 
 
@@ -66,9 +65,9 @@ def test_a_metric_says_its_unit_weighting_size_and_band() -> None:
 def test_the_line_is_the_metric_and_the_band_two_errors_around_it() -> None:
     frame = metric_frame(20, values=list(np.linspace(1, 2, 20)))
     figure = figures.metric_over_steps(frame, K3, "mismatch")
-    line = next(trace for trace in figure.data if trace.name == "kl_k3")
+    line = next(trace for trace in traces(figure) if trace.name == "kl_k3")
     assert list(line.x) == list(range(20)) and list(line.y) == pytest.approx(frame["mismatch/kl_k3"].to_list())
-    band = next(trace for trace in figure.data if trace.fill == "toself")
+    band = next(trace for trace in traces(figure) if trace.fill == "toself")
     assert max(band.y) == pytest.approx(2 * 1.2) and min(band.y) == pytest.approx(1 * 0.8)
     assert line.customdata[0] == "1 ± 0.1"
 
@@ -76,9 +75,9 @@ def test_the_line_is_the_metric_and_the_band_two_errors_around_it() -> None:
 def test_missing_steps_break_the_band_and_infinite_ones_are_marked() -> None:
     values = [1.0, 1.1, None, 1.2, math.inf, 1.3]
     figure = figures.metric_over_steps(metric_frame(6, values=values), K3, "mismatch")
-    bands = [trace for trace in figure.data if trace.fill == "toself"]
+    bands = [trace for trace in traces(figure) if trace.fill == "toself"]
     assert [sorted(set(band.x)) for band in bands] == [[0.0, 1.0], [3.0], [5.0]]
-    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    marks = [trace for trace in traces(figure) if trace.mode == "markers"]
     assert len(marks) == 1 and list(marks[0].x) == [4.0] and "∞" in marks[0].hovertemplate
 
 
@@ -87,7 +86,7 @@ def test_a_thinned_chart_says_so_and_shades_the_extremes() -> None:
     values[137] = 50.0
     figure = figures.metric_over_steps(metric_frame(300, values=values), K3, "mismatch", points=30)
     assert "showing 30 means of 300 steps" in _notes(figure)
-    highest = max(float(np.nanmax(np.asarray(trace.y, float))) for trace in figure.data if trace.fill == "toself")
+    highest = max(float(np.nanmax(np.asarray(trace.y, float))) for trace in traces(figure) if trace.fill == "toself")
     assert highest == pytest.approx(50.0) or _layout(figure).yaxis.ticktext is not None
 
 
@@ -115,15 +114,15 @@ def test_near_limits_are_drawn_with_their_words_and_far_ones_are_not() -> None:
 
 def test_events_are_marked_and_many_share_marks() -> None:
     figure = figures.metric_over_steps(metric_frame(30), K3, "mismatch", events=EVENTS)
-    marks = next(trace for trace in figure.data if trace.name == "events")
+    marks = next(trace for trace in traces(figure) if trace.name == "events")
     assert list(marks.x) == [3, 9] and list(marks.customdata) == ["weight_sync v2", "resume"]
     many = pl.DataFrame(
         {"step": range(10_000), "event": ["sync"] * 10_000, "note": [None] * 10_000},
         schema_overrides={"note": pl.String},
     )
     figure = figures.metric_over_steps(metric_frame(100), K3, "mismatch", events=many)
-    marks = next(trace for trace in figure.data if trace.name == "events")
-    assert len(marks.x) <= 401 and "and 22 more" in marks.customdata[0] and not _layout(figure).shapes
+    marks = next(trace for trace in traces(figure) if trace.name == "events")
+    assert len(marks.x) <= 101 and "and 97 more" in marks.customdata[0] and not _layout(figure).shapes
 
 
 def test_every_headline_metric_exists_and_ess_limits_are_those_of_its_signal() -> None:
@@ -145,18 +144,18 @@ def test_the_ribbon_keeps_the_worst_step_of_a_bucket() -> None:
     assert len(rows) == 100 and rows["step"][33] == 338 and (rows["severity"] != "healthy").sum() == 1
     figure = figures.severity_ribbon(grades(severities), bars=100)
     assert "showing 100 bars of 1,000 steps" in _notes(figure)
-    assert "step 338 ■ act" in figure.data[0].customdata[33][0] and max(figure.data[0].y) == 3
+    assert "step 338 ■ act" in traces(figure)[0].customdata[33][0] and max(traces(figure)[0].y) == 3
 
 
 def test_no_grades_and_one_grade_are_drawn() -> None:
     assert "no step is graded" in _layout(figures.severity_ribbon(grades([]))).annotations[0].text
-    assert list(figures.severity_ribbon(grades(["watch"])).data[0].y) == [2]
+    assert list(traces(figures.severity_ribbon(grades(["watch"])))[0].y) == [2]
 
 
 def test_the_heat_map_holds_every_token_and_leaves_missing_steps_empty() -> None:
     frame = distribution([0, 2, 4, 8])
     figure = figures.log_ratio_heat_map(frame, "mismatch")
-    heat = next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
+    heat = next(trace for trace in traces(figure) if isinstance(trace, go.Heatmap))
     counts = np.asarray(heat.customdata)[:, :, 0]
     assert counts.sum() == 800 and counts.sum(axis=0).tolist() == [200, 200, 200, 0, 200]
     assert list(np.asarray(heat.x)) == [-1, 1, 3, 5, 7, 9] and np.isnan(np.asarray(heat.z)[:, 3]).all()
@@ -165,7 +164,7 @@ def test_the_heat_map_holds_every_token_and_leaves_missing_steps_empty() -> None
 
 def test_a_long_heat_map_adds_the_counts_of_neighbouring_steps() -> None:
     figure = figures.log_ratio_heat_map(distribution(range(1000), tokens=20), "mismatch", columns=100)
-    heat = next(trace for trace in figure.data if isinstance(trace, go.Heatmap))
+    heat = next(trace for trace in traces(figure) if isinstance(trace, go.Heatmap))
     assert np.asarray(heat.z).shape[1] == 100 and np.asarray(heat.customdata)[:, :, 0].sum() == 20_000
     assert "1,000 steps in 100 columns" in _notes(figure)
 
@@ -185,7 +184,7 @@ def test_cells_cover_every_bucket_once_in_order(values: list[float]) -> None:
 def test_the_weights_beyond_a_cap_are_those_the_histogram_counts(low: float, high: float) -> None:
     x = np.random.default_rng(0).normal(0, 0.3, 5000)
     figure = figures.weight_histogram(histogram(x), "mismatch", low=low, high=high)
-    bars = figure.data[0]
+    bars = traces(figure)[0]
     marked = np.array([colour == LIGHT.severity["watch"] for colour in bars.marker.color])
     width = np.asarray(bars.width)
     heights = np.where(np.asarray(bars.y) > 0, 10 ** (np.asarray(bars.y) + bars.base), 0)
@@ -199,7 +198,7 @@ def test_the_survival_curve_is_the_share_beyond_each_weight() -> None:
     figure = figures.weight_survival(histogram(x), "mismatch")
     part = histogram(x)
     edges = np.concatenate([(grid := cells(part.buckets, part.counts)).low, grid.high[-1:]])
-    for edge, share in zip(edges, figure.data[0].y, strict=True):
+    for edge, share in zip(edges, traces(figure)[0].y, strict=True):
         wanted = (x < edge).mean() if edge < 0 else (x >= edge).mean()
         assert (math.isnan(share) and wanted == 0) or 10**share == pytest.approx(wanted)
 
@@ -230,7 +229,7 @@ def test_empty_distributions_say_so() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 40, 5000])
 def test_the_strip_shows_what_is_on_record(count: int, policies: tuple[str, ...]) -> None:
     figure = figures.token_strip(tokens(count, policies=policies), "mismatch")
-    named = {trace.name for trace in figure.data}
+    named = {trace.name for trace in traces(figure)}
     assert count == 0 or set(policies) <= named
     assert "entropy" not in named and ("showing" in _notes(figure)) == (count > 1500)
 
@@ -238,7 +237,9 @@ def test_the_strip_shows_what_is_on_record(count: int, policies: tuple[str, ...]
 def test_the_strip_bars_are_the_log_ratios_and_masked_runs_are_shaded() -> None:
     frame = tokens(20)
     figure = figures.token_strip(frame, "mismatch")
-    above, below = (next(trace for trace in figure.data if trace.name == f"{side} likely") for side in ("more", "less"))
+    above, below = (
+        next(trace for trace in traces(figure) if trace.name == f"{side} likely") for side in ("more", "less")
+    )
     assert (np.asarray(above.y) >= 0).all() and (np.asarray(below.y) <= 0).all()
     signs = np.sign(frame["mismatch"].to_numpy())
     assert (np.sign(np.asarray(above.y) + np.asarray(below.y)) == signs).all()
@@ -308,7 +309,7 @@ def test_hostile_text_is_escaped_for_plotly_in_every_figure_that_shows_text() ->
     marked = figures.metric_over_steps(metric_frame(len(texts)), K3, "mismatch", events=events)
     ribbon = figures.severity_ribbon(grades(["act"], reading=texts[0]))
     for figure in (strip, marked, ribbon):
-        told = [words for trace in figure.data if trace.customdata is not None for words in trace.customdata]
+        told = [words for trace in traces(figure) if trace.customdata is not None for words in trace.customdata]
         strings = [words if isinstance(words, str) else words[0] for words in told]
         for text in strings:
             unmarked = re.sub(r"</?b>|<br>", "", text)
@@ -375,3 +376,14 @@ def test_a_cards_tooltip_says_what_the_metric_is_and_what_trainers_call_it() -> 
     drawn = metric_cards(frame, [K3], "mismatch")
     assert "mean(exp(x) - 1 - x)" in drawn and "verl: rollout_corr/k3_kl" in drawn
     assert "fireworks" not in drawn, "its K3 is of the total gap"
+
+
+WANTED = (("share_outside_0.9_1.1", 0.005, 0.02), ("share_outside_0.5_2", 0.01, 0.03), ("non_finite", 1, 2))
+
+
+def test_shares_that_are_all_zero_are_drawn_on_a_small_axis_and_counts_up_to_one() -> None:
+    for name, low, high in WANTED:
+        metric = next(metric for metric in METRICS if metric.name == name)
+        frame = pl.DataFrame({"step": [0, 1, 2], f"mismatch/{name}": [0.0, 0.0, 0.0]})
+        figure: Any = figures.metric_over_steps(frame, metric, "mismatch", limits=limits_of(metric, "mismatch"))
+        assert low <= figure.layout.yaxis.range[1] <= high, name

@@ -1,7 +1,7 @@
 """Every page on every kind of run, as Streamlit runs it without a browser; and what the pages' choices do."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,16 @@ import polars as pl
 import pytest
 import streamlit as st
 from edge_runs import RUNS, made
+from pages_open import SECONDS, Open, charts, html, unopened, well, words
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app import controls, headline, server
 from ratioscope.app.digits import digits
-from ratioscope.app.escape import html
+from ratioscope.app.escape import html as escaped
 from ratioscope.app.pages import PAGES
 from ratioscope.app.pages.distributions import BY_NAME, CAPS, FLOORS
 from ratioscope.app.pages.sequences import worst_first
+from ratioscope.app.served import distinct_names
 from ratioscope.app.theme import DARK, LIGHT
 from ratioscope.app.view import view
 from ratioscope.collectors.collector import Collector
@@ -24,71 +26,42 @@ from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics import distribution
 from ratioscope.metrics.distribution import LEVELS
 
-SECONDS = 60
-WITH_DATA = [name for name in RUNS if name != "empty"]
-
-
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that all runs of this session lie in."""
-    return tmp_path_factory.mktemp("runs")
-
-
-Open = Callable[..., AppTest]
-
-
-@pytest.fixture
-def opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens a page of the dashboard on runs, with a query."""
-
-    def page(path: str, names: Sequence[str], theme: str = "light", **query: str) -> AppTest:
-        monkeypatch.setenv(server.RUNS, json.dumps([str(made(runs, name)) for name in names]))
-        monkeypatch.setenv("PAGE", path)
-        app = AppTest.from_function(_script, default_timeout=SECONDS)
-        app.context["theme"] = theme
-        for name, value in query.items():
-            app.query_params[name] = value
-        return app.run()
-
-    return page
-
-
-def _script() -> None:
-    """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
-    import os
-
-    from ratioscope.app import dashboard, pages
-
-    dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
+ELSEWHERE = ("overview", "alerts", "compare")
+"""Pages whose own tests draw every run with data."""
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("path", [card.path for card in PAGES])
+@pytest.mark.parametrize("path", [card.path for card in PAGES if card.path not in ELSEWHERE])
 def test_every_page_draws_every_run(opened: Open, path: str, name: str) -> None:
     app = opened(path, [name])
-    _is_well(app)
+    well(app)
     shown = len(app.get("plotly_chart")) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption)
     assert shown > 0 and (len(app.info) == 1) == (name == "empty")
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_a_run_that_is_empty_says_so(opened: Open, path: str) -> None:
+    assert len(opened(path, ["empty"]).info) == 1
 
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
 @pytest.mark.parametrize("path", ["overview", "distributions", "sequences", "tokens"])
 def test_every_page_draws_every_gap_in_the_dark(opened: Open, path: str, gap: str) -> None:
     app = opened(path, ["stale"], theme="dark", gap=gap)
-    _is_well(app)
+    well(app)
     assert app.segmented_control(key="gap").value == gap
-    assert all(DARK.background in spec and LIGHT.background not in spec for spec in _charts(app))
+    assert all(DARK.background in spec and LIGHT.background not in spec for spec in charts(app))
 
 
 def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(server.RUNS, json.dumps([str(made(runs, "stale"))]))
     app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
-    _is_well(app)
-    assert "■ act" in _html(app) and len(app.get("plotly_chart")) == 7
+    well(app)
+    assert "■ act" in html(app) and len(app.get("plotly_chart")) == 5
 
 
 def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
-    assert "● healthy" in _html(opened("overview", ["healthy"]))
+    assert "● healthy" in html(opened("overview", ["healthy"]))
 
 
 def test_more_metrics_are_drawn_when_asked_for(opened: Open) -> None:
@@ -126,30 +99,30 @@ def test_no_page_load_reads_tokens_but_those_of_the_chosen_step(opened: Open, mo
     assert read == []
     opened("sequences", ["stale"])
     opened("tokens", ["stale"])
-    assert set(read) == {"sequences", "sequence"}
+    assert set(read) == {"sequences", "sequence", "tokens"}  # the courses of the sequences are of that step too
 
 
 def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs: Path) -> None:
     app = opened("health", ["stale", "healthy"], run="healthy")
-    assert app.selectbox(key="run").value == "healthy" and str(runs / "healthy") in _words(app).replace("\\", "")
+    assert app.selectbox(key="run").value == "healthy" and str(runs / "healthy") in words(app).replace("\\", "")
     for path in ("../../etc", "/etc", "nowhere", "..", "healthy/../stale"):
         assert opened("health", ["stale", "healthy"], run=path).selectbox(key="run").value == "stale"
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
-    names = controls.distinct_names(["/a/x/run", "/a/y/run", "/a/other"])
+    names = distinct_names(["/a/x/run", "/a/y/run", "/a/other"])
     assert names == {"/a/x/run": "x/run", "/a/y/run": "y/run", "/a/other": "other"}
-    assert controls.distinct_names(["/run", "/a/run"]) == {"/run": "//run", "/a/run": "a/run"}
+    assert distinct_names(["/run", "/a/run"]) == {"/run": "//run", "/a/run": "a/run"}
 
 
 def test_the_step_is_the_worst_unless_chosen_and_always_one_on_record(opened: Open, runs: Path) -> None:
     worst = controls.worst_step(view(str(made(runs, "stale"))).grades(), open_run(made(runs, "stale")).steps)
     assert worst == 14
     app = opened("sequences", ["stale"])
-    assert app.number_input(key="step").value == 14 and "step 14: ■ act" in _words(app)
-    assert "step 6:" in _words(opened("sequences", ["stale"], step="6"))
-    assert "step 6:" in _words(opened("sequences", ["stale"], step="7"))
-    assert "step 14:" in _words(opened("sequences", ["stale"], step="99999"))
+    assert app.number_input(key="step").value == 14 and "step 14: ■ act" in words(app)
+    assert "step 6:" in words(opened("sequences", ["stale"], step="6"))
+    assert "step 6:" in words(opened("sequences", ["stale"], step="7"))
+    assert "step 14:" in words(opened("sequences", ["stale"], step="99999"))
     assert controls.nearest([1, 5, 9], 7) == 5 and controls.nearest([1, 5, 9], -4) == 1
 
 
@@ -172,43 +145,43 @@ def test_the_worst_sequence_is_read_token_by_token(opened: Open, runs: Path) -> 
     app = opened("tokens", ["stale"])
     worst = str(app.selectbox(key="sequence").value)
     tokens = open_run(made(runs, "stale")).sequence(14, worst)
-    assert _html(app).count("data-h=") == len(tokens)
+    assert html(app).count("data-h=") == len(tokens)
     for text in tokens["token_text"].to_list():
-        assert html(text) in _html(app)
+        assert escaped(text) in html(app)
 
 
 def test_next_and_previous_walk_through_the_sequences(opened: Open) -> None:
     app = opened("tokens", ["stale"])
     first, second = app.selectbox(key="sequence").options[:2]
-    previous, following = app.button
+    previous, following = app.button(key="previous"), app.button(key="next")
     assert previous.disabled and not following.disabled
     following.click().run()
     assert app.selectbox(key="sequence").value == second != first
-    app.button[0].click().run()
+    app.button(key="previous").click().run()
     assert app.selectbox(key="sequence").value == first
 
 
 def test_a_sequence_in_the_url_is_shown_and_an_unknown_one_is_explained(opened: Open) -> None:
     assert opened("tokens", ["stale"], step="6", sequence="6-100").selectbox(key="sequence").value == "6-100"
     app = opened("tokens", ["stale"], sequence="no such")
-    _is_well(app)
-    assert "no such is not of this step" in _words(app) and app.selectbox(key="sequence").index == 0
+    well(app)
+    assert "no such is not of this step" in words(app) and app.selectbox(key="sequence").index == 0
 
 
 def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, runs: Path) -> None:
     app = opened("tokens", ["holes"], gap="drift", step="5", sequence="5-1", minibatch="1")
-    _is_well(app)
+    well(app)
     tokens = open_run(made(runs, "holes")).sequence(5, "5-1", 1)
     assert app.segmented_control(key="minibatch").value == 1 and len(tokens) == 6
-    assert digits(tokens["drift"][5]) in _charts(app)[0]
+    assert digits(tokens["drift"][5]) in charts(app)[0]
 
 
 def test_a_long_response_is_shown_in_windows_and_its_strip_whole(opened: Open) -> None:
     app = opened("tokens", ["long_response"])
-    assert _html(app).count("data-h=") == 2000 and "position 0&#10;" in _html(app)
-    app.slider(key="from").set_value(3000).run()
-    assert "position 4999" in _html(app) and "position 2999" not in _html(app)
-    assert "5,000 tokens" in _charts(app)[0]
+    assert html(app).count("data-h=") == 1000 and "position 0&#10;" in html(app)
+    app.slider(key="from").set_value(4000).run()
+    assert "position 4999" in html(app) and "position 3999" not in html(app)
+    assert "5,000 tokens" in charts(app)[0]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -230,7 +203,7 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
 
 def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
     app = opened("distributions", ["holes"], level="sequence")
-    _is_well(app)
+    well(app)
     assert [card.value for card in app.metric] == ["100 %", "–", "–", "–"]
 
 
@@ -243,9 +216,9 @@ def test_every_offered_bound_is_exact() -> None:
 
 def test_one_step_of_the_distribution_can_be_chosen(opened: Open, runs: Path) -> None:
     app = opened("distributions", ["stale"], over="step", step="6")
-    _is_well(app)
+    well(app)
     tokens = open_run(made(runs, "stale")).metrics().filter(pl.col("step") == 6)["mismatch/tokens"][0]
-    assert f"N = {int(tokens)} tokens" in _charts(app)[1] and app.number_input(key="step").value == 6
+    assert f"N = {int(tokens)} tokens" in charts(app)[1] and app.number_input(key="step").value == 6
 
 
 def test_a_growing_run_is_read_again_on_the_next_interaction(
@@ -256,47 +229,30 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
         collector.flush(timeout=60)
         opened("health", ["stale"])
         monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path / "run")]))
-        app = AppTest.from_function(_script, default_timeout=SECONDS).run()
+        app = unopened().run()
         assert app.metric[0].value == "1"
         collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
         assert app.run().metric[0].value == "2"
 
 
-def test_a_folder_that_is_no_run_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PAGE", "overview")
     monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path)]))
-    app = AppTest.from_function(_script, default_timeout=SECONDS).run()
-    assert not app.exception and len(app.error) == 1
+    app = unopened().run()
+    well(app)
+    assert "as soon as there is one" in app.info[0].value and "ratioscope.attach" in app.code[0].value
     monkeypatch.delenv(server.RUNS)
-    assert "ratioscope dashboard RUN" in AppTest.from_function(_script, default_timeout=SECONDS).run().info[0].value
+    assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 
 
 def test_no_hostile_text_reaches_markdown_unescaped(opened: Open) -> None:
     for card in PAGES:
         app = opened(card.path, ["hostile"])
-        for text in _words(app).split("\n"):
+        for text in words(app).split("\n"):
             assert "![" not in text and "](" not in text and "<script" not in text and ":red[" not in text
         for body in (element.proto.body for element in app.html):
             assert "<script" not in body and "onerror='" not in body and "<img src=x" not in body
-
-
-def _is_well(app: AppTest) -> None:
-    assert not app.exception, [box.value for box in app.exception]
-    assert not app.error, [box.value for box in app.error]
-
-
-def _charts(app: AppTest) -> list[str]:
-    """The figures on the page, as JSON."""
-    return [chart.proto.spec for chart in app.get("plotly_chart")]
-
-
-def _html(app: AppTest) -> str:
-    return "\n".join(element.proto.body for element in app.html)
-
-
-def _words(app: AppTest) -> str:
-    return "\n".join(str(element.value) for element in (*app.caption, *app.markdown, *app.subheader, *app.info))
 
 
 def _percent(shown: str) -> float:

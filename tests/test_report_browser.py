@@ -17,6 +17,10 @@ from ratioscope.app.report.html import html_report
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/install_chromium.sh")
 DRAWN = ".figure .main-svg"
+UNDRAWN = (
+    "[...document.querySelectorAll('.figure')].filter(e => e.offsetParent && !e.querySelector('.main-svg'))"
+    ".map(e => e.dataset.figure)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +77,7 @@ def through(page: Page) -> None:
 
 def undrawn(page: Page) -> list[str]:
     """The charts in view that hold no drawing."""
-    found: list[str] = page.evaluate(
-        "[...document.querySelectorAll('.figure')].filter(e => e.offsetParent && !e.querySelector('.main-svg'))"
-        ".map(e => e.dataset.figure)"
-    )
+    found: list[str] = page.evaluate(UNDRAWN)
     return found
 
 
@@ -87,8 +88,7 @@ def test_every_chart_is_drawn_without_an_error_or_a_request(browser: Browser, re
         if summary.is_visible():
             summary.click()
     through(visit.page)
-    visit.page.wait_for_timeout(300)
-    assert undrawn(visit.page) == []
+    visit.page.wait_for_function(f"() => !({UNDRAWN}).length")
     assert (visit.errors, visit.requests) == ([], [])
     background = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 28)"}[theme]
@@ -101,9 +101,9 @@ def test_the_button_changes_the_theme_of_page_and_charts(browser: Browser, repor
     light = page.evaluate(paper)
     page.get_by_role("button", name="dark").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 21, 28)"
-    assert page.evaluate(paper) != light
+    page.wait_for_function(f"light => {paper} !== light", arg=light)
     page.get_by_role("button", name="light").click()
-    assert page.evaluate(paper) == light
+    page.wait_for_function(f"light => {paper} === light", arg=light)
 
 
 def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet_of_paper(browser: Browser, report: Path) -> None:

@@ -1,8 +1,8 @@
 """`ratioscope corrections RUN`: what corrections would have done to the run, and how to write one down for a trainer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -97,40 +97,16 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
     from ratioscope.ingest.correction_effects import TrainerCorrection
     from ratioscope.metrics.dialects import dialect
 
+    from ..config_text import mapping_in
+
     trainer = dialect(name)
     if config is not None:
-        return [TrainerCorrection(f"{name} {config.name}", name, mapping_in(config))]
+        settings = mapping_in(config.read_text(encoding="utf-8"), str(config))
+        return [TrainerCorrection(f"{name} {config.name}", name, settings)]
     unknown = [each for each in presets if each not in trainer.PRESETS]
     if unknown:
         raise ConfigError(f"{name} has no preset '{unknown[0]}'; it has: {', '.join(trainer.PRESETS)}")
     return [TrainerCorrection(f"{name} {each}", name, trainer.PRESETS[each]) for each in presets or trainer.PRESETS]
-
-
-def mapping_in(path: Path) -> Mapping[str, Any]:
-    """The mapping in a JSON or YAML file."""
-    import json
-
-    text = path.read_text(encoding="utf-8")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = _yaml(path, text)
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds a {type(value).__name__}; wanted a mapping of settings, as YAML or JSON")
-    return value
-
-
-def _yaml(path: Path, text: str) -> Any:
-    from ratioscope.errors import MissingExtra
-
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtra(f"reading {path} as YAML (it is no JSON)", "dashboard") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as problem:
-        raise ConfigError(f"{path} is neither JSON nor YAML: {' '.join(str(problem).split())}") from None
 
 
 def _print(frame: "pl.DataFrame", name: str, by: str) -> None:

@@ -8,7 +8,9 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from .dashboard import NoBrowser, Port, show
+from ..server import Door
+from .dashboard import show
+from .door import NoBrowser, Port
 
 
 def demo(
@@ -19,7 +21,7 @@ def demo(
     no_browser: NoBrowser = False,
 ) -> int:
     """Browse a recorded real run: one healthy, one with stale weights."""
-    show(_chosen(run), port=port, browser=not no_browser)
+    show(_chosen(run), Door(port=port), browser=not no_browser)
     return 0
 
 

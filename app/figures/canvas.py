@@ -1,20 +1,19 @@
 """The sheet every figure is drawn on: one template per theme, a title that says what is shown and a line that says how."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
+from html import unescape
 from textwrap import wrap
-from typing import Literal
 
 import plotly.graph_objects as go
 
-from ..theme import FONT, THEMES, Theme
+from ..theme import FONT, NARROW, THEMES, Theme, ThemeName
 from .overlay import lay_over
 from .overlay import words as middle
 
 MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
 LINE = 15
-WIDTH = 76
-"""Characters of a line of notes that fit a chart half a page wide; Plotly does not break lines itself."""
 
 
 def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int, lines: int = 1) -> go.Figure:
@@ -23,12 +22,15 @@ def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int, 
     title and notes must come escaped (`escape.plotly`) where they hold foreign text; empty notes are left out.
     lines: room for at least so many lines of notes, so that charts beside each other align.
     """
-    broken = _lines([note for note in notes if note])
+    broken, tall = _lines([note for note in notes if note], theme.columns), 0
+    if theme in NARROW.values():
+        broken = [part for line in broken for part in _wrapped(line, theme.columns)]
+        tall = LINE * max(0, len(broken) - lines)
     broken += [" "] * (lines - len(broken))
     return go.Figure(
         layout=go.Layout(
             template=template(theme),
-            height=height,
+            height=height + tall,
             margin={**MARGIN, "t": MARGIN["t"] + LINE * (len(broken) - 1)},
             title={"text": title, "subtitle": {"text": "<br>".join(broken)}},
             uirevision="keep",  # a refresh with more steps must not undo the reader's zoom
@@ -44,18 +46,37 @@ def tell_nearest(figure: go.Figure) -> None:
 def saying(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
     """The figure without axes, with the words in its middle: why there is nothing to draw."""
     figure.update_xaxes(visible=False).update_yaxes(visible=False)
-    lines = "<br>".join(wrap(words, WIDTH - 16))
+    lines = "<br>".join(wrap(words, theme.columns - 16))
     return lay_over(figure, texts=[middle(lines, theme.muted, x=0.5, y=0.5, xref="paper", yref="paper")])
 
 
-def _lines(notes: Sequence[str]) -> list[str]:
+def _lines(notes: Sequence[str], columns: int) -> list[str]:
     lines: list[str] = []
     for note in notes:
-        if lines and len(lines[-1]) + len(note) + 3 <= WIDTH:
+        if lines and len(lines[-1]) + len(note) + 3 <= columns:
             lines[-1] += f" · {note}"
         else:
             lines.append(note)
     return lines
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    """The line, broken between words where it is too long; what a tag holds is part of a word, and takes no room."""
+    lines: list[str] = []
+    used = columns
+    for word in _WORD.findall(line):
+        long = len(unescape(_TAG.sub("", word)))
+        if used + 1 + long > columns:
+            lines.append(word)
+            used = long
+        else:
+            lines[-1] += f" {word}"
+            used += 1 + long
+    return lines
+
+
+_TAG = re.compile(r"<[^>]*>")
+_WORD = re.compile(r"(?:<[^>]*>|[^\s<])+")
 
 
 def template(theme: Theme) -> go.layout.Template:
@@ -64,7 +85,7 @@ def template(theme: Theme) -> go.layout.Template:
 
 
 @cache
-def _template(name: Literal["light", "dark"]) -> go.layout.Template:
+def _template(name: ThemeName) -> go.layout.Template:
     theme = THEMES[name]
     axis = {
         "showgrid": False,

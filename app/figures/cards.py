@@ -1,8 +1,10 @@
 """The top of the first page, as HTML: the verdict in one line, and a card per headline metric with its course in small."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import quote
 
+import numpy as np
 import polars as pl
 
 from ratioscope.metrics.card import card
@@ -13,9 +15,10 @@ from ..digits import count
 from ..escape import html as escaped
 from ..measured import measured
 from ..theme import FONT, LIGHT, MARKS, Theme
-from .thinned import thinned
+from .thinned import Floats, thinned
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
+ERRORS = 2.0
 
 
 def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:
@@ -29,6 +32,18 @@ def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:
         f'<p class="v"><b>{MARKS[word]} {word}</b><span>{escaped(finding.title)}{since}</span>'
         f"<small>{finding.confidence} confidence</small></p><p>{escaped(finding.evidence)}</p>{below}</div>"
     )
+
+
+def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme = LIGHT) -> str:
+    """Facts in one line, name and value each, after the mark of a severity; they come as plain text and may be foreign."""
+    told = "".join(f"<span>{escaped(name, 80)} <b>{escaped(value, 200)}</b></span>" for name, value in facts)
+    root = f".rs-facts-{theme.name}"
+    style = (
+        f"{root}{{display:flex;flex-wrap:wrap;gap:2px 16px;font:13px/1.5 {FONT};color:{theme.muted};align-items:baseline}}"
+        f"{root} b{{font-weight:500;color:{theme.text};overflow-wrap:anywhere}}"
+        f"{root} i{{font-style:normal;color:{theme.ink[severity]}}}"
+    )
+    return f'<div class="rs-facts-{theme.name}"><style>{style}</style><i>{MARKS[severity]}</i>{told}</div>'
 
 
 def metric_cards(frame: pl.DataFrame, metrics: Sequence[Metric], gap: str, *, theme: Theme = LIGHT) -> str:
@@ -67,32 +82,79 @@ def _lines(text: str) -> str:
 
 
 def _sparkline(frame: pl.DataFrame, name: str, colour: str) -> str:
-    """The metric's course: bucket means between their smallest and largest. Infinite and missing steps are holes."""
-    drawn = _points(frame, name)
+    """The metric's course: bucket means, in a band of their spread. Infinite and missing steps are holes."""
+    course = _course(frame, name)
+    band, line = ("", "") if course is None else (_band(course), _line(course))
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -2 {WIDTH} {HEIGHT + 4}" preserveAspectRatio="none">'
-        f'<path d="{drawn}" fill="none" stroke="{colour}" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
+        f'<path d="{band}" fill="{colour}" fill-opacity="0.18"/>'
+        f'<path d="{line}" fill="none" stroke="{colour}" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
     )
     # An image, because Streamlit removes inline SVG from HTML.
     return f'<img alt="" src="data:image/svg+xml,{quote(svg)}">'
 
 
-def _points(frame: pl.DataFrame, name: str) -> str:
+@dataclass(frozen=True)
+class _Course:
+    """Heights in the image, NaN where there is nothing to draw; low and high bound the band."""
+
+    x: Floats
+    low: Floats
+    mean: Floats
+    high: Floats
+
+
+def _course(frame: pl.DataFrame, name: str) -> _Course | None:
+    """The band holds the extremes of each bucket, and two standard errors; it ends where the image does, so that the line
+    keeps its shape. None where no step has a value.
+    """
+    if name not in frame.columns or frame.is_empty():
+        return None
+    values, errors = (_values(frame, column) for column in (name, f"{name}_se"))
+    drawn = thinned(values, values, errors, POINTS)
+    if not np.isfinite(drawn.mean).any():
+        return None
+    error = np.nan_to_num(drawn.error)
+    lowest, highest = float(np.nanmin(drawn.mean)), float(np.nanmax(drawn.mean))
+    room = highest - lowest or float(2 * ERRORS * error.max()) or 1.0
+    bottom, top = lowest - room / 3, highest + room / 3
+
+    def height(value: Floats) -> Floats:
+        return HEIGHT * (1 - (np.clip(value, bottom, top) - bottom) / (top - bottom))
+
+    spread = ERRORS * error
+    x = WIDTH * np.arange(len(drawn.mean)) / max(1, len(drawn.mean) - 1)
+    low, high = np.fmin(drawn.low, drawn.mean - spread), np.fmax(drawn.high, drawn.mean + spread)
+    return _Course(x, height(low), height(drawn.mean), height(high))
+
+
+def _values(frame: pl.DataFrame, name: str) -> Floats:
     if name not in frame.columns:
-        return ""
-    values = frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    means = pl.Series(thinned(values, values, points=POINTS).mean).fill_nan(None)
-    low, high = means.min(), means.max()
-    if not isinstance(low, float) or not isinstance(high, float):
-        return ""
-    apart = WIDTH / max(1, len(means) - 1)
+        return np.full(len(frame), np.nan)
+    return frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _line(course: _Course) -> str:
     path, down = "", False
-    for place, mean in enumerate(means):
-        if mean is not None:
-            y = HEIGHT * (high - mean) / (high - low) if high > low else HEIGHT / 2
-            path += f"{'L' if down else 'M'}{place * apart:.4g} {y:.4g}"
-        down = mean is not None
-    return path if len(means) > 1 else f"{path}h{WIDTH}"
+    for x, y in zip(course.x, course.mean, strict=True):
+        known = np.isfinite(y)
+        path += f"{'L' if down else 'M'}{x:.4g} {y:.4g}" if known else ""
+        down = bool(known)
+    return path if len(course.x) > 1 else f"{path}h{WIDTH}"
+
+
+def _band(course: _Course) -> str:
+    """One outline per unbroken stretch."""
+    known = np.isfinite(course.low) & np.isfinite(course.high)
+    path = ""
+    for part in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known.astype(int))) + 1):
+        if len(part) > 1 and known[part[0]]:
+            edge = [
+                *zip(course.x[part], course.high[part], strict=True),
+                *zip(course.x[part][::-1], course.low[part][::-1], strict=True),
+            ]
+            path += "M" + "L".join(f"{x:.4g} {y:.4g}" for x, y in edge) + "Z"
+    return path
 
 
 def _verdict_style(theme: Theme, word: str) -> str:

@@ -5,19 +5,23 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import count
+from ..digits import count, digits, percent
 from ..theme import LIGHT, Theme
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .marks import add_events
 from .over_steps import gap_words, step_axis
-from .overlay import Overlay, across, lay_over, words
+from .overlay import Overlay, across, lay_over, upright, words
 from .scale import Floats
 
 Integers = npt.NDArray[np.int64]
 COLUMNS = 240
 DECADES = 4.0
 """How far below the densest cell colours still differ; all occupied cells below have the faintest colour."""
+CLICKS = 2000
+"""Cells that can be clicked on."""
+DRAWN = 200
+"""Those that are elements of the page; Plotly finds the others by where they are."""
 QUANTILES = ((0.01, "p1", "dot"), (0.5, "median", "solid"), (0.99, "p99", "dot"))
 UNITS = {"token": "token", "sequence": "sequence", "geometric": "sequence"}
 AXES = {"token": "log-ratio x", "sequence": "sum of log-ratios S", "geometric": "mean log-ratio m"}
@@ -29,6 +33,7 @@ def log_ratio_heat_map(
     level: str = "token",
     *,
     events: pl.DataFrame | None = None,
+    marked: int | None = None,
     theme: Theme = LIGHT,
     columns: int = COLUMNS,
     height: int = 340,
@@ -36,7 +41,8 @@ def log_ratio_heat_map(
     """Steps across, log-ratio up, colour the logarithm of how densely the tokens (or sequences) lie.
 
     distribution: columns step, bucket, count, as Run.distribution gives them. Where there are more steps than columns,
-    the counts of neighbouring steps are added: exact, no step is left out.
+    the counts of neighbouring steps are added: exact, no step is left out. marked: a step to stand out. A click on a cell
+    gives (words, step, low, high): of several steps in a column the one with most in the cell.
     """
     rows = distribution.filter(pl.col("count") > 0)
     title = f"{AXES[level]} over steps <i>{gap_words(gap)}</i>"
@@ -52,9 +58,12 @@ def log_ratio_heat_map(
     figure = canvas(title, notes, theme=theme, height=height)
     figure.add_trace(_heat(counts, steps, width, grid, theme, UNITS[level]))
     _add_quantiles(figure, counts, steps, grid, theme)
+    _add_clicks(figure, _clickable(rows, places, grid, counts), counts, steps, grid, UNITS[level])
     figure.update_yaxes(**grid.axis(), showgrid=False)
     if grid.places[0] < 0 < grid.places[-1]:
         lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
+    if marked is not None:
+        lay_over(figure, [upright(marked, theme.primary, width=1.2, layer="above")])
     figure.update_layout(margin={"r": 48})
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
@@ -110,6 +119,51 @@ def _heat(counts: Floats, steps: Floats, width: int, grid: Cells, theme: Theme, 
             f"%{{customdata[0]:,}} {noun}s · %{{customdata[1]:.3g}} %<extra></extra>"
         ),
     )
+
+
+def _clickable(rows: pl.DataFrame, places: Integers, grid: Cells, counts: Floats) -> pl.DataFrame:
+    """place, cell, step, count of the occupied cells that can be clicked on: of more than CLICKS the outermost of each column.
+
+    The step is the one with most in the cell; of equals the first. Only rows of these cells are sorted: a long run has a million.
+    """
+    place, cell = np.nonzero(counts.T)  # by column, upwards in each
+    starts = np.searchsorted(place, place, side="left")
+    ends = np.searchsorted(place, place, side="right")
+    at = np.arange(len(place))
+    chosen = np.lexsort((cell, place, np.minimum(at - starts, ends - 1 - at)))[:CLICKS]
+    order = np.full(counts.shape[::-1], -1)
+    order[place[chosen], cell[chosen]] = np.arange(len(chosen))
+    turn = order[places, grid.owner[rows["bucket"].to_numpy()]]
+    known = rows.select("step", "count").with_columns(turn=pl.Series(turn)).filter(pl.col("turn") >= 0)
+    most = known.sort("turn", "count", "step", descending=[False, True, False]).unique(
+        "turn", keep="first", maintain_order=True
+    )
+    return most.select("step").with_columns(
+        place=place[chosen], cell=cell[chosen], count=counts[cell[chosen], place[chosen]].astype(np.int64)
+    )
+
+
+def _add_clicks(figure: go.Figure, found: pl.DataFrame, counts: Floats, steps: Floats, grid: Cells, noun: str) -> None:
+    """An unseen point in every cell that can be clicked on, because a heat map has nothing to click on."""
+    middles = (grid.places[1:] + grid.places[:-1]) / 2
+    totals = counts.sum(axis=0)
+    figure.add_scatter(
+        x=steps[found["place"].to_numpy()],
+        y=middles[found["cell"].to_numpy()],
+        mode="markers",
+        marker={"opacity": 0, "size": 9, "maxdisplayed": DRAWN},
+        customdata=[
+            [_cell_words(low, high, many, totals[place], noun), step, low, high]
+            for place, at, step, many in found.select("place", "cell", "step", "count").rows()
+            for low, high in [(float(grid.low[at]), float(grid.high[at]))]
+        ],
+        hovertemplate="step %{customdata[1]}<br>%{customdata[0]}<extra></extra>",
+        name="cells",
+    )
+
+
+def _cell_words(low: float, high: float, many: int, total: int, noun: str) -> str:
+    return f"{digits(low)} to {digits(high)} nats<br>{count(many, noun)} · {percent(many / total)}"
 
 
 def _add_quantiles(figure: go.Figure, counts: Floats, steps: Floats, grid: Cells, theme: Theme) -> None:

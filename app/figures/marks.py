@@ -1,29 +1,81 @@
 """What is drawn over a chart's data: severity limits with their words, and the events of the run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.layout import FIRST_ROWS
+from ratioscope.metrics.metric import Metric
 
 from ..escape import plotly as escaped
 from ..limit import Limit
 from ..theme import Theme, faded
 from .overlay import Overlay, across, lay_over, shelf, upright, words
-from .scale import Scale
+from .scale import Floats, Scale, padded
 
 LINES = 24
 """More events than this are marked at the top edge only; that many lines would hide the data."""
-SHOWN = 400
+SHOWN = 100
 """More events than this share a mark with their neighbours; the hover says how many."""
+TOLD = 3
+"""Events that the hover of a mark names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kind of event is marked: Plotly's symbol, the same as a character, and its name."""
+
+    symbol: str
+    glyph: str
+    words: str
+    size: int = 7
+
+
+KINDS = {
+    "act": Shape("square", "■", "act alert"),
+    "watch": Shape("triangle-up", "▲", "watch alert"),
+    "set aside": Shape("diamond-open", "◇", "set aside", 8),
+    "gap": Shape("x", "✕", "gap"),
+    "config": Shape("diamond", "◆", "settings"),
+    "resume": Shape("triangle-right", "▶", "resume", 8),
+    "event": Shape("circle-open", "○", "event", 6),
+    "sync": Shape("triangle-down", "▼", "sync", 6),
+}
+"""The kinds of events, the gravest first: it lends its shape to the mark that several share."""
+GRAVE = ("act", "watch", "set aside", "gap", "config", "resume")
+"""What keeps its line when there are too many events for each to have one."""
+OTHER = "event"
+NOTED = {"weight_sync": "sync", "resume": "resume", "config_change": "config"}
+"""Words of writers, for frames that know no kinds."""
 
 
 def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale) -> list[Limit]:
     """The limits near enough to the data, in axis positions low to high, that the axis may stretch to show them."""
     room = 1.0 if scale.logarithmic else 1.2 * max(high - low, 1e-12)
     return [limit for limit in limits if low - room <= float(scale.place(limit.at)) <= high + room]
+
+
+def reach_of_zeros(metric: Metric) -> float:
+    """How far the axis goes where all values are 0: to one for a count, to a hundredth for a share, of which 1 is all."""
+    return 0.01 if "share" in metric.name else 1.0
+
+
+def fit(
+    figure: go.Figure, places: Floats, scale: Scale, limits: Sequence[Limit], *, zeros: float = 1.0
+) -> tuple[float, float]:
+    """Sets the value axis so that these axis positions and the limits near them fit; its range in axis positions.
+
+    zeros: see reach_of_zeros.
+    """
+    known = places[np.isfinite(places)]
+    low, high = float(known.min()), float(known.max()) or (zeros if not known.any() else 0.0)
+    near = [float(scale.place(limit.at)) for limit in within_reach(limits, low, high, scale)]
+    shown = padded(min([low, *near]), max([high, *near]))
+    figure.update_yaxes(**scale.axis(*shown))
+    return shown
 
 
 def add_limits(
@@ -65,11 +117,15 @@ def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: 
 
 
 def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> None:
-    """A small mark at the top edge where something happened in the run (columns step, event, note); its words on hover."""
-    events = None if events is None else events.filter(pl.col("event") != FIRST_ROWS)
-    if events is None or events.is_empty():
+    """Marks at the top edge where something happened (columns step, event, note, and kind where it is known).
+
+    Each kind has a shape, which is named below the chart; what happened is told on hover, the gravest first.
+    """
+    known = None if events is None else _known(events)
+    if known is None or known.is_empty():
         return
-    marks = _grouped(events)
+    marks = _grouped(known)
+    shapes = [KINDS[kind] for kind in marks["kind"]]
     figure.update_layout(yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True})
     figure.add_trace(
         go.Scatter(
@@ -77,29 +133,81 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> 
             y=[1.0] * len(marks),
             yaxis="y2",
             mode="markers",
-            marker={"symbol": "triangle-down", "size": 6, "color": theme.muted},
+            marker={
+                "symbol": [shape.symbol for shape in shapes],
+                "size": [shape.size for shape in shapes],
+                "color": [_colour(kind, theme) for kind in marks["kind"]],
+                "opacity": 1,
+                "line": {"width": 0},  # said, because marks of unequal sizes are outlined unless told otherwise
+            },
             customdata=marks["words"].to_list(),
             hovertemplate="%{customdata}<extra></extra>",
             name="events",
             cliponaxis=False,
         )
     )
-    if len(events) <= LINES:
-        lay_over(figure, [upright(step, theme.border, dash="dot") for step in marks["step"].to_list()])
+    lay_over(figure, _lines(known, theme), [_legend(known, theme)])
 
 
-def _grouped(events: pl.DataFrame) -> pl.DataFrame:
-    """At most SHOWN marks: the first step of a bucket of steps, and the words of its events."""
-    known = events.drop_nulls("step").with_columns(
-        words=pl.concat_str(pl.col("event"), pl.col("note").fill_null(""), separator=" ").str.strip_chars()
+def _known(events: pl.DataFrame) -> pl.DataFrame:
+    """step, kind, rank and words of each event that is worth a mark. Frames without kinds are told by the writers' words."""
+    rows = events.filter(pl.col("event") != FIRST_ROWS).drop_nulls("step")
+    told = pl.col("kind") if "kind" in rows.columns else pl.col("event").replace_strict(NOTED, default=OTHER)
+    kind = pl.when(told.is_in(list(KINDS))).then(told).otherwise(pl.lit(OTHER))
+    words = pl.concat_str(pl.col("event"), pl.col("note").fill_null(""), separator=" ").str.strip_chars()
+    ranks = {name: rank for rank, name in enumerate(KINDS)}
+    return rows.select("step", kind.cast(pl.String).alias("kind"), words.alias("words")).with_columns(
+        rank=pl.col("kind").replace_strict(ranks, return_dtype=pl.Int8)
     )
+
+
+def _grouped(known: pl.DataFrame) -> pl.DataFrame:
+    """At most SHOWN marks: per bucket of steps the step and kind of what is gravest, and the words of what happened in it."""
     steps = known["step"].to_numpy()
-    width = max(1, int(np.ptp(steps) // SHOWN) + 1) if len(steps) else 1
-    rows = known.with_columns(bucket=pl.col("step") // width).group_by("bucket", maintain_order=True)
-    marks = rows.agg(pl.col("step").min(), pl.col("words").head(3), count=pl.len()).sort("step")
+    width = max(1, int(np.ptp(steps) // SHOWN) + 1)
+    rows = known.with_columns(bucket=pl.col("step") // width).sort("bucket", "rank", "step", maintain_order=True)
+    marks = rows.group_by("bucket", maintain_order=True).agg(
+        pl.col("step").first(), pl.col("kind").first(), pl.col("words").head(TOLD), count=pl.len()
+    )
     shown = [
         "<br>".join(escaped(text, 120) for text in row["words"])
-        + (f"<br>and {row['count'] - 3} more" if row["count"] > 3 else "")
+        + (f"<br>and {row['count'] - TOLD:,} more" if row["count"] > TOLD else "")
         for row in marks.iter_rows(named=True)
     ]
-    return marks.select("step").with_columns(words=pl.Series(shown, dtype=pl.String))
+    return marks.select("step", "kind").with_columns(words=pl.Series(shown, dtype=pl.String))
+
+
+def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:
+    """A line at each event; where they are many only at the grave ones, and at none where these are many too."""
+    lined = known if len(known) <= LINES else known.filter(pl.col("kind").is_in(GRAVE))
+    at = lined.sort("rank", maintain_order=True).unique("step", keep="first", maintain_order=True)
+    if len(at) > LINES:
+        return []
+    colours = [theme.border if kind not in GRAVE else faded(_colour(kind, theme), 0.55) for kind in at["kind"]]
+    return [upright(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
+
+
+def _legend(known: pl.DataFrame, theme: Theme) -> Overlay:
+    """The shapes of the kinds there are, each with its name and how many, below the steps' ticks."""
+    counts = dict(known.group_by("kind").len().rows())
+    named = (
+        f'<span style="color:{_colour(kind, theme)}">{shape.glyph}</span> {shape.words} {counts[kind]:,}'
+        for kind, shape in KINDS.items()
+        if kind in counts
+    )
+    place: Overlay = {
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "y": 0,
+        "yref": "paper",
+        "yanchor": "top",
+        "yshift": -17,
+    }
+    return words("&#160; ".join(named), theme.muted, size=10, **place)
+
+
+def _colour(kind: str, theme: Theme) -> str:
+    if kind in theme.ink:
+        return theme.ink[kind]
+    return theme.text if kind in GRAVE else theme.muted

@@ -15,8 +15,8 @@ from ..limit import Limit
 from ..measured import AT_LEAST, AT_MOST, measured
 from ..theme import LIGHT, Theme, faded
 from .canvas import canvas, saying, tell_nearest
-from .marks import add_events, add_limits, within_reach
-from .scale import Scale, padded, suitable
+from .marks import add_events, add_limits, fit, reach_of_zeros
+from .scale import Scale, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
 
 ERRORS = 2.0
@@ -58,7 +58,7 @@ def metric_over_steps(
     if not np.isfinite(values).any():
         return _without_values(figure, values, metric, theme)
     colour = theme.gaps[gap]
-    shown = _axis(figure, drawn, scale, limits)
+    shown = _axis(figure, drawn, scale, limits, reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
     for low, high, opacity in _areas(drawn):
         _add_area(figure, drawn.middle, *_shown_between(low, high, shown, scale), faded(colour, opacity))
@@ -71,11 +71,21 @@ def metric_over_steps(
 
 
 def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
-    """The steps as x axis, ticked at whole steps, with the two ends in full view. width: of what is drawn at a step."""
+    """The steps as x axis, ticked at whole steps, with the two ends in full view. width: of what is drawn at a step.
+
+    Margins stay as they were given: numbers of a few digits fit, and Plotly takes twice as long to draw a chart that it has to
+    lay out again around its labels. What names its rows lets them grow again, see `fit_labels`.
+    """
     first, last = float(steps.min()), float(steps.max())
     room = max(width / 2, 0.01 * (last - first))
     figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
     figure.update_xaxes(unifiedhovertitle={"text": "step %{x:d}"})
+    figure.update_layout(margin={"autoexpand": False})
+
+
+def fit_labels(figure: go.Figure) -> None:
+    """Lets the margins of a chart over steps grow with what stands in them: names, a title of the axis."""
+    figure.update_layout(margin={"autoexpand": True})
 
 
 def gap_words(gap: str) -> str:
@@ -109,18 +119,15 @@ def _size(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
     return f"N ≈ {count(float(np.nanmedian(sizes)), noun)} a step" if np.isfinite(sizes).any() else ""
 
 
-def _axis(figure: go.Figure, drawn: Thinned, scale: Scale, limits: Sequence[Limit]) -> tuple[float, float]:
+def _axis(
+    figure: go.Figure, drawn: Thinned, scale: Scale, limits: Sequence[Limit], zeros: float
+) -> tuple[float, float]:
     """Sets the value axis so that line, bands and near limits fit; returns its range in axis positions."""
     edges = [drawn.mean, *(edge for low, high, _ in _areas(drawn) for edge in (low, high))]
     places = np.concatenate([scale.place(edge) for edge in edges])
     if scale.logarithmic:  # a band that reaches below zero has no place on the axis; it is cut at the range's end
         places = np.concatenate([places, scale.place(drawn.mean) - 0.3])
-    places = places[np.isfinite(places)]
-    low, high = float(places.min()), float(places.max())
-    near = [float(scale.place(limit.at)) for limit in within_reach(limits, low, high, scale)]
-    shown = padded(min([low, *near]), max([high, *near]))
-    figure.update_yaxes(**scale.axis(*shown))
-    return shown
+    return fit(figure, places, scale, limits, zeros=zeros)
 
 
 def _areas(drawn: Thinned) -> list[tuple[Floats, Floats, float]]:

@@ -8,16 +8,24 @@ from ..digits import count
 from ..escape import plotly as escaped
 from ..theme import LIGHT, MARKS, Theme
 from .canvas import canvas, saying
+from .marks import add_events
 from .over_steps import step_axis
 
 BARS = 300
 HEIGHTS = {"healthy": 1, "watch": 2, "act": 3}
 
 
-def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int = 150, bars: int = BARS) -> go.Figure:
+def severity_ribbon(
+    grades: pl.DataFrame,
+    *,
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+    height: int = 164,
+    bars: int = BARS,
+) -> go.Figure:
     """One bar per step of `grades` (columns step, severity, reading), or per bucket of steps where there are more than bars.
 
-    The customdata of a bar is its words and the step they are of: the worst in it.
+    The customdata of a bar is its words and the step they are of: the worst in it. events: columns step, event, note, kind.
     """
     rows = worst_of_buckets(grades, bars)
     note = (
@@ -40,9 +48,10 @@ def severity_ribbon(grades: pl.DataFrame, *, theme: Theme = LIGHT, height: int =
     )
     words = [f"{MARKS[severity]} {severity}" for severity in HEIGHTS]
     figure.update_yaxes(
-        range=[0, 3.2], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
+        range=[0, 3.7], tickvals=list(HEIGHTS.values()), ticktext=words, tickfont={"size": 10}, fixedrange=True
     )
-    figure.update_layout(bargap=0, dragmode=False, margin={"b": 28})
+    figure.update_layout(bargap=0, dragmode=False, margin={"b": 34})
+    add_events(figure, events, theme)
     step_axis(figure, grades["step"].cast(pl.Float64).to_numpy(), float(max(widths)))
     return figure
 

@@ -72,11 +72,13 @@ def signed_log(typical: float, largest: float) -> Scale:
 def padded(low: float, high: float) -> tuple[float, float]:
     """The interval with a little room at both ends; one around the value where there is only one.
 
+    Where nothing lies below zero hardly anything below zero is shown: there may be no such values.
+
     >>> padded(0.0, 10.0), padded(2.0, 2.0), padded(0.0, 0.0)
-    ((-0.6, 10.6), (1.0, 3.0), (-1.0, 1.0))
+    ((-0.6, 10.6), (1.0, 3.0), (-0.06, 1.0))
     """
     room = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
-    return low - room, high + room
+    return (low - room if low < 0 else max(low - room, -0.06 * (high + room))), high + room
 
 
 def _decades(low: float, high: float) -> Sequence[float]:

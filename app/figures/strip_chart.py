@@ -1,4 +1,4 @@
-"""The tokens of one sequence on one axis: the gap's log-ratio, the log-probs of every recorded policy, the entropy."""
+"""The tokens of one sequence on one axis: the gap's log-ratio, the log-probs of every recorded policy, entropy, advantage."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,38 +11,79 @@ from ..escape import plotly as escaped
 from ..theme import LIGHT, Theme, faded
 from .canvas import canvas, saying, tell_nearest
 from .over_steps import gap_words
-from .overlay import Overlay, across, column, lay_over, words
+from .overlay import Overlay, across, column, lay_over, upright, words
 from .scale import PLAIN, Floats, Scale, padded, signed_log
 from .thinned import Thinned, thinned
 
-POINTS = 1500
+POINTS = 500
+"""Buckets of a longer sequence, two pixels each; each keeps its extremes."""
 MASKED_RUNS = 500
 """More runs of masked tokens than this are not shaded; the text and the hover still say so."""
 DASHES = {"rollout": "solid", "old": "dot", "current": "dash", "reference": "dashdot"}
-DOMAINS = ((0.62, 1.0), (0.24, 0.56), (0.0, 0.18))
-"""From top to bottom: log-ratio, log-probs, entropy; shares of the height."""
+HEIGHTS = {"log-ratio": 2.1, "log-prob": 1.8, "entropy": 1.0, "advantage": 0.8}
+"""Rows from top to bottom, with their share of the height."""
+BETWEEN = 0.05
 
 
 def token_strip(
-    tokens: pl.DataFrame, gap: str, *, theme: Theme = LIGHT, height: int = 380, points: int = POINTS
+    tokens: pl.DataFrame,
+    gap: str,
+    *,
+    theme: Theme = LIGHT,
+    height: int = 380,
+    points: int = POINTS,
+    at: int | None = None,
+    window: tuple[int, int] | None = None,
 ) -> go.Figure:
-    """The strip chart of `tokens` (a frame with a row per token, see Run.sequence)."""
+    """The strip chart of `tokens` (a frame with a row per token, see Run.sequence).
+
+    at: the position of a token that is marked. window: first and last position whose text is shown elsewhere, shaded.
+    customdata of a click: words, and the position of the token (of a bucket: the one with the largest |x|).
+    """
     ratios = _column(tokens, gap)
     positions = _column(tokens, "position")
     drawn = thinned(positions, ratios, points=points)
     scale = _scale(ratios)
-    thin = "" if drawn.exact else f"showing {count(points, 'bucket')} of {count(len(tokens), 'token')}, extremes kept"
+    thin = (
+        ""
+        if drawn.exact
+        else f"showing {count(len(drawn.mean), 'bucket')} of {count(len(tokens), 'token')}, extremes kept"
+    )
     notes = (count(len(tokens), "token"), "nats", scale.word, thin)
     figure = canvas(f"tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height)
     if tokens.is_empty():
         return saying(figure, "the sequence has no tokens", theme)
-    _lay_out(figure, positions, theme)
+    rows = _rows(tokens)
+    _lay_out(figure, rows, positions, theme)
     _add_ratios(figure, drawn, scale, theme)
-    _add_policies(figure, tokens, positions, theme, points)
-    _add_entropy(figure, tokens, positions, theme, points)
+    _add_policies(figure, tokens, positions, theme, points, rows["log-prob"][1])
+    for number, name in enumerate(rows, start=1):
+        if name in ("entropy", "advantage"):
+            colour = theme.muted if name == "entropy" else theme.gaps["drift"]
+            _add_row(
+                figure, thinned(positions, _column(tokens, name), points=points), name, colour, f"y{number}", "solid"
+            )
     _add_masked(figure, tokens, positions, theme)
-    _add_hover(figure, tokens, drawn, positions)
+    _add_place(figure, at, window, theme)
+    _add_hover(figure, tokens, drawn, positions, ratios)
     return figure
+
+
+def _rows(tokens: pl.DataFrame) -> dict[str, tuple[float, float]]:
+    """The rows there is something to draw in, top to bottom, with their places; an advantage only where it changes."""
+    entropy, advantage = _column(tokens, "entropy"), _column(tokens, "advantage")
+    known = advantage[np.isfinite(advantage)]
+    absent = {
+        "entropy": not np.isfinite(entropy).any(),
+        "advantage": len(known) < 2 or bool((known == known[0]).all()),
+    }
+    names = [name for name in HEIGHTS if not absent.get(name)]
+    unit = (1 - BETWEEN * (len(names) - 1)) / sum(HEIGHTS[name] for name in names)
+    top, found = 1.0, {}
+    for name in names:
+        found[name] = (max(0.0, top - unit * HEIGHTS[name]), top)
+        top = found[name][0] - BETWEEN
+    return found
 
 
 def _column(tokens: pl.DataFrame, name: str) -> Floats:
@@ -59,78 +100,93 @@ def _scale(ratios: Floats) -> Scale:
     return signed_log(float(np.median(sizes)), float(sizes.max()))
 
 
-def _lay_out(figure: go.Figure, positions: Floats, theme: Theme) -> None:
-    names = ("log-ratio", "log-prob", "entropy")
-    for number, (domain, name) in enumerate(zip(DOMAINS, names, strict=True), start=1):
-        figure.update_layout(
-            {f"yaxis{number if number > 1 else ''}": {"domain": domain, "title": {"text": name}, "anchor": "x"}}
-        )
-    for number in (2, 3):
-        figure.layout[f"yaxis{number}"].update(showgrid=True, gridcolor=theme.grid, showline=False, ticks="")
+def _lay_out(figure: go.Figure, rows: dict[str, tuple[float, float]], positions: Floats, theme: Theme) -> None:
+    for number, (name, domain) in enumerate(rows.items(), start=1):
+        axis = {"domain": domain, "title": {"text": name}, "anchor": "x", "nticks": 5 if HEIGHTS[name] > 1 else 3}
+        if number > 1:
+            axis |= {"showgrid": True, "gridcolor": theme.grid, "showline": False, "ticks": "", "zeroline": False}
+        figure.update_layout({f"yaxis{number if number > 1 else ''}": axis})
     tell_nearest(figure)
-    figure.update_layout(hoversubplots="axis", bargap=0)
+    figure.update_layout(hoversubplots="axis", bargap=0, dragmode="zoom")
     room = max(0.5, 0.005 * len(positions))
     figure.update_xaxes(
-        range=[positions[0] - room, positions[-1] + room], tickformat="d", title={"text": "position"}, anchor="y3"
+        range=[positions[0] - room, positions[-1] + room],
+        tickformat="d",
+        dtick=1 if len(positions) < 8 else None,
+        title={"text": "position"},
+        anchor=f"y{len(rows)}",
+        unifiedhovertitle={"text": "position %{x:d}"},
     )
 
 
 def _add_ratios(figure: go.Figure, drawn: Thinned, scale: Scale, theme: Theme) -> None:
     below, above = scale.place(np.fmin(drawn.low, 0.0)), scale.place(np.fmax(drawn.high, 0.0))
-    width = max(1.0, float(np.median(drawn.last - drawn.first + 1))) * (0.8 if len(drawn.mean) < 120 else 1.0)
     for places, colour, name in ((above, theme.more, "more likely"), (below, theme.less, "less likely")):
-        figure.add_bar(
-            x=drawn.middle,
-            y=places,
-            width=width,
-            marker={"color": colour, "line": {"width": 0}},
-            name=name,
-            hoverinfo="skip",
-        )
+        if drawn.exact:
+            _add_bars(figure, drawn, places, colour, name)
+        else:
+            _add_steps(figure, drawn, places, colour, name)
     known = np.concatenate([below, above, [0.0]])
     known = known[np.isfinite(known)]
     figure.update_layout(yaxis=scale.axis(*padded(float(known.min()), float(known.max()))), barmode="overlay")
     lay_over(figure, [across(0, theme.muted, width=0.7)])
 
 
-def _add_policies(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, theme: Theme, points: int) -> None:
+def _add_bars(figure: go.Figure, drawn: Thinned, places: Floats, colour: str, name: str) -> None:
+    figure.add_bar(
+        x=drawn.middle,
+        y=places,
+        width=0.8 if len(drawn.mean) < 120 else 1.0,
+        marker={"color": colour, "line": {"width": 0}},
+        unselected={"marker": {"opacity": 1}},  # a click chooses a token, and must not fade the others
+        name=name,
+        hoverinfo="skip",
+    )
+
+
+def _add_steps(figure: go.Figure, drawn: Thinned, places: Floats, colour: str, name: str) -> None:
+    """Bars of buckets that touch, as one area: a browser draws one outline in a hundredth of the time of 1,000 bars."""
+    figure.add_scatter(
+        x=np.append(drawn.first, drawn.last[-1] + 1) - 0.5,
+        y=np.append(np.nan_to_num(places), 0.0),
+        mode="lines",
+        line={"width": 0, "shape": "hv"},
+        fill="tozeroy",
+        fillcolor=colour,
+        name=name,
+        hoverinfo="skip",
+    )
+
+
+def _add_policies(
+    figure: go.Figure, tokens: pl.DataFrame, positions: Floats, theme: Theme, points: int, top: float
+) -> None:
+    shown = []
     for policy in (*POLICIES, "reference"):
         logprobs = _column(tokens, f"{policy}_logprob")
         if np.isfinite(logprobs).any():
-            _add_row(
-                figure,
-                thinned(positions, logprobs, points=points),
-                policy,
-                theme.policies[policy],
-                "y2",
-                DASHES[policy],
-            )
-    shown = [policy for policy in (*POLICIES, "reference") if np.isfinite(_column(tokens, f"{policy}_logprob")).any()]
-    names = (
-        f'<span style="color:{theme.policies[p]}">{"━" if DASHES[p] == "solid" else "┅"} {p}</span>' for p in shown
-    )
-    place: Overlay = {
-        "x": 1,
-        "xref": "paper",
-        "xanchor": "right",
-        "y": DOMAINS[1][1],
-        "yref": "paper",
-        "yanchor": "bottom",
-    }
-    lay_over(figure, texts=[words("   ".join(names), theme.muted, **place)])
-
-
-def _add_entropy(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, theme: Theme, points: int) -> None:
-    entropy = _column(tokens, "entropy")
-    if np.isfinite(entropy).any():
-        _add_row(figure, thinned(positions, entropy, points=points), "entropy", theme.muted, "y3", "solid")
-    else:
-        figure.update_layout(yaxis3={"range": [0, 1], "tickvals": []})
-        absent = words("entropy was not recorded", theme.muted, x=0.5, xref="paper", y=0.5, yref="y3")
-        lay_over(figure, texts=[absent])
+            drawn = thinned(positions, logprobs, points=points)
+            _add_row(figure, drawn, policy, theme.policies[policy], "y2", DASHES[policy])
+            mark = "━" if DASHES[policy] == "solid" else "┅"
+            shown.append(f'<span style="color:{theme.policies[policy]}">{mark} {policy}</span>')
+    place: Overlay = {"x": 1, "xref": "paper", "xanchor": "right", "y": top, "yref": "paper", "yanchor": "bottom"}
+    lay_over(figure, texts=[words("   ".join(shown), theme.muted, yshift=-4, **place)])
 
 
 def _add_row(figure: go.Figure, drawn: Thinned, name: str, colour: str, axis: str, dash: str) -> None:
+    """A line; where a bucket holds several tokens, through the means, from min to max shaded."""
+    if not drawn.exact:
+        known = np.isfinite(drawn.low)
+        figure.add_scatter(
+            x=np.concatenate([drawn.middle[known], drawn.middle[known][::-1]]),
+            y=np.concatenate([drawn.high[known], drawn.low[known][::-1]]),
+            yaxis=axis,
+            mode="lines",
+            line={"width": 0},
+            fill="toself",
+            fillcolor=faded(colour, 0.11),
+            hoverinfo="skip",
+        )
     figure.add_scatter(
         x=drawn.middle,
         y=drawn.mean,
@@ -154,23 +210,48 @@ def _add_masked(figure: go.Figure, tokens: pl.DataFrame, positions: Floats, them
     lay_over(figure, [column(float(positions[a]) - 0.5, float(positions[b - 1]) + 0.5, grey) for a, b in runs])
 
 
-def _add_hover(figure: go.Figure, tokens: pl.DataFrame, drawn: Thinned, positions: Floats) -> None:
-    """One invisible trace that carries the words of all three rows, wherever the pointer is."""
+def _add_place(figure: go.Figure, at: int | None, window: tuple[int, int] | None, theme: Theme) -> None:
+    """The part whose text is shown, and the chosen token."""
+    shapes = [] if window is None else [column(window[0] - 0.5, window[1] + 0.5, faded(theme.primary, 0.08))]
+    if at is not None:
+        shapes.append(upright(at, theme.primary, width=1.5, layer="above"))
+    lay_over(figure, shapes)
+
+
+def _add_hover(figure: go.Figure, tokens: pl.DataFrame, drawn: Thinned, positions: Floats, ratios: Floats) -> None:
+    """One invisible trace that carries the words of all rows and the token to go to, wherever the pointer is."""
     facts = _exact_words(tokens) if drawn.exact else _bucket_words(drawn)
     figure.add_scatter(
         x=drawn.middle,
         y=np.zeros(len(drawn.mean)),
         mode="markers",
         marker={"opacity": 0, "size": 1},
-        customdata=facts,
-        hovertemplate="%{customdata}<extra></extra>",
+        customdata=[list(pair) for pair in zip(facts, _worst_of(drawn, positions, ratios), strict=True)],
+        hovertemplate="%{customdata[0]}<extra></extra>",
     )
+
+
+def _worst_of(drawn: Thinned, positions: Floats, ratios: Floats) -> list[int]:
+    """The position of each bucket's token with the largest |x|; its first where none is known."""
+    if drawn.exact:
+        return [int(position) for position in positions]
+    sizes = np.where(np.isnan(ratios), -1.0, np.abs(ratios))
+    starts = np.searchsorted(positions, drawn.first)
+    ends = [*starts[1:].tolist(), len(sizes)]
+    return [int(positions[a + int(np.argmax(sizes[a:b]))]) for a, b in zip(starts.tolist(), ends, strict=True)]
 
 
 def _exact_words(tokens: pl.DataFrame) -> list[str]:
     shown = [
         n
-        for n in (*(f"{p}_logprob" for p in (*POLICIES, "reference")), "mismatch", "total", "drift", "entropy")
+        for n in (
+            *(f"{p}_logprob" for p in (*POLICIES, "reference")),
+            "mismatch",
+            "total",
+            "drift",
+            "entropy",
+            "advantage",
+        )
         if n in tokens.columns
     ]
     found = []

@@ -12,8 +12,10 @@ POINTS = 500
 
 @dataclass(frozen=True)
 class Thinned:
-    """One row per bucket. `first` and `last` are the positions it covers; low, mean and high leave out NaN."""
+    """One row per bucket. `middle` is where to draw it, `first` and `last` the positions it covers; low, mean and high leave
+    out NaN."""
 
+    middle: Floats
     first: Floats
     last: Floats
     low: Floats
@@ -26,11 +28,6 @@ class Thinned:
     def exact(self) -> bool:
         """Whether every row is its own bucket."""
         return self.rows == len(self.mean)
-
-    @property
-    def middle(self) -> Floats:
-        """Where to draw a bucket."""
-        return (self.first + self.last) / 2
 
     @property
     def note(self) -> str:
@@ -54,21 +51,20 @@ def thinned(positions: Floats, values: Floats, errors: Floats | None = None, poi
     starts = edges[:-1]
     if not rows:
         empty = np.zeros(0)
-        return Thinned(empty, empty, empty, empty, empty, empty, 0)
+        return Thinned(empty, empty, empty, empty, empty, empty, empty, 0)
     finite = np.where(np.isfinite(values), values, np.nan)  # an infinite value gets a mark of its own, not a point
-    return Thinned(
-        positions[starts],
-        positions[edges[1:] - 1],
-        np.fmin.reduceat(finite, starts),
-        _means(finite, starts),
-        np.fmax.reduceat(finite, starts),
-        _means(errors, starts) if errors is not None else np.full(buckets, np.nan),
-        rows,
-    )
+    first, last = positions[starts], positions[edges[1:] - 1]
+    error = means(errors, starts) if errors is not None else np.full(buckets, np.nan)
+    return Thinned((first + last) / 2, first, last, *low_mean_high(finite, starts), error, rows)
 
 
-def _means(values: Floats, starts: npt.NDArray[np.int_]) -> Floats:
-    """Means of the finite values of each bucket."""
+def low_mean_high(finite: Floats, starts: npt.NDArray[np.int_]) -> tuple[Floats, Floats, Floats]:
+    """Min, mean and max of the values of each bucket that are not NaN; a bucket begins at each of `starts`."""
+    return np.fmin.reduceat(finite, starts), means(finite, starts), np.fmax.reduceat(finite, starts)
+
+
+def means(values: Floats, starts: npt.NDArray[np.int_]) -> Floats:
+    """Means of the finite values of each bucket; NaN where it has none."""
     known = np.isfinite(values)
     counts = np.add.reduceat(known.astype(np.float64), starts)
     sums = np.add.reduceat(np.where(known, values, 0.0), starts)

@@ -1,59 +1,140 @@
-"""A response as HTML, each token tinted by its log-ratio on a fixed two-sided scale, with all that is known of it on hover.
+"""A response as HTML, each token tinted by a value on a fixed scale, with all that is known of it on hover.
 
 The tint has fixed steps, so that two sequences can be compared by eye: orange where the later policy finds the token less
-likely, blue where it finds it more likely. Tokens outside the mask carry no tint, and a dotted line under muted text.
-No script: the hover is CSS (an anchored ::after), so the same HTML serves the page, the report and a notebook.
+likely, blue where it finds it more likely, purple for values without a side. Not by colour alone: a thick underline is a
+confident disagreement, hatching a weight outside the chosen band, a dotted line under muted text a token outside the mask.
+No script: the hover is CSS (an anchored ::after), and so is the scrolling to a token; the same HTML serves the page, the
+report and a notebook.
 """
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
+from ratioscope.metrics.token_values import BY_NAME, PROBABLE, TokenValue, confident_disagreement, log_ratio, step_of
 from ratioscope.record import GAPS, POLICIES
 
 from ..digits import digits, percent
 from ..escape import html as escaped
 from ..theme import CODE_FONT, FONT, LIGHT, Theme, faded
+from .scale import Floats
 
-STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+STEPS = BY_NAME["log_ratio"].steps
 """|log-ratio| from which the next stronger tint is used, in nats."""
 OPACITIES = (0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72)
 LONGEST = 200
 """Characters of one token's text that are shown."""
+BEFORE = 12
+"""Tokens in sight before the chosen one: they fit the frame even where each ends a line."""
 TALLEST = 460
 """Pixels of text shown before it scrolls in its own frame, so that the chart under it stays in reach."""
 
 
-def token_text(tokens: pl.DataFrame, gap: str, *, theme: Theme = LIGHT, legend: bool = True) -> str:
-    """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by the gap.
+@dataclass(frozen=True)
+class Band:
+    """Weights outside [low, high) are hatched."""
 
-    Ids stand in where no text was recorded, positions where there are no ids either.
+    low: float = 0.0
+    high: float = math.inf
+
+    def holds(self, weight: float) -> bool:
+        return math.isnan(weight) or self.low <= weight < self.high
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Band(0.8, 1.2).words, Band(high=2).words
+        ('0.8 to 1.2', '0 to 2')
+        """
+        return f"{digits(self.low)} to {digits(self.high)}"
+
+
+OPEN = Band()
+
+
+def token_text(
+    tokens: pl.DataFrame,
+    gap: str,
+    *,
+    theme: Theme = LIGHT,
+    legend: bool = True,
+    by: str = "log_ratio",
+    band: Band = OPEN,
+    at: int | None = None,
+) -> str:
+    """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by a value of the gap.
+
+    Ids stand in where no text was recorded, positions where there are no ids either. by: a name of token_values.VALUES.
+    at: the position of a token that is marked, and to which the text is scrolled when it appears.
     """
-    rows = tokens.iter_rows(named=True)
-    body = "".join(_token(row, gap) for row in rows)
-    scale = _legend(gap) if legend else ""
+    value = BY_NAME[by]
+    earlier, x, values = token_values(tokens, gap, value)
+    confident = confident_disagreement(earlier, x).tolist()
+    rows = zip(tokens.iter_rows(named=True), values.tolist(), x.tolist(), confident, strict=True)
+    body = "".join(_token(row, tint(found, by), ratio, sure, band, at) for row, found, ratio, sure in rows)
+    scale = _legend(gap, value, band) if legend else ""
     return f'<div class="rs-{theme.name}"><style>{_style(theme)}</style>{scale}<div class="rs-text">{body}</div></div>'
 
 
-def tint(log_ratio: float | None) -> str:
-    """The tint's class: less or more, and its step from 0 (weakest) to 6; empty below the first step.
+def tint(value: float | None, by: str = "log_ratio") -> str:
+    """The tint's class: l(ess), m(ore) or a(bsolute), and its step from 0 (weakest) to 6; empty below the first step.
 
-    >>> tint(-0.3), tint(0.04), tint(float("inf")), tint(None)
-    ('l2', '', 'm6', 'u')
+    >>> tint(-0.3), tint(0.04), tint(float("inf")), tint(None), tint(0.5, "weight"), tint(0.6, "kl_k3")
+    ('l2', '', 'm6', 'u', 'l4', 'a4')
     """
-    if log_ratio is None or math.isnan(log_ratio):
+    if value is None or math.isnan(value):
         return "u"
-    step = sum(abs(log_ratio) >= edge for edge in STEPS) - 1
-    return f"{'l' if log_ratio < 0 else 'm'}{step}" if step >= 0 else ""
+    scale = BY_NAME[by]
+    if by == "weight":
+        side, size = ("l", 1 / value if value > 0 else math.inf) if value < 1 else ("m", value)
+    else:
+        side, size = ("l" if value < 0 else "m") if scale.two_sided else "a", abs(value)
+    step = step_of(scale, size)
+    return f"{side}{step}" if step >= 0 else ""
 
 
-def _token(row: dict[str, object], gap: str) -> str:
+def token_values(tokens: pl.DataFrame, gap: str, value: TokenValue) -> tuple[Floats, Floats, Floats]:
+    """(earlier log-prob, log-ratio, value) of each token; NaN where the gap is not known."""
+
+    def column(name: str) -> Floats:
+        if name not in tokens.columns:
+            return np.full(len(tokens), np.nan)
+        return tokens[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+    known = np.where(np.isnan(column(gap)), np.nan, 0.0)
+    earlier, later = (column(f"{policy}_logprob") + known for policy in GAPS[gap])
+    x = column(gap)
+    return earlier, x, x if value.of is log_ratio else value.of(earlier, later)
+
+
+def _token(row: dict[str, object], tinted: str, ratio: float, sure: bool, band: Band, at: int | None) -> str:
     text, broken = _text(row)
     masked = row.get("mask") is False
-    dropped = row.get("loss_mask") is False
-    names = " ".join(filter(None, ("x" if masked else tint(_number(row, gap)), "d" if dropped and not masked else "")))
-    return f'<i class="{names}" data-h="{_facts(row)}">{text}</i>{"<br>" if broken else ""}'
+    dropped = row.get("loss_mask") is False and not masked
+    outside = not masked and not band.holds(_exp(ratio))
+    sure = sure and not masked
+    flags = (("d", dropped), ("c", sure), ("o", outside), *_chosen(row["position"], at))
+    names = " ".join(filter(None, ("x" if masked else tinted, *(name for name, on in flags if on))))
+    facts = "&#10;".join(escaped(line) for line in (*_fact_lines(row), *_judged(sure, band if outside else None)))
+    return f'<i class="{names}" data-h="{facts}">{text}</i>{"<br>" if broken else ""}'
+
+
+def _chosen(position: object, at: int | None) -> Iterator[tuple[str, bool]]:
+    """Whether this is the chosen token, and whether it is the one that the text is scrolled to: a little before it."""
+    if at is not None:
+        yield "t", position == at
+        yield "s", position == max(0, at - BEFORE)
+
+
+def _judged(sure: bool, outside: Band | None) -> Iterator[str]:
+    """Why the token is underlined or hatched."""
+    if sure:
+        yield f"confident disagreement: earlier at least {percent(PROBABLE)}, later over 2 nats lower"
+    if outside is not None:
+        yield f"weight outside {outside.words}"
 
 
 def _text(row: dict[str, object]) -> tuple[str, bool]:
@@ -66,11 +147,6 @@ def _text(row: dict[str, object]) -> tuple[str, bool]:
     return (f"{token} " if token is not None else f"#{row['position']} "), False
 
 
-def _facts(row: dict[str, object]) -> str:
-    """Everything known of the token, one fact a line, escaped for an attribute."""
-    return "&#10;".join(escaped(line) for line in _fact_lines(row))
-
-
 def _fact_lines(row: dict[str, object]) -> Iterator[str]:
     token = "" if row.get("token_id") is None else f" · id {row['token_id']}"
     text = "" if row.get("token_text") is None else f" · '{str(row['token_text'])[:40]}'"
@@ -80,17 +156,36 @@ def _fact_lines(row: dict[str, object]) -> Iterator[str]:
         if logprob is not None:
             yield f"{policy} {digits(logprob)} nats · {percent(_exp(logprob))}"
     for gap in GAPS:
-        log_ratio = _number(row, gap)
-        if log_ratio is not None:
-            yield f"{gap} x {_signed(log_ratio)} · weight {digits(_exp(log_ratio))}"
-    for name in ("entropy", "advantage", "turn", "rollout_version"):
+        ratio = _number(row, gap)
+        if ratio is not None:
+            yield f"{gap} x {_signed(ratio)} · weight {digits(_exp(ratio))}{_moved(row, gap)}"
+    for name in ("entropy", "advantage", "turn"):
         value = _number(row, name)
         if value is not None:
-            yield f"{name.replace('_', ' ')} {digits(value)}"
+            yield f"{name} {digits(value)}"
+    yield from _version(row)
     if row.get("mask") is False:
         yield "masked: not sampled by the policy"
     elif row.get("loss_mask") is False:
         yield "not in the loss: filtered or rejected"
+
+
+def _moved(row: dict[str, object], gap: str) -> str:
+    """The difference of the two probabilities of the gap, in percentage points."""
+    earlier, later = (_number(row, f"{policy}_logprob") for policy in GAPS[gap])
+    if earlier is None or later is None:
+        return ""
+    return f" · {_signed(100 * (_exp(later) - _exp(earlier)))} points"
+
+
+def _version(row: dict[str, object]) -> Iterator[str]:
+    """The weights that sampled the token, and how many versions they lag behind the trainer's."""
+    sampled, trainer = _number(row, "rollout_version"), _number(row, "trainer_version")
+    if sampled is None:
+        sampled = _number(row, "rollout_version_min")
+    if sampled is not None:
+        lag = "" if trainer is None else f" · lag {int(trainer - sampled)}"
+        yield f"rollout version {int(sampled)}{lag}"
 
 
 def _number(row: dict[str, object], name: str) -> float | None:
@@ -106,17 +201,31 @@ def _signed(value: float) -> str:
     return f"+{digits(value)}" if value > 0 else digits(value)
 
 
-def _legend(gap: str) -> str:
+def _legend(gap: str, value: TokenValue, band: Band) -> str:
+    """The scale with the size from which each tint is used, and what is said by other means than colour."""
     earlier, later = GAPS[gap]
-    weakest_last = [f'<i class="l{step}"></i>' for step in reversed(range(len(STEPS)))]
-    cells = weakest_last + [f'<i class="m{step}"></i>' for step in range(len(STEPS))]
-    edges = "".join((*cells[: len(STEPS)], '<i class="z"></i>', *cells[len(STEPS) :]))
-    steps = ", ".join(digits(edge) for edge in STEPS)
+    if value.two_sided:
+        left, right = f"{later} less likely than {earlier}", "more likely"
+        cells = [_cell("l", step, value) for step in reversed(range(len(value.steps)))]
+        cells += ['<i class="z"></i>', *(_cell("m", step, value) for step in range(len(value.steps)))]
+    else:
+        left, right = "little", "much"
+        cells = [_cell("a", step, value) for step in range(len(value.steps))]
+    unit = f", {value.unit}" if value.unit != "1" else ""
+    formula = value.formula.replace("later", later).replace("earlier", earlier)
+    marks = ['<span><i class="x">masked</i></span>', '<span><i class="c">confident disagreement</i></span>']
+    if band != OPEN:
+        marks.append(f'<span><i class="o">&nbsp;&nbsp;&nbsp;</i> weight outside {band.words}</span>')
     return (
-        f'<div class="rs-legend"><span>{later} less likely than {earlier}</span><b>{edges}</b><span>more likely</span>'
-        f"<span>tint by log-ratio {later} − {earlier}, steps at {steps} nats</span>"
-        '<span><i class="x">masked</i></span></div>'
+        f'<div class="rs-legend"><span>{left}</span><b>{"".join(cells)}</b><span>{right}</span>'
+        f"<span>tint by {formula}{unit}, from the size written on it</span>{''.join(marks)}</div>"
     )
+
+
+def _cell(side: str, step: int, value: TokenValue) -> str:
+    size = value.steps[step]
+    shown = 1 / size if side == "l" and value.name == "weight" else size
+    return f'<i class="{side}{step}">{digits(shown)}</i>'
 
 
 def _style(theme: Theme) -> str:
@@ -124,7 +233,7 @@ def _style(theme: Theme) -> str:
     root = f".rs-{theme.name}"
     tints = "".join(
         f"{root} .{side}{step}{{background:{faded(colour, opacity)}}}"
-        for side, colour in (("l", theme.less), ("m", theme.more))
+        for side, colour in (("l", theme.less), ("m", theme.more), ("a", theme.gaps["drift"]))
         for step, opacity in enumerate(OPACITIES)
     )
     rules = f"""
@@ -135,19 +244,26 @@ def _style(theme: Theme) -> str:
  i.x{{color:{theme.muted};border-bottom:1px dotted {theme.muted};border-radius:0}}
  i.u{{outline:1px dashed {theme.border};outline-offset:-1px}}
  .rs-text i.d{{text-decoration:line-through {theme.muted} 1px}}
+ i.c{{border-bottom:2.5px solid {theme.text};border-radius:2px 2px 0 0}}
+ .rs-text i.t{{outline:2px solid {theme.primary};outline-offset:0}}
+ .rs-text i.s{{display:inline-block;scroll-initial-target:nearest}}
  .rs-text i:hover{{outline:1px solid {theme.text};outline-offset:-1px;position:relative;anchor-name:--rs}}
  .rs-text i:hover::after{{content:attr(data-h);position:absolute;left:0;top:1.7em;z-index:9;width:max-content;\
 max-width:22rem;white-space:pre-wrap;font:12px/1.45 {FONT};color:{theme.text};background:{theme.panel};\
 border:1px solid {theme.border};border-radius:4px;padding:6px 9px;pointer-events:none;box-shadow:0 3px 12px rgba(0,0,0,.18)}}
  .rs-legend{{display:flex;flex-wrap:wrap;align-items:center;gap:2px 10px;font:11.5px/1.6 {FONT};color:{theme.muted};\
 margin-bottom:10px}}
- .rs-legend b{{display:inline-flex}}
- .rs-legend b i{{width:13px;height:11px;display:inline-block}}
- .rs-legend b i.z{{width:9px;border:solid {theme.border};border-width:0 1px}}"""
+ .rs-legend b{{display:inline-flex;font-weight:400}}
+ .rs-legend b i{{min-width:19px;padding:0 2px;font-size:9.5px;line-height:15px;text-align:center;color:{theme.text};\
+display:inline-block}}
+ .rs-legend b i.z{{min-width:9px;border:solid {theme.border};border-width:0 1px}}"""
+    hatch = f"repeating-linear-gradient(135deg,{faded(theme.text, 0.34)} 0 1px,transparent 1px 5px)"
+    hatched = f"{root} i.o{{background-image:{hatch}}}"
     anchored = (
         f"@supports (position-try-fallbacks:flip-inline){{{root} .rs-text i:hover{{position:static}}"
         f"{root} .rs-text i:hover::after{{position:fixed;position-anchor:--rs;left:anchor(left);top:anchor(bottom);"
         "margin:4px 0;position-try-fallbacks:flip-inline,flip-block,flip-inline flip-block}}"
+        f"@media (max-width:640px){{{root} .rs-text i:hover::after{{left:12px;right:12px;width:auto;max-width:none}}}}"
     )
     lines = rules.replace("\\\n", "").strip("\n").split("\n")
-    return "".join(f"{root}{line}" for line in lines) + tints + anchored
+    return "".join(f"{root}{line}" for line in lines) + tints + hatched + anchored

@@ -34,7 +34,10 @@ def weight_histogram(
     theme: Theme = LIGHT,
     height: int = 300,
 ) -> go.Figure:
-    """How densely tokens (or sequences) lie along the weight axis, on a log scale; those outside [low, high) are marked."""
+    """How densely tokens (or sequences) lie along the weight axis, on a log scale; those outside [low, high) are marked.
+
+    A click on a bar gives (words, its lowest log-ratio, its highest).
+    """
     title = f"distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = _sheet(part, title, level, (f"share in a {SLICES}th of the axis, log scale",), theme, height)
     if not len(part.counts):
@@ -51,8 +54,12 @@ def weight_histogram(
         base=floor,
         width=grid.heights,
         marker={"color": _colours(grid, cap, gap, theme), "line": {"width": 0}},
-        customdata=_told(grid, shares),
-        hovertemplate="%{customdata}<extra></extra>",
+        customdata=[
+            [told, float(below), float(above)]
+            for told, below, above in zip(_told(grid, shares), grid.low, grid.high, strict=True)
+        ],
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
     )
     figure.update_layout(bargap=0)
     share_axis(figure, floor)

@@ -1,10 +1,14 @@
 """How log-ratios and weights are distributed, and what a cap on the weights would clip, remove and leave."""
 
 import math
+from dataclasses import dataclass
+from functools import partial
 
+import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.distribution import (
     LEVELS,
     THRESHOLDS,
@@ -15,15 +19,21 @@ from ratioscope.metrics.distribution import (
     clipped_share,
     ess_after,
     mass_removed,
+    whole_histogram,
 )
 
-from ..controls import step_picker
+from ..controls import asked, step_picker
 from ..digits import digits, percent
+from ..escape import streamlit_label as label
 from ..figures.heat_map import log_ratio_heat_map
 from ..figures.weights import weight_histogram, weight_survival
-from ..grading import whole_histogram
-from ..view import View
-from .drawn import appearance, draw, numbers_behind
+from ..panels.against import compared_steps
+from ..panels.density import density_drawer
+from ..panels.drawn import appearance, clicked, draw
+from ..panels.links import go_to
+from ..panels.step_walk import step_buttons
+from ..scope import Scope
+from ..theme import THEMES, ThemeName
 
 NONE = "none"
 CAPS = [digits(threshold, 5) for threshold in THRESHOLDS if threshold > 1] + [NONE]
@@ -33,41 +43,114 @@ BY_NAME = {digits(threshold, 5): float(threshold) for threshold in THRESHOLDS}
 """The thresholds that are edges of the histogram: what is said about them is exact."""
 
 
-def render(view: View, gap: str) -> None:
-    theme = appearance()
+@dataclass(frozen=True)
+class Part:
+    """What weights are looked at: of a level, at the chosen steps of the scope, or at one step."""
+
+    scope: Scope
+    level: Level
+    step: int | None
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The distribution."""
+        if self.step is None:
+            return self.scope.distribution(self.level)
+        return self.scope.view.distribution(self.level, self.scope.gap).filter(step=self.step)
+
+    @property
+    def histogram(self) -> Histogram:
+        return self.scope.view.of(_histogram, self)
+
+
+def render(scope: Scope) -> None:
+    view, gap = scope.view, scope.gap
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.segmented_control(
             "weights of", list(LEVELS), default="token", required=True, key="level", bind="query-params"
         )
         level: Level = chosen if chosen in LEVELS else "token"
-        scope = st.segmented_control(
+        over = st.segmented_control(
             "over", ["run", "step"], default="run", required=True, key="over", bind="query-params"
         )
-        step = step_picker(view) if scope == "step" else None
-    distribution = view.distribution(level, gap)
+        step = step_picker(view) if over == "step" else None
+        if step is not None:
+            step_buttons(view, step)
+    if scope.only is not None:
+        only = label(f"{scope.only.slice} {scope.only.key}", 60)
+        st.caption(
+            f":material/info: of all tokens, not only {only}: histograms are written of all tokens together. The density at "
+            "the end of the page is read from token rows, and holds to it."
+        )
+    part, name = Part(scope, level, step), appearance().name
     draw(
-        log_ratio_heat_map(distribution, gap, level, events=view.run.events, theme=theme),
+        view.of(_heat_map, part, name),
         "heat",
-        f"Distribution of the {gap} log-ratio over the steps",
+        f"Distribution of the {gap} log-ratio over the steps; a click on a cell shows its sequences",
+        numbers=partial(scope.distribution, level),
+        on_click=partial(_cell_chosen, level),
     )
-    shown = distribution if step is None else distribution.filter(pl.col("step") == step)
-    part = whole_histogram(shown)
     low, high, how = _bounds()
-    _effect(part, low, high, how)
+    _effect(part.histogram, low, high, how)
     left, right = st.columns(2)
     with left:
         draw(
-            weight_histogram(part, gap, level, low=low, high=high, theme=theme),
+            view.of(_weights, part, low, high, name),
             "weights",
-            f"Distribution of {gap} weights",
+            f"Distribution of {gap} weights; a click on a bar shows its sequences",
+            numbers=lambda: part.rows,
+            on_click=None if step is None else partial(_bar_chosen, level, step),
         )
     with right:
         draw(
-            weight_survival(part, gap, level, low=low, high=high, theme=theme),
+            view.of(_beyond, part, low, high, name),
             "beyond",
             f"Share of {gap} weights beyond each weight",
+            numbers=lambda: part.rows,
         )
-    numbers_behind(shown, "distribution_numbers")
+    compared_steps(scope, level, step)
+    shown_steps = scope.range
+    recorded = [step] if step is not None else [each for each in view.run.steps if each in shown_steps]
+    density_drawer(scope, recorded)
+
+
+def _histogram(run: Run, part: Part) -> Histogram:
+    return whole_histogram(part.rows)
+
+
+def _heat_map(run: Run, part: Part, theme: ThemeName) -> go.Figure:
+    scope, level = part.scope, part.level
+    rows, events = scope.distribution(level), scope.view.events()
+    return log_ratio_heat_map(rows, scope.gap, level, events=events, marked=part.step, theme=THEMES[theme])
+
+
+def _weights(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+    return weight_histogram(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
+
+
+def _beyond(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+    return weight_survival(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
+
+
+def _cell_chosen(level: Level) -> None:
+    if (cell := clicked("heat")) is not None:
+        _to_sequences(level, int(cell[1]), cell[2], cell[3])
+
+
+def _bar_chosen(level: Level, step: int) -> None:
+    if (bar := clicked("weights")) is not None:
+        _to_sequences(level, step, bar[1], bar[2])
+
+
+def _to_sequences(level: Level, step: int, low: float | None, high: float | None) -> None:
+    """The sequences of the step with something between these log-ratios; None: no bound (JSON has no infinity)."""
+    ends = ["" if end is None or math.isinf(end) else f"{end:.12g}" for end in (low, high)]
+    at = {} if asked("step") is not None and st.session_state.get("over") == "step" else {"step": step}
+    if level == "token":
+        go_to("sequences", within=":".join(ends), **at)
+        return
+    bounds = {name: end for name, end in zip(("least", "most"), ends, strict=True) if end}
+    go_to("sequences", column=f"log_ratio_{'sum' if level == 'sequence' else 'mean'}", **bounds, **at)
 
 
 def _bounds() -> tuple[float, float, How]:

@@ -9,12 +9,12 @@ from ratioscope.ingest.run import Run
 
 from ..digits import count
 from ..escape import streamlit_label as label
-from ..view import View
-from .drawn import table
+from ..panels.drawn import table
+from ..scope import Scope
 
 
-def render(view: View, gap: str) -> None:
-    run = view.run
+def render(scope: Scope) -> None:
+    run = scope.view.run
     _cards(run)
     for writer, state in run.states.items():
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")

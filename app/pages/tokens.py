@@ -1,29 +1,73 @@
-"""One sequence, token by token: its text tinted by the log-ratio, and under it every recorded curve on the same axis."""
+"""One sequence, token by token: its text, tinted, and under it every recorded curve on the same axis."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.token_values import BY_NAME, VALUES
+from ratioscope.record import GAPS, POLICIES
 
 from ..controls import asked, step_picker
 from ..digits import count, digits
 from ..escape import streamlit_label as label
 from ..escape import visible
 from ..figures.strip_chart import token_strip
-from ..figures.tinted_text import token_text
+from ..figures.tinted_text import OPEN, Band, token_text, token_values
+from ..panels.drawn import appearance, clicked, draw
+from ..panels.links import go_to
+from ..panels.step_walk import step_buttons
+from ..panels.token_json import json_drawer
+from ..panels.token_walk import forget_token, go_to_token, text_window, token_picker, worst_order
+from ..scope import Scope
+from ..theme import THEMES, ThemeName
 from ..view import View
-from .drawn import appearance, draw, numbers_behind
 from .sequences import FACTS, NO_ROWS, worst_first
 
-WINDOW = 2000
-"""Tokens of text shown at once; the strip chart shows all of them."""
 OFFERED = 300
 """Sequences in the list, the worst of the step; any other can be asked for in the URL."""
+CHOSEN = (
+    Band(0.8, 1.2),
+    Band(0.5, 2.0),
+    Band(0.2, 5.0),
+    Band(0.1, 10.0),
+    Band(high=2.0),
+    Band(high=5.0),
+    Band(high=10.0),
+)
+BANDS = {"none": OPEN, **{band.words: band for band in CHOSEN}}
+"""Outside which weights tokens may be hatched: the usual PPO clip first, then bands and caps of trainers."""
+KEYS = (
+    "keys: j / k next and previous sequence · n / N next worse token and back · ] / [ step after and before (or J / K)"
+)
+ABSENT = {
+    "token_text": "text (token_texts)", "token_id": "ids (token_ids)", "entropy": "entropy", "advantage": "advantages",
+    "rollout_version": "the version that sampled each token (rollout_versions)",
+}  # fmt: skip
 
 
-def render(view: View, gap: str) -> None:
+@dataclass(frozen=True)
+class Chosen:
+    """A sequence of a run: what its text and its strip are drawn from, so that each is drawn once."""
+
+    view: View
+    step: int
+    sequence_id: str
+    minibatch: int | None
+
+    @property
+    def tokens(self) -> pl.DataFrame:
+        return self.view.tokens(self.step, self.sequence_id, self.minibatch)
+
+
+def render(scope: Scope) -> None:
+    view, gap = scope.view, scope.gap
     with st.container(horizontal=True, vertical_alignment="bottom"):
         step = step_picker(view)
+        step_buttons(view, step)
         frame = view.sequences(step)
         if frame.is_empty():
             st.caption(f"step {step}: {NO_ROWS}")
@@ -35,40 +79,47 @@ def render(view: View, gap: str) -> None:
         minibatch = _minibatch_picker(rows)
     tokens = view.tokens(step, sequence_id, minibatch)
     chosen = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
-    _facts((chosen if len(chosen) else rows).row(0, named=True), tokens)
-    _show(tokens, gap)
-    numbers_behind(tokens, "token_numbers")
+    row = (chosen if len(chosen) else rows).row(0, named=True)
+    _facts(row, tokens)
+    at = _show(Chosen(view, step, sequence_id, minibatch), tokens, gap)
+    json_drawer(tokens, {**row, "step": step, "run": view.run.name, "trainer": view.run.info.get("trainer")}, at)
+    st.caption(KEYS)
 
 
 def _sequence_picker(ids: Sequence[str]) -> str:
     """The chosen sequence: the worst unless chosen. Previous and next go through the list in that order."""
     wanted = asked("sequence")
-    offered = list(ids[:OFFERED])
-    if wanted not in ids:
-        st.session_state["sequence"] = ids[0]
-    elif wanted not in offered:
-        offered.append(str(wanted))
+    named = {visible(sequence_id): sequence_id for sequence_id in ids}
+    names = list(named)
+    offered = names[:OFFERED]
+    if wanted in ids:  # a link may name it as it is
+        st.session_state["sequence"] = visible(str(wanted))
+    elif wanted not in named:
+        st.session_state["sequence"] = names[0]
+    if st.session_state.get("sequence", wanted) not in offered:
+        offered.append(str(st.session_state.get("sequence", wanted)))
     chosen = st.selectbox(
         "sequence, worst first",
         offered,
         index=None,
         key="sequence",
         bind="query-params",
-        width=360,
-        format_func=lambda sequence_id: visible(sequence_id, 60),
+        width=320,
+        on_change=forget_token,
     )
-    sequence_id = chosen or ids[0]
-    at = offered.index(sequence_id)
+    name = chosen or names[0]
+    at = offered.index(name)
     before, after = offered[max(0, at - 1)], offered[min(len(offered) - 1, at + 1)]
-    st.button("previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == sequence_id)
-    st.button("next", shortcut="j", on_click=_choose, args=(after,), disabled=after == sequence_id)
-    if wanted not in ids and wanted is not None:
+    st.button("previous", key="previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == name)
+    st.button("next", key="next", shortcut="j", on_click=_choose, args=(after,), disabled=after == name)
+    if wanted is not None and wanted not in ids and wanted not in named:
         st.caption(f"{label(str(wanted), 40)} is not of this step")
-    return sequence_id
+    return named[name]
 
 
-def _choose(sequence_id: str) -> None:
-    st.session_state["sequence"] = sequence_id
+def _choose(name: str) -> None:
+    st.session_state["sequence"] = name
+    forget_token()
 
 
 def _minibatch_picker(rows: pl.DataFrame) -> int | None:
@@ -83,42 +134,97 @@ def _minibatch_picker(rows: pl.DataFrame) -> int | None:
 
 
 def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
-    """What is known of the sequence as a whole, in one line; its prompt in a drawer."""
+    """What is known of the sequence as a whole, in one line; what is not; its prompt, and the way to its siblings."""
     facts = [count(len(tokens), "token")]
     for name in FACTS:
         value = row.get(name)
         if value is not None:
             shown = digits(value) if isinstance(value, float) else label(str(value), 60)
             facts.append(f"{name.replace('_', ' ')} {shown}")
-    st.caption(" · ".join(facts))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(" · ".join(facts), width="content")
+        group = row.get("group_id")
+        if isinstance(group, str):
+            st.button("all samples of this prompt", key="siblings", type="tertiary", on_click=_to_group, args=(group,))
+    absent = [word for name, word in ABSENT.items() if _unknown(tokens, name)]
+    sides = [policy for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")]
+    if sides or absent:
+        st.caption(f"not on record here: {', '.join((*(f'log-probs of {policy}' for policy in sides), *absent))}")
     prompt = row.get("prompt_text")
     if isinstance(prompt, str):
         with st.expander("prompt"):
             st.code(prompt, language=None, wrap_lines=True)
 
 
-def _show(tokens: pl.DataFrame, gap: str) -> None:
-    theme = appearance()
-    if gap not in tokens.columns or tokens[gap].null_count() == len(tokens):
-        st.caption(f"This sequence has no {gap}: not both of its policies were recorded. The text is not tinted.")
-    st.html(token_text(_window(tokens), gap, theme=theme))
+def _unknown(tokens: pl.DataFrame, name: str) -> bool:
+    return name not in tokens.columns or tokens[name].null_count() == len(tokens)
+
+
+def _to_group(group: str) -> None:
+    go_to("sequences", group=group)
+
+
+def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
+    """The text and the strip; the row of the token that is chosen, else of the worst."""
+    theme = appearance().name
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        by, band = _tint_picker(gap)
+        _, _, values = token_values(tokens, gap, BY_NAME[by])
+        order = worst_order(values, tokens, by)
+        at = token_picker(tokens, order) if len(tokens) else None
+    if _unknown(tokens, gap):
+        earlier, later = GAPS[gap]
+        st.caption(
+            f"The text is not tinted: this row has no {gap}, for which it needs the log-probs of {earlier} and of {later}."
+        )
+    first, rows = text_window(tokens, at)
+    st.html(chosen.view.of(_text, chosen, (first, rows), gap, theme, by, band, at))
+    window = (first, first + rows - 1) if rows < len(tokens) else None
     draw(
-        token_strip(tokens, gap, theme=theme),
+        chosen.view.of(_strip, chosen, gap, theme, at, window),
         "strip",
-        f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}",
+        f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}; a click chooses a token",
+        numbers=lambda: tokens,
+        on_click=_token_chosen,
     )
+    st.session_state["_tokens"] = len(tokens)
+    return at if at is not None else next(iter(order), None)
 
 
-def _window(tokens: pl.DataFrame) -> pl.DataFrame:
-    """The part of a long sequence whose text is shown."""
-    if len(tokens) <= WINDOW:
-        return tokens
-    first = st.slider(
-        f"text of {WINDOW:,} tokens from position",
-        0,
-        len(tokens) - WINDOW,
-        step=WINDOW // 4,
-        key="from",
-        bind="query-params",
-    )
-    return tokens.slice(first, WINDOW)
+def _text(
+    run: Run,
+    chosen: Chosen,
+    part: tuple[int, int],
+    gap: str,
+    theme: ThemeName,
+    by: str,
+    band: Band,
+    at: int | None,
+) -> str:
+    """The text of so many tokens from the first on. part: (first, tokens)."""
+    return token_text(chosen.tokens.slice(*part), gap, theme=THEMES[theme], by=by, band=band, at=at)
+
+
+def _strip(
+    run: Run, chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None
+) -> go.Figure:
+    return token_strip(chosen.tokens, gap, theme=THEMES[theme], at=at, window=window)
+
+
+def _tint_picker(gap: str) -> tuple[str, Band]:
+    by = st.selectbox(
+        "tint by", [value.name for value in VALUES], key="tint", bind="query-params", width=170,
+        help="\n\n".join(f"{value.name}: {value.formula}" for value in VALUES),
+    )  # fmt: skip
+    usual = (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
+    outside = st.selectbox(
+        "hatch weights outside", list(BANDS), index=list(BANDS).index(usual), key="band", bind="query-params", width=190,
+        help="0.8 to 1.2 is the usual PPO clip",
+    )  # fmt: skip
+    return by or "log_ratio", BANDS.get(outside or "", OPEN)
+
+
+def _token_chosen() -> None:
+    found = clicked("strip")
+    if found is not None:
+        go_to_token(int(found[1]), int(st.session_state["_tokens"]))

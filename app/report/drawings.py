@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ratioscope.metrics.distribution import whole_histogram
+
 from .. import figures
-from ..grading import whole_histogram
 from ..headline import BY_NAME, CHARTS, limits_of
 from ..theme import DARK, LIGHT
 from .data import ReportData

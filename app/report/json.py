@@ -25,10 +25,9 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.metrics.distribution import Level
+from ratioscope.metrics.distribution import Level, whole_histogram
 from ratioscope.metrics.metric import Metric
 
-from ..grading import whole_histogram
 from ..terminal import jsonable
 from .data import SCHEMA, ReportData
 from .places import Place

@@ -1,0 +1,47 @@
+"""The rules that alerts ring by, as a table and as TOML."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from ratioscope.metrics.alerts import Rules
+from ratioscope.metrics.signals import Signal
+
+
+def rules_table(rules: Rules) -> pl.DataFrame:
+    """One row per signal: its thresholds in the terms of what is tested, who says so, and whether it must last."""
+    rows = [
+        (signal.name, signal.title, signal.watch, signal.act, ", ".join(signal.gaps), signal.lasting, signal.source)
+        for signal in rules.signals
+    ]
+    columns = {
+        "signal": pl.String, "what it says": pl.String, "watch from": pl.Float64, "act from": pl.Float64, "gaps": pl.String,
+        "two steps in a row": pl.Boolean, "source": pl.String,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def rules_toml(rules: Rules) -> str:
+    """The rules as TOML; a signal that never says act has no `act`."""
+    lines = [
+        "[alerts]",
+        f"open_after = {rules.open_after}    # graded steps in a row out of bounds",
+        f"close_after = {rules.close_after}   # graded steps in a row that are calm",
+        f"hysteresis = {rules.hysteresis:g}  # calm: this share below the watch threshold",
+    ]
+    for signal in rules.signals:
+        lines += ["", f"[alerts.signals.{signal.name}]", f"watch = {_number(signal.watch)}"]
+        lines += [] if signal.act is None else [f"act = {_number(signal.act)}"]
+        lines += [f"# {signal.source}"]
+    return "\n".join(lines) + "\n"
+
+
+def moved(signals: Sequence[Signal], name: str, watch: float, act: float | None) -> tuple[Signal, ...]:
+    """The signals, the named one with other thresholds; act below watch is watch."""
+    wanted = None if act is None else max(watch, act)
+    return tuple(replace(signal, watch=watch, act=wanted) if signal.name == name else signal for signal in signals)
+
+
+def _number(value: float) -> str:
+    return f"{float(value)!r}"

@@ -1,0 +1,110 @@
+"""What each threshold trades: the effective sample size that is left against the bias it brings, the chosen one marked."""
+
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ..digits import digits, percent
+from ..theme import LIGHT, Theme
+from .canvas import canvas, saying
+from .overlay import lay_over, words
+from .scale import LOGARITHMIC, padded
+
+DASH = {"truncate": "solid", "mask": "dot", "reject": "dash"}
+SYMBOL = {"truncate": "circle", "mask": "square", "reject": "diamond"}
+LABELLED = (1.0005, 1.001, 1.01, 1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
+"""Caps worth a label."""
+CLOSE = 0.05
+"""Share of the axes within which a second label has no room."""
+
+
+def threshold_frontier(
+    curve: pl.DataFrame,
+    chosen: tuple[str, float, float, float] | None,
+    *,
+    unit: str = "tokens",
+    low: float = 0.0,
+    theme: Theme = LIGHT,
+    height: int = 300,
+) -> go.Figure:
+    """The curve of `threshold_effect.frontier`: bias to the right, on a log axis, ESS upwards, a point per published cap.
+
+    Caps that touch nothing have no bias and no place. chosen: (rule, cap, bias, ESS) of the threshold that is looked at.
+    """
+    floor = f"floor {digits(low, 5)}" if low > 0 else "no floor"
+    names = "  ".join(
+        f'<span style="color:{_colour(rule, theme)}">{_LINES[rule]} {rule}</span>' for rule in _rules(curve)
+    )
+    notes = (f"each point a cap, {floor}, over {unit}", names)
+    figure = canvas("every cap: bias against what is left", notes, theme=theme, height=height, lines=2)
+    known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
+    if known.is_empty():
+        return saying(figure, "no cap changes a weight here, or all of them leave none", theme)
+    places = LOGARITHMIC.place(known["bias"].to_numpy())
+    shown = padded(float(places.min()), float(places.max()))
+    for rule in _rules(known):
+        _add_rule(figure, known.filter(pl.col("rule") == rule), rule, theme)
+    if chosen is not None and all(map(math.isfinite, chosen[2:])):
+        _add_chosen(figure, chosen, shown, theme)
+    figure.update_xaxes(title={"text": "bias: mean |v − w|, log axis"}, **LOGARITHMIC.axis(*shown))
+    figure.update_yaxes(title={"text": "ESS after"})
+    return figure
+
+
+_LINES = {"truncate": "━", "mask": "┅", "reject": "╌"}
+
+
+def _rules(curve: pl.DataFrame) -> list[str]:
+    return curve["rule"].unique(maintain_order=True).to_list() if len(curve) else []
+
+
+def _colour(rule: str, theme: Theme) -> str:
+    return theme.series[list(DASH).index(rule)]
+
+
+def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, theme: Theme) -> None:
+    x, y = LOGARITHMIC.place(rows["bias"].to_numpy()), rows["ess_after"].to_numpy()
+    told = [
+        f"{rule} at {digits(row['cap'], 5)}: bias {digits(row['bias'])}, ESS {percent(row['ess_after'])}, "
+        f"clipped {percent(row['clipped_share'])}, mean weight {digits(row['mean_weight'])}"
+        for row in rows.iter_rows(named=True)
+    ]
+    figure.add_scatter(
+        x=x,
+        y=y,
+        mode="lines+markers",
+        line={"color": _colour(rule, theme), "width": 1.4, "dash": DASH[rule]},
+        marker={"size": 5, "symbol": SYMBOL[rule], "color": _colour(rule, theme)},
+        name=rule,
+        customdata=told,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    spans = np.ptp(x) or 1.0, np.ptp(y) or 1.0
+    texts, taken = [], list[tuple[float, float]]()
+    for cap, bias, ess in zip(rows["cap"], x, y, strict=True):
+        place = bias / spans[0], ess / spans[1]
+        near = any(math.hypot(place[0] - other[0], place[1] - other[1]) < CLOSE for other in taken)
+        if any(math.isclose(cap, label) for label in LABELLED) and not near:
+            taken.append(place)
+            side = {"yanchor": "bottom", "yshift": 4} if rule == "truncate" else {"yanchor": "top", "yshift": -4}
+            texts.append(words(digits(cap, 5), theme.muted, size=10, x=bias, y=ess, xanchor="center", **side))
+    lay_over(figure, texts=texts)
+
+
+def _add_chosen(
+    figure: go.Figure, chosen: tuple[str, float, float, float], shown: tuple[float, float], theme: Theme
+) -> None:
+    """A ring around the chosen one; at the axis's end where its bias lies beyond."""
+    rule, cap, bias, ess = chosen
+    figure.add_scatter(
+        x=[min(max(math.log10(bias), shown[0]), shown[1]) if bias > 0 else shown[0]],
+        y=[ess],
+        mode="markers",
+        marker={"size": 15, "symbol": "circle-open", "color": theme.text, "line": {"width": 2}},
+        name="chosen",
+        customdata=[f"chosen: {rule} at {digits(cap, 5)}, bias {digits(bias)}, ESS {percent(ess)}"],
+        hovertemplate="%{customdata}<extra></extra>",
+        cliponaxis=False,
+    )

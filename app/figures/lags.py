@@ -1,0 +1,165 @@
+"""Version lags over the steps: how large the gap is at each lag, and which part of the tokens has which lag."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.metric import Metric
+
+from ..digits import count, percent
+from ..limit import Limit
+from ..measured import measured
+from ..theme import LIGHT, Theme
+from .canvas import canvas, saying
+from .marks import add_events, add_limits
+from .over_steps import step_axis
+from .scale import padded, suitable
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")
+FEW = 60
+"""Up to so many steps each point has its mark, so that lines do not differ in colour alone."""
+
+
+def lags_over_steps(
+    course: pl.DataFrame,
+    metric: Metric,
+    gap: str,
+    *,
+    limits: Sequence[Limit] = (),
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+    height: int = 330,
+) -> go.Figure:
+    """A line per lag. course: columns step, last, lag, first_lag and metrics, as lag_course gives them."""
+    name = f"{gap}/{metric.name}"
+    title = f"{metric.name} by version lag over the steps <i>{gap}</i>"
+    known = course.filter(pl.col(name).is_finite()) if name in course.columns else course.clear()
+    if known.is_empty():
+        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
+    scale = suitable(known[name])
+    unit = metric.unit if metric.unit != "1" else ""
+    figure = canvas(title, (unit, metric.weighting, _merged(course), scale.word), theme=theme, height=height, lines=2)
+    places = scale.place(known[name])
+    low, high = padded(float(np.nanmin(places)), float(np.nanmax(places)))
+    add_limits(figure, limits, scale, (low, high), theme)
+    lags = _lags(known)
+    few = course["step"].n_unique() <= FEW
+    for at, (lag, colour) in enumerate(zip(lags, _colours(len(lags), theme), strict=True)):
+        rows = _unbroken(known.filter(pl.col("lag") == lag), course)
+        figure.add_scatter(
+            x=((rows["step"] + rows["last"]) / 2).to_list(),
+            y=scale.place(rows[name].fill_null(math.nan)),
+            mode="lines+markers" if few or _has_lone(rows[name]) else "lines",
+            line={"color": colour, "width": 1.4, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
+            marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 7, "color": colour},
+            name=f"lag {lag}" + (" (floor)" if lag == "0" else ""),
+            customdata=[_words(row, metric.name, name, gap) for row in rows.iter_rows(named=True)],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.update_yaxes(**scale.axis(low, high))
+    _finish(figure, course, events, theme)
+    return figure
+
+
+def lag_shares(
+    course: pl.DataFrame,
+    gap: str,
+    *,
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+    height: int = 250,
+) -> go.Figure:
+    """Which part of the tokens of each step has which lag, one above the other."""
+    name, title = f"{gap}/tokens", f"version lags over the steps <i>{gap}</i>"
+    known = course.filter(pl.col(name) > 0) if name in course.columns else course.clear()
+    if known.is_empty():
+        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
+    size = f"N = {count(float(known[name].sum()), 'token')}"
+    figure = canvas(title, ("share of the tokens with a known lag", size, _merged(course)), theme=theme, height=height)
+    parts = known.with_columns(share=pl.col(name) / pl.col(name).sum().over("step"))
+    apart = _apart(course)
+    for lag, colour in zip(lags := _lags(known), _colours(len(lags), theme), strict=True):
+        rows = parts.filter(pl.col("lag") == lag).sort("step")
+        words = [
+            f"{_steps(row)}<br>lag {lag}: {percent(row['share'])} · {count(row[name], 'token')}"
+            for row in rows.iter_rows(named=True)
+        ]
+        figure.add_bar(
+            x=((rows["step"] + rows["last"]) / 2).to_list(),
+            y=(100 * rows["share"]).to_list(),
+            width=(rows["last"] - rows["step"] + apart).to_list(),
+            marker={"color": colour, "line": {"width": 0}},
+            name=f"lag {lag}",
+            customdata=words,
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", bargap=0)
+    figure.update_yaxes(range=[0, 100], ticksuffix=" %", fixedrange=True)
+    _finish(figure, course, events, theme)
+    return figure
+
+
+def _finish(figure: go.Figure, course: pl.DataFrame, events: pl.DataFrame | None, theme: Theme) -> None:
+    add_events(figure, events, theme)
+    hide_events_in_legend(figure)
+    step_axis(
+        figure, course.select(pl.concat([course["step"], course["last"]])).to_series().cast(pl.Float64).to_numpy()
+    )
+    figure.update_layout(
+        showlegend=True, legend={"y": -0.16, "yanchor": "top", "x": 0, "xanchor": "left"}, margin={"b": 66}
+    )
+
+
+def hide_events_in_legend(figure: go.Figure) -> None:
+    """Events say themselves what they are."""
+    figure.update_traces(showlegend=False, selector={"name": "events"})
+
+
+def _lags(known: pl.DataFrame) -> list[str]:
+    return known.select("lag", "first_lag").unique().sort("first_lag")["lag"].to_list()
+
+
+def _colours(lags: int, theme: Theme) -> list[str]:
+    """From near to far on the scale of counts, without its faintest, which cannot be seen as a line."""
+    scale = theme.counts[3:]
+    if lags == 1:
+        return [scale[-2]]
+    return [scale[round(at * (len(scale) - 1) / (lags - 1))] if lags > 1 else scale[-1] for at in range(lags)]
+
+
+def _unbroken(rows: pl.DataFrame, course: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a lag with a null row at every point where no token has it, so that no line crosses it."""
+    points = course.select("step", "last").unique().sort("step")
+    return points.join(rows, on=["step", "last"], how="left", maintain_order="left")
+
+
+def _has_lone(values: pl.Series) -> bool:
+    """Whether some value has no neighbour, so that a line alone would not show it."""
+    known = values.is_not_null()
+    return bool((known & ~known.shift(1, fill_value=False) & ~known.shift(-1, fill_value=False)).any())
+
+
+def _merged(course: pl.DataFrame) -> str:
+    several = bool((course["step"] != course["last"]).any())
+    return f"{course['step'].n_unique():,} points, statistics of neighbouring steps merged" if several else ""
+
+
+def _apart(course: pl.DataFrame) -> float:
+    ends = course.select("step", "last").unique().sort("step")
+    first, last = ends["step"].to_numpy(), ends["last"].to_numpy()
+    return float(np.min(first[1:] - last[:-1])) if len(ends) > 1 else 1.0
+
+
+def _steps(row: dict[str, object]) -> str:
+    return f"step {row['step']}" if row["step"] == row["last"] else f"steps {row['step']}–{row['last']}"
+
+
+def _words(row: dict[str, object], metric: str, name: str, gap: str) -> str:
+    value, error, tokens = (row.get(column) for column in (name, f"{name}_se", f"{gap}/tokens"))
+    if not isinstance(value, float) or not isinstance(tokens, float):
+        return ""
+    said = measured(metric, value, error if isinstance(error, float) else None)
+    return f"{_steps(row)}<br>lag {row['lag']}: {metric} {said}<br>{count(tokens, 'token')}"

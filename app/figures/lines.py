@@ -1,0 +1,153 @@
+"""What is drawn of a run, or of a group of runs: a row per step, laid on a grid, with the words that say how."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ratioscope.metrics.metric import Metric
+
+from ..digits import count
+from ..names import shortened
+from .gridded import grid, gridded
+from .over_steps import BOUNDS, ERRORS
+from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
+from .thinned import Thinned
+
+Axis = Literal["auto", "linear", "log", "signed-log"]
+CELLS, LEAST_CELLS, SHARED_CELLS = 400, 125, 1000
+"""Points of a line; those of all lines together where they are several."""
+LEGEND_ROOM = 24
+BANDED = 3
+"""More lines than this have no bands of errors or extremes: they would hide one another. A group always has its band."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run, or a group of runs: a row per step. slot: of its colour and symbol, None where it is alone in its chart.
+
+    x: where the steps stand along the axis, ascending. smooth: the line behind the noise. low, high: over the runs of a group.
+    """
+
+    name: str
+    slot: int | None
+    steps: Floats
+    x: Floats
+    values: Floats
+    errors: Floats
+    smooth: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
+    runs: int = 1
+    size: float = math.nan
+    """Tokens or sequences a step."""
+
+    @property
+    def is_group(self) -> bool:
+        return self.low is not None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line on the grid. raw: its values, for a group between the extremes over its runs; main: the smoothed ones, or raw."""
+
+    line: Line
+    raw: Thinned
+    main: Thinned
+    banded: bool
+
+    @property
+    def areas(self) -> list[tuple[Floats, Floats, float]]:
+        """(low, high, opacity) of what is shaded, on the rows of `raw`."""
+        if self.line.is_group:
+            return [(self.raw.low, self.raw.high, 0.16)]
+        if not self.banded:
+            return []
+        extremes = [] if self.raw.exact else [(self.raw.low, self.raw.high, 0.12)]
+        return [*extremes, (self.raw.mean - ERRORS * self.raw.error, self.raw.mean + ERRORS * self.raw.error, 0.18)]
+
+
+def on_grid(lines: Sequence[Line]) -> list[Drawn]:
+    """The lines, thinned by one grid for all."""
+    cells = CELLS if len(lines) == 1 else max(LEAST_CELLS, SHARED_CELLS // max(1, len(lines)))
+    edges = grid([line.x for line in lines], cells)
+    found = []
+    for line in lines:
+        raw = _between_runs(line, gridded(line.x, line.steps, line.values, line.errors, edges))
+        main = raw if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, edges)
+        found.append(Drawn(line, raw, main, len(lines) <= BANDED))
+    return found
+
+
+def _between_runs(line: Line, raw: Thinned) -> Thinned:
+    """The rows of a group with the extremes over its runs instead of those of their mean over steps."""
+    if line.low is None or line.high is None:
+        return raw
+    if raw.exact:
+        return replace(raw, low=line.low, high=line.high)
+    starts = np.searchsorted(line.steps, raw.first)
+    low, high = (np.where(np.isfinite(edge), edge, np.nan) for edge in (line.low, line.high))
+    return replace(raw, low=np.fmin.reduceat(low, starts), high=np.fmax.reduceat(high, starts))
+
+
+def scale_of(axis: Axis, drawn: Sequence[Drawn]) -> tuple[Scale, str]:
+    """The scale that was chosen, and what it cannot show."""
+    values = np.concatenate([part.raw.mean for part in drawn] or [np.zeros(0)])
+    values = values[np.isfinite(values)]
+    if axis == "linear" or not len(values):
+        return PLAIN, ""
+    if axis == "log":
+        lost = int((values <= 0).sum())
+        return LOGARITHMIC, f"{count(lost, 'point')} at or below 0 have no place on a log axis" if lost else ""
+    if axis == "signed-log":
+        sizes = np.abs(values[values != 0])
+        return (signed_log(float(np.median(sizes)) / 4, float(sizes.max())) if len(sizes) else PLAIN), ""
+    return suitable(values), ""
+
+
+def legend_name(line: Line) -> str:
+    """The name in a legend, with the number of runs of a group."""
+    return shortened(line.name, LEGEND_ROOM) + (f" ({line.runs} runs)" if line.is_group else "")
+
+
+def size_words(lines: Sequence[Line], metric: Metric) -> str:
+    """How many tokens or sequences a step has."""
+    sizes = [line.size for line in lines if math.isfinite(line.size)]
+    if not sizes:
+        return ""
+    low, high = min(sizes), max(sizes)
+    shown = (
+        count(high, metric.level)
+        if int(low) == int(high)
+        else f"{count(low)} to {count(high, metric.level + 's')[:-1]}"
+    )
+    return f"N ≈ {shown} a step"
+
+
+def band_words(drawn: Sequence[Drawn], metric: str) -> str:
+    """What the bands are, and how to take points without one."""
+    groups = [part.line for part in drawn if part.line.is_group]
+    if groups:
+        runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
+        return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
+    known = any(np.isfinite(part.raw.error).any() for part in drawn)
+    if len(drawn) > BANDED:
+        return f"{len(drawn)} runs, without bands; errors on hover" if known else f"{len(drawn)} runs"
+    bound = BOUNDS.get(metric)
+    if not known:
+        return f"no standard error: {bound}, a tail hides the rest" if bound else "no standard error"
+    band = f"band ±{ERRORS:g} standard errors"
+    partly = any(np.isnan(part.raw.error[np.isfinite(part.raw.mean)]).any() for part in drawn)
+    return f"{band}; without one: {bound}, a tail hides the rest" if bound and partly else band
+
+
+def thinned_words(drawn: Sequence[Drawn]) -> str:
+    """How steps became points; empty where each is one."""
+    longest = max((part.raw for part in drawn), key=lambda raw: raw.rows, default=None)
+    if longest is None or longest.exact:
+        return ""
+    of_runs = "" if len(drawn) == 1 else " of the longest"
+    shaded = ", min and max shaded" if len(drawn) <= BANDED else ""
+    return f"showing {len(longest.middle):,} means of {longest.rows:,} steps{of_runs}{shaded}"

@@ -1,0 +1,92 @@
+"""Where the log-ratios of a step lie: median, the middle nine tenths, and the very smallest and largest, over the steps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ..digits import count, digits
+from ..escape import plotly as escaped
+from ..theme import LIGHT, Theme, faded
+from .along import Along, axis_along
+from .canvas import canvas, saying
+from .lines import Axis
+from .marks import add_events
+from .overlay import across, lay_over
+from .scale import PLAIN, Floats, Scale, padded, signed_log, suitable
+
+
+def log_ratio_quantiles(
+    frame: pl.DataFrame,
+    gap: str,
+    *,
+    x: Floats | None = None,
+    axis: Axis = "auto",
+    along: Along = "step",
+    events: pl.DataFrame | None = None,
+    notes: Sequence[str] = (),
+    theme: Theme = LIGHT,
+    height: int = 250,
+) -> go.Figure:
+    """frame: as quantiles_over_steps gives it (first, last, count, p5, p50, p95), with min and max of the same steps.
+
+    x: where the rows stand, the middle of their steps unless given.
+    """
+    steps = int(frame["steps"].sum()) if len(frame) else 0
+    title = f"log-ratio quantiles <i>{gap}</i>"
+    if not len(frame):
+        words = "no distribution of this gap is on record for these steps and tokens"
+        return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=height, lines=2), words, theme)
+    scale = _scale(axis, frame)
+    pooled = f"{len(frame):,} columns of {steps:,} steps, their counts added" if steps > len(frame) else ""
+    told = (
+        "nats", "every unmasked token counts once", f"N = {count(float(frame['count'].sum()), 'token')}",
+        "line p50, dark band p5 to p95 (read within a histogram's bucket), light band min to max", scale.word,
+        "no log axis: log-ratios have two signs" if axis == "log" else "", pooled, *(escaped(note, 160) for note in notes),
+    )  # fmt: skip
+    figure = canvas(title, told, theme=theme, height=height, lines=2)
+    places = ((frame["first"] + frame["last"]) / 2).to_numpy() if x is None else x
+    colour = theme.gaps[gap]
+    for low, high, opacity in (("min", "max", 0.1), ("p5", "p95", 0.22)):
+        _add_band(figure, places, scale.place(frame[low]), scale.place(frame[high]), faded(colour, opacity))
+    figure.add_scatter(
+        x=places, y=scale.place(frame["p50"]), mode="lines" if len(frame) > 1 else "markers",
+        line={"color": colour, "width": 1.6}, customdata=[_words(row) for row in frame.iter_rows(named=True)],
+        hovertemplate="%{customdata}<extra></extra>", name="p50",
+    )  # fmt: skip
+    edges = np.concatenate([scale.place(frame[name]) for name in ("min", "max", "p5", "p95")])
+    edges = edges[np.isfinite(edges)]
+    shown = padded(float(edges.min()), float(edges.max()))
+    figure.update_yaxes(**scale.axis(*shown))
+    if shown[0] < 0 < shown[1]:
+        lay_over(figure, [across(0, theme.muted, width=0.7, dash="dot")])
+    add_events(figure, events, theme)
+    axis_along(figure, places, along)
+    return figure
+
+
+def _scale(axis: Axis, frame: pl.DataFrame) -> Scale:
+    if axis == "linear":
+        return PLAIN
+    bulk = frame.select(pl.max_horizontal(pl.col("p5").abs(), pl.col("p95").abs())).to_series()
+    ends = frame.select(pl.max_horizontal(pl.col("min").abs(), pl.col("max").abs())).to_series()
+    largest = ends.filter(ends.is_finite()).max()
+    typical = bulk.median()
+    if not isinstance(largest, float) or not isinstance(typical, float):
+        return suitable(bulk)
+    return signed_log(typical / 2, largest) if axis != "auto" or largest > 5 * typical else PLAIN
+
+
+def _add_band(figure: go.Figure, x: Floats, low: Floats, high: Floats, colour: str) -> None:
+    known = np.isfinite(low) & np.isfinite(high)
+    around = np.concatenate([np.flatnonzero(known), np.flatnonzero(known)[::-1]])
+    y = np.concatenate([high[known], low[known][::-1]])
+    line = {"width": 6 if known.sum() == 1 else 0, "color": colour}
+    figure.add_scatter(x=x[around], y=y, mode="lines", line=line, fill="toself", fillcolor=colour, hoverinfo="skip")
+
+
+def _words(row: dict[str, float]) -> str:
+    where = f"steps {row['first']:.0f}–{row['last']:.0f}: " if row["first"] < row["last"] else ""
+    middle = f"p50 {digits(row['p50'])} · p5 {digits(row['p5'])} to p95 {digits(row['p95'])}"
+    return f"{where}{middle} · min {digits(row['min'])} to max {digits(row['max'])} · {count(row['count'], 'token')}"

@@ -1,0 +1,122 @@
+"""The log-ratios of two parts of a run against each other, quantile by quantile: on the diagonal they are distributed alike."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ratioscope.metrics.distribution import Histogram, Interval, quantile
+
+from ..digits import count, digits, percent
+from ..escape import plotly as escaped
+from ..theme import LIGHT, Theme
+from .canvas import canvas, saying
+from .heat_map import AXES, UNITS
+from .over_steps import gap_words
+from .overlay import lay_over, words
+from .scale import Floats, Scale, padded, suitable
+
+SHARES = (
+    0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999,
+)  # fmt: skip
+NAMED = {0.001: "p0.1", 0.01: "p1", 0.1: "p10", 0.5: "median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
+FEWEST = 5
+"""Values that must lie beyond a quantile on its side for it to be shown; a convention."""
+
+
+def quantile_comparison(
+    first: Histogram,
+    second: Histogram,
+    names: tuple[str, str],
+    gap: str,
+    level: str = "token",
+    *,
+    theme: Theme = LIGHT,
+    height: int = 380,
+) -> go.Figure:
+    """Quantiles of `second` over those of `first`. names: what the two are, unescaped.
+
+    A quantile is known to its bucket of the histogram, so that each point is a cross from end to end of both.
+    """
+    title = f"quantiles of {AXES[level]} <i>{gap_words(gap)}</i>"
+    sizes = [float(part.counts.sum()) for part in (first, second)]
+    notes = (
+        "nats",
+        *(f"{escaped(name, 30)}: {count(size, UNITS[level])}" for name, size in zip(names, sizes, strict=True)),
+        f"bars: the bucket that holds it; at least {FEWEST} beyond each",
+    )
+    figure = canvas(title, notes, theme=theme, height=height, lines=2)
+    shares = [share for share in SHARES if min(share, 1 - share) * min(sizes) >= FEWEST or share == 0.5]
+    if not min(sizes):
+        return saying(figure, "no distribution of one of the two is on record", theme)
+    pairs = [(share, quantile(first, share), quantile(second, share)) for share in shares]
+    finite = [pair for pair in pairs if np.isfinite([e for part in pair[1:] for e in (part.low, part.high)]).all()]
+    if not finite:
+        return saying(figure, "all quantiles lie in the buckets that reach to infinity", theme)
+    sides = [[a for _, a, _ in finite], [b for _, _, b in finite]]
+    scale = suitable([_middle(part) for side in sides for part in side])
+    places = [scale.place([_middle(part) for part in side]) for side in sides]
+    arms = [_arms(side, scale, middle) for side, middle in zip(sides, places, strict=True)]
+    low, high = padded(
+        float(min((p - a[0]).min() for p, a in zip(places, arms, strict=True))),
+        float(max((p + a[1]).max() for p, a in zip(places, arms, strict=True))),
+    )
+    figure.add_scatter(
+        x=[low, high],
+        y=[low, high],
+        mode="lines",
+        line={"color": theme.muted, "width": 1, "dash": "dot"},
+        hoverinfo="skip",
+    )
+    figure.add_scatter(
+        x=places[0],
+        y=places[1],
+        mode="markers",
+        marker={"color": theme.gaps[gap], "size": 6},
+        error_x=_bars(arms[0], theme),
+        error_y=_bars(arms[1], theme),
+        customdata=[
+            f"{percent(share)} lie below<br>{escaped(names[0], 30)} {_spelled(a)}<br>{escaped(names[1], 30)} {_spelled(b)}"
+            for share, a, b in finite
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+        name="quantiles",
+    )
+    axis = scale.axis(low, high)
+    figure.update_xaxes(**axis, title={"text": escaped(names[0], 40)}, showgrid=True, gridcolor=theme.grid)
+    figure.update_yaxes(**axis, title={"text": escaped(names[1], 40)})
+    named = [(NAMED[share], *spot) for (share, *_), *spot in zip(finite, *places, strict=True) if share in NAMED]
+    texts = [
+        words(name, theme.muted, size=10, x=a, y=b, xanchor="left", yanchor="top", xshift=5) for name, a, b in named
+    ]
+    return lay_over(figure, texts=_apart(texts, high - low))
+
+
+def _apart(texts: list[dict[str, object]], span: float) -> list[dict[str, object]]:
+    """The names that do not lie on one another; the outermost first."""
+    kept: list[dict[str, object]] = []
+    for text in sorted(texts, key=lambda text: -abs(float(str(text["y"])))):
+        near = (
+            abs(float(str(text[axis])) - float(str(other[axis]))) < 0.06 * span for other in kept for axis in ("y",)
+        )
+        if not any(near):
+            kept.append(text)
+    return kept
+
+
+def _middle(part: Interval) -> float:
+    return (part.low + part.high) / 2
+
+
+def _arms(parts: list[Interval], scale: Scale, middles: Floats) -> tuple[Floats, Floats]:
+    """How far each bucket reaches below and above its middle, in axis positions."""
+    low, high = (
+        scale.place([end for end in ends]) for ends in zip(*((part.low, part.high) for part in parts), strict=True)
+    )
+    return np.nan_to_num(middles - low), np.nan_to_num(high - middles)
+
+
+def _bars(arms: tuple[Floats, Floats], theme: Theme) -> dict[str, object]:
+    return {"type": "data", "array": arms[1], "arrayminus": arms[0], "color": theme.muted, "thickness": 1, "width": 0}
+
+
+def _spelled(part: Interval) -> str:
+    return f"{digits(part.low)} to {digits(part.high)}"

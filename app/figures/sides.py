@@ -1,0 +1,235 @@
+"""Two sides laid over each other: the course of a metric, the tails of the weights, and how their steps are graded."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.distribution import Histogram
+from ratioscope.metrics.finding import LABELS
+from ratioscope.metrics.metric import Metric
+
+from ..digits import count, digits
+from ..escape import plotly as escaped
+from ..limit import Limit
+from ..measured import measured
+from ..theme import LIGHT, MARKS, Theme, faded
+from .canvas import canvas, saying
+from .cells import Cells, cells
+from .heat_map import UNITS
+from .marks import add_events, add_limits, fit, reach_of_zeros
+from .over_steps import ERRORS, fit_labels, gap_words, step_axis
+from .scale import PLAIN, Floats, Scale, suitable
+from .thinned import Thinned, thinned
+from .weight_axis import share_axis, weight_axis
+from .weights import WEIGHTS
+
+DASHES = ("solid", "dash")
+GLYPHS = ("━", "┅")
+NAMES = ("A", "B")
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run's metric frame by step. side: 0 for A, 1 for B."""
+
+    side: int
+    name: str
+    frame: pl.DataFrame
+
+
+def courses(
+    runs: Sequence[Course],
+    metric: Metric,
+    gap: str,
+    *,
+    relative: bool = False,
+    events: pl.DataFrame | None = None,
+    limits: Sequence[Limit] = (),
+    theme: Theme = LIGHT,
+    height: int = 320,
+) -> go.Figure:
+    """The metric of every run over its steps; relative: over the steps since the first of its range.
+
+    events: columns step, event, note, kind, on the same axis.
+    """
+    drawn = [(run, _thinned(run, f"{gap}/{metric.name}", relative)) for run in runs]
+    known = [(run, line) for run, line in drawn if np.isfinite(line.mean).any()]
+    scale = suitable(np.concatenate([line.mean for _, line in known])) if known else PLAIN
+    thin = any(not line.exact for _, line in known)
+    notes = (
+        "" if metric.unit == "1" else metric.unit,
+        metric.weighting,
+        f"band ±{ERRORS:g} standard errors" if len(runs) == 2 else "",
+        "means of buckets of steps" if thin else "",
+        scale.word,
+        _legend([run.side for run in runs], theme, gap),
+    )
+    figure = canvas(f"{metric.name} <i>{gap}</i>", notes, theme=theme, height=height, lines=2)
+    if not known:
+        return saying(figure, f"not available on either side, because {metric.absent}", theme)
+    found = np.concatenate([scale.place(line.mean) for _, line in known])
+    shown = fit(figure, found, scale, limits, zeros=reach_of_zeros(metric))
+    add_limits(figure, limits, scale, shown, theme)
+    for run, line in known:
+        _add_course(figure, run, line, scale, metric.name, len(runs) == 2, theme, gap)
+    add_events(figure, events, theme)
+    step_axis(figure, np.concatenate([line.middle for _, line in known]))
+    if relative:
+        figure.update_xaxes(title={"text": "steps since the first of each range", "standoff": 16})
+        fit_labels(figure)
+    figure.update_layout(hovermode="x unified", dragmode="zoom")
+    return figure
+
+
+def survivals(
+    parts: tuple[Histogram, Histogram], gap: str, level: str, *, theme: Theme = LIGHT, height: int = 320
+) -> go.Figure:
+    """The share of weights beyond each weight, of both sides: at or above it right of 1, below it left of 1."""
+    sizes = [
+        f"N {name} = {count(float(part.counts.sum()), UNITS[level])}" for name, part in zip(NAMES, parts, strict=True)
+    ]
+    notes = (", ".join(sizes), "left of 1: below w, right: from w on", _legend((0, 1), theme, gap))
+    title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
+    figure = canvas(title, notes, theme=theme, height=height, lines=2)
+    held = [(side, part) for side, part in enumerate(parts) if len(part.counts)]
+    if not held:
+        return saying(figure, "no distribution of this gap is on record on either side", theme)
+    grid = cells(np.concatenate([part.buckets for _, part in held]), np.concatenate([part.counts for _, part in held]))
+    least = 1.0
+    for side, part in held:
+        shares = _beyond(part, grid)
+        least = min(least, float(shares[shares > 0].min(initial=1.0)))
+        figure.add_scatter(
+            x=grid.places,
+            y=np.log10(np.where(shares > 0, shares, np.nan)),
+            mode="lines",
+            line={"color": side_colour(side, gap, theme), "width": 1.6, "dash": DASHES[side]},
+            name=NAMES[side],
+            customdata=[
+                f"{NAMES[side]}: {digits(100 * share)} % beyond {digits(_exp(edge))}"
+                for share, edge in zip(shares, grid.edges, strict=True)
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    share_axis(figure, math.floor(math.log10(least) - 0.5))
+    weight_axis(figure, grid, [], theme)
+    return figure
+
+
+def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, height: int = 150) -> go.Figure:
+    """How many of the graded steps of A and of B are healthy, watch and act. shares: severity -> steps, per side."""
+    sizes = " · ".join(
+        f"{name}: {count(sum(found.values()), 'step')}" for name, found in zip(NAMES, shares, strict=True)
+    )
+    figure = canvas("severity of the graded steps, all gaps", (sizes,), theme=theme, height=height)
+    if not any(sum(found.values()) for found in shares):
+        return saying(figure, "no step is graded on either side", theme)
+    for word in LABELS:
+        parts = [found.get(word, 0) / max(1, sum(found.values())) for found in shares]
+        figure.add_bar(
+            orientation="h",
+            y=list(NAMES),
+            x=[100 * part for part in parts],
+            marker={"color": theme.severity[word], "line": {"width": 1, "color": theme.background}},
+            text=[f"{MARKS[word]} {word} {digits(100 * part)} %" if part > 0.02 else "" for part in parts],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            textfont={"size": 11, "color": theme.background if word != "healthy" else theme.text},
+            customdata=[
+                f"{name}: {MARKS[word]} {word}, {found.get(word, 0):,} of {count(sum(found.values()), 'step')}"
+                for name, found in zip(NAMES, shares, strict=True)
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+            name=word,
+        )
+    figure.update_layout(barmode="stack", bargap=0.25, uniformtext={"minsize": 10, "mode": "hide"})
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_xaxes(range=[0, 100], ticksuffix=" %", fixedrange=True)
+    return figure
+
+
+def side_colour(side: int, gap: str, theme: Theme) -> str:
+    """A in the gap's own colour, B in the one across from it; their dashes differ too."""
+    return (theme.gaps[gap], theme.less)[side]
+
+
+def _legend(sides: Sequence[int], theme: Theme, gap: str) -> str:
+    counted = [(side, list(sides).count(side)) for side in (0, 1)]
+    return "  ".join(
+        f'<span style="color:{side_colour(side, gap, theme)}">{GLYPHS[side]} {NAMES[side]}'
+        f"{f', {runs} runs' if runs > 1 else ''}</span>"
+        for side, runs in counted
+        if runs
+    )
+
+
+def _thinned(run: Course, column: str, relative: bool) -> Thinned:
+    steps = run.frame["step"].cast(pl.Float64).to_numpy()
+    return thinned(
+        steps - steps[0] if relative and len(steps) else steps, _column(run, column), _column(run, f"{column}_se")
+    )
+
+
+def _column(run: Course, name: str) -> Floats:
+    if name not in run.frame.columns:
+        return np.full(len(run.frame), np.nan)
+    return run.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _add_course(
+    figure: go.Figure, run: Course, line: Thinned, scale: Scale, metric: str, banded: bool, theme: Theme, gap: str
+) -> None:
+    colour = side_colour(run.side, gap, theme)
+    if banded:
+        _add_band(figure, line, scale, faded(colour, 0.16))
+    name = f"{NAMES[run.side]} {escaped(run.name, 40)}"
+    figure.add_scatter(
+        x=line.middle,
+        y=scale.place(line.mean),
+        mode="lines+markers" if len(line.mean) <= 3 else "lines",
+        line={"color": colour, "width": 1.8 if banded else 1.2, "dash": DASHES[run.side]},
+        marker={"size": 6, "color": colour, "symbol": ("circle", "diamond")[run.side]},
+        name=name,
+        customdata=[
+            f"{name}: {measured(metric, mean, None if math.isnan(error) else error)}"
+            for mean, error in zip(line.mean.tolist(), line.error.tolist(), strict=True)
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _add_band(figure: go.Figure, line: Thinned, scale: Scale, colour: str) -> None:
+    """±2 standard errors where known; a stretch that the axis cannot place is left out."""
+    low, high = scale.place(line.mean - ERRORS * line.error), scale.place(line.mean + ERRORS * line.error)
+    known = np.isfinite(low) & np.isfinite(high)
+    for part in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known.astype(int))) + 1):
+        if len(part) > 1 and known[part[0]]:
+            around = np.concatenate([part, part[::-1]])
+            y = np.concatenate([high[part], low[part][::-1]])
+            figure.add_scatter(
+                x=line.middle[around],
+                y=y,
+                mode="lines",
+                line={"width": 0},
+                fill="toself",
+                fillcolor=colour,
+                hoverinfo="skip",
+            )
+
+
+def _beyond(part: Histogram, grid: Cells) -> Floats:
+    """At each edge of the cells the share of weights from there on, or below it where the edge is below 0."""
+    total = float(part.counts.sum()) or 1.0
+    return np.array(
+        [part.counts[part.high <= edge if edge < 0 else part.low >= edge].sum() / total for edge in grid.edges],
+        np.float64,
+    )
+
+
+def _exp(log_ratio: float) -> float:
+    return math.exp(log_ratio) if log_ratio < 700 else math.inf

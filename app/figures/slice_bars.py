@@ -1,0 +1,296 @@
+"""The buckets of a slice: each one's value beside the run's, its part of the gap beside its part of the tokens, and N."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.metric import Metric
+from ratioscope.metrics.slice_parts import size_metric
+
+from ..digits import count, percent
+from ..escape import plotly as escaped
+from ..escape import visible
+from ..limit import Limit
+from ..measured import measured
+from ..theme import LIGHT, MARKS, Theme, faded
+from .canvas import canvas, saying
+from .over_steps import ERRORS
+from .overlay import Overlay, lay_over, upright, words
+from .scale import Floats, Scale, padded, suitable
+
+ROW = 25
+LABEL = 26
+"""Characters of a bucket's name, both ends of it; the hover has more."""
+LEFT, RIGHT = (0.0, 0.6), (0.65, 1.0)
+CHOSEN = "▶ "
+"""Stands before the bucket that pages are filtered by."""
+
+
+def slice_bars(
+    parts: pl.DataFrame,
+    metric: Metric,
+    gap: str,
+    title: str,
+    *,
+    overall: float | None = None,
+    limits: Sequence[Limit] = (),
+    notes: Sequence[str] = (),
+    chosen: str | None = None,
+    theme: Theme = LIGHT,
+) -> go.Figure:
+    """parts: as slice_parts gives them. overall: the value of the whole run. chosen: the key that is the filter.
+
+    The customdata of whatever can be clicked is its words and its key; "" for buckets that stand for several.
+    """
+    height = 138 + ROW * max(3, len(parts))
+    if parts.is_empty() or not np.isfinite(_values(parts, "value")).any():
+        return saying(canvas(title, notes, theme=theme, height=height), _why_empty(parts, metric, gap), theme)
+    several = int(parts["buckets"].sum())
+    shown = f"showing {len(parts) - 1:,} of {several:,}, the rest together" if several > len(parts) else ""
+    value = _values(parts, "value")
+    scale = suitable(value)
+    size = f"N = {count(float(parts['tokens'].sum()), 'token')}"
+    whiskers = f"whiskers ±{ERRORS:g} standard errors" if parts["error"].is_not_null().any() else "no standard errors"
+    low, high = _range(parts, scale, overall, metric)
+    share = f"right: share of the summed {size_metric(gap)} ▬ and of the tokens │"
+    near = [limit for limit in limits if limit.severity and low <= float(scale.place(limit.at)) <= high]
+    graded = " ".join(limit.words for limit in near)
+    figure = canvas(title, (size, whiskers, shown, *notes, graded, scale.word, share), theme=theme, height=height)
+    rows = np.arange(len(parts), 0, -1, dtype=np.float64)
+    colours = [theme.primary if key == chosen is not None else theme.gaps[gap] for key in parts["key"]]
+    facts = [[_words(row, metric), row["key"] or ""] for row in parts.iter_rows(named=True)]
+    _add_values(figure, parts, scale, (low, high), rows, colours, facts)
+    _add_shares(figure, parts, rows, colours, facts, theme)
+    _lay_out(figure, parts, rows, chosen, theme)
+    unit = f" · {metric.unit}" if metric.unit != "1" else ""
+    figure.update_xaxes(title_text=f"{metric.name}{unit}", selector={"anchor": "y"}, **scale.axis(low, high))
+    _add_marks(figure, scale, (low, high), overall, near, theme)
+    return figure
+
+
+def _why_empty(parts: pl.DataFrame, metric: Metric, gap: str) -> str:
+    if parts.is_empty():
+        return f"no token of the {gap} is in this slice"
+    infinite = np.isinf(_values(parts, "value")).any()
+    return f"{metric.name} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
+
+
+def _add_values(
+    figure: go.Figure,
+    parts: pl.DataFrame,
+    scale: Scale,
+    shown: tuple[float, float],
+    rows: Floats,
+    colours: Sequence[str],
+    facts: Sequence[Sequence[str]],
+) -> None:
+    """A faint bar up to the value, which is a dot with whiskers."""
+    value, error = _values(parts, "value"), _values(parts, "error")
+    place = scale.place(value)
+    base = min(max(shown[0], 0.0), shown[1]) if not scale.logarithmic else shown[0]
+    length = np.clip(place, *shown) - base
+    figure.add_bar(
+        x=length,
+        y=rows,
+        base=base,
+        orientation="h",
+        width=0.62,
+        marker={"color": [faded(colour, 0.22) for colour in colours], "line": {"width": 0}},
+        customdata=facts,
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+    )
+    above, below = scale.place(value + ERRORS * error), scale.place(value - ERRORS * error)
+    below = np.where(np.isfinite(error) & ~np.isfinite(below), shown[0], below)
+    figure.add_scatter(
+        x=np.where(np.isfinite(value), place, np.where(np.isposinf(value), shown[1], np.nan)),
+        y=rows,
+        mode="markers",
+        marker={"size": 8, "color": list(colours), "symbol": ["diamond" if math.isinf(v) else "circle" for v in value]},
+        error_x={
+            "type": "data", "symmetric": False, "array": above - place, "arrayminus": place - below, "thickness": 1.2,
+            "width": 3, "color": colours[-1],
+        },
+        customdata=facts,
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+        cliponaxis=True,
+    )  # fmt: skip
+
+
+def _add_shares(
+    figure: go.Figure,
+    parts: pl.DataFrame,
+    rows: Floats,
+    colours: Sequence[str],
+    facts: Sequence[Sequence[str]],
+    theme: Theme,
+) -> None:
+    """A bar for the part of the gap, and a stroke for the part of the tokens: longer than the stroke is worse than average."""
+    share = _values(parts, "share_of_gap")
+    figure.add_bar(
+        x=100 * np.nan_to_num(share),
+        y=rows,
+        xaxis="x2",
+        yaxis="y2",
+        orientation="h",
+        width=0.62,
+        marker={"color": [faded(colour, 0.55) for colour in colours], "line": {"width": 0}},
+        customdata=facts,
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+    )
+    of_tokens = _values(parts, "share_of_tokens")
+    figure.add_scatter(
+        x=100 * np.fmax(np.nan_to_num(share), of_tokens),
+        y=rows,
+        xaxis="x2",
+        yaxis="y2",
+        mode="text",
+        text=[f" {_percent(part)}" for part in share],
+        textposition="middle right",
+        textfont={"size": 11, "color": theme.muted},
+        cliponaxis=False,
+        hoverinfo="skip",
+        unselected={"textfont": {"color": theme.muted}},
+    )
+    figure.add_scatter(
+        x=100 * of_tokens,
+        y=rows,
+        xaxis="x2",
+        yaxis="y2",
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 13, "line": {"width": 2, "color": theme.text}},
+        customdata=facts,
+        hovertemplate="%{customdata[0]}<extra></extra>",
+        unselected={"marker": {"opacity": 1}},
+    )
+
+
+def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str | None, theme: Theme) -> None:
+    """Two panels that share their rows: names on the left, N on the right."""
+    labels = [
+        f"{CHOSEN if row['key'] is not None and row['key'] == chosen else ''}{short_label(row['label'])}"
+        for row in parts.iter_rows(named=True)
+    ]
+    ends = [0.4, len(parts) + 0.6]
+    layout: Any = figure.layout  # plotly makes its attributes at run time
+    side = {"range": ends, "tickvals": rows, "fixedrange": True, "showgrid": False, "zeroline": False}
+    largest = float(100 * max(np.nan_to_num(_values(parts, "share_of_gap")).max(), parts["share_of_tokens"].max() or 0))
+    figure.update_layout(
+        bargap=0,
+        dragmode=False,
+        xaxis={"domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0},
+        xaxis2={
+            "domain": RIGHT, "anchor": "y2", "range": [0, 1.6 * largest], "fixedrange": True, "ticksuffix": " %",
+            "nticks": 3, "tickangle": 0, "title": {"text": "gap ▬ tokens │"},
+        },
+        yaxis={**side, "ticktext": labels, "ticklabelstandoff": 4},
+        yaxis2={
+            **side, "ticktext": [short(tokens) for tokens in parts["tokens"]], "anchor": "x2", "side": "right",
+            "automargin": True, "ticks": "", "showline": False,
+        },
+        margin={"r": 8, "b": 40, "t": layout.margin.t + 14},
+    )  # fmt: skip
+    lay_over(
+        figure,
+        texts=[
+            words("N", theme.muted, x=1, xref="paper", xanchor="left", y=1, yref="paper", yanchor="bottom", xshift=6)
+        ],
+    )
+
+
+def _add_marks(
+    figure: go.Figure,
+    scale: Scale,
+    shown: tuple[float, float],
+    overall: float | None,
+    limits: Sequence[Limit],
+    theme: Theme,
+) -> None:
+    """The run's own value and the limits of the metric, as far as the axis reaches."""
+    lines: list[Overlay] = []
+    texts: list[Overlay] = []
+    marks = [
+        (limit.at, theme.severity[limit.severity], MARKS[limit.severity], "dash") for limit in limits if limit.severity
+    ]
+    if overall is not None and math.isfinite(overall):
+        marks.append((overall, theme.text, "run", "solid"))
+    for at, colour, word, dash in marks:
+        place = float(scale.place(at))
+        if shown[0] <= place <= shown[1]:
+            lines.append(upright(place, colour, width=1, dash=dash))
+            beside = 14 * _side(place, scale, shown, overall) if word != "run" else 0
+            texts.append(words(word, theme.muted, size=10, x=place, y=1, yref="paper", yanchor="bottom", xshift=beside))
+    lay_over(figure, lines, texts)
+
+
+def _side(place: float, scale: Scale, shown: tuple[float, float], overall: float | None) -> int:
+    """1 or -1 where a mark has to step aside for the word over the run's own line, else 0."""
+    run = math.nan if overall is None else float(scale.place(overall))
+    apart = (place - run) / (shown[1] - shown[0])
+    return 0 if math.isnan(apart) or abs(apart) > 0.07 else 1 if apart >= 0 else -1
+
+
+def _range(parts: pl.DataFrame, scale: Scale, overall: float | None, metric: Metric) -> tuple[float, float]:
+    """Ends of the value axis: zero is in it where bars can begin there."""
+    value, error = _values(parts, "value"), np.nan_to_num(_values(parts, "error"))
+    reach = [value - ERRORS * error, value + ERRORS * error, np.array([math.nan if overall is None else overall])]
+    reach[0] = np.where(reach[0] > 0, reach[0], value) if scale.logarithmic else reach[0]
+    places = scale.place(np.concatenate(reach))
+    places = places[np.isfinite(places)]
+    low, high = float(places.min()), float(places.max())
+    if scale.logarithmic:
+        return low - 0.15, high + 0.08
+    around_one = metric.name.startswith(("ess", "mean_weight"))
+    if around_one or low < 0 < high:
+        return padded(low, high)
+    return (0.0, padded(0.0, high)[1]) if high > 0 else (padded(low, 0.0)[0], 0.0)
+
+
+def _words(row: dict[str, object], metric: Metric) -> str:
+    """What is known of a bucket; foreign text in it is escaped."""
+    value, error, tokens = (row[name] for name in ("value", "error", "tokens"))
+    assert isinstance(tokens, float)
+    shares = [
+        f"{_percent(share)} of the {whole}"
+        for share, whole in ((row["share_of_gap"], "gap"), (row["share_of_tokens"], "tokens"))
+        if isinstance(share, float)
+    ]
+    said = measured(metric.name, value, error)  # type: ignore[arg-type]
+    return "<br>".join(
+        (escaped(str(row["label"]), 80), f"{metric.name} {said}", " · ".join(shares), f"N = {count(tokens, 'token')}")
+    )
+
+
+def short_label(name: str) -> str:
+    """The name for an axis, escaped: its middle is left out where it is long, because names of machines differ at the ends."""
+    shown = visible(name) or "(empty)"
+    return escaped(shown if len(shown) <= LABEL else f"{shown[: LABEL - 10]}…{shown[-9:]}")
+
+
+def short(number: float) -> str:
+    """A count in few characters.
+
+    >>> short(950), short(12345), short(2_500_000)
+    ('950', '12.3k', '2.5M')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.0f}"
+
+
+def _percent(share: float) -> str:
+    """A share in two digits; what is too little for a bar to be seen is said to be little."""
+    if not math.isfinite(share) or share == 0:
+        return percent(share)
+    return percent(float(f"{share:.2g}")) if share >= 1e-3 else "< 0.1 %"
+
+
+def _values(parts: pl.DataFrame, name: str) -> Floats:
+    return parts[name].fill_null(math.nan).to_numpy()

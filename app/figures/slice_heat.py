@@ -1,0 +1,155 @@
+"""A slice over the steps: which bucket went bad, and when."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+
+from ratioscope.metrics.metric import Metric
+
+from ..digits import count
+from ..measured import measured
+from ..theme import LIGHT, Theme
+from .canvas import canvas, saying
+from .marks import add_events
+from .over_steps import fit_labels, step_axis
+from .scale import Floats, Scale, suitable
+from .slice_bars import short_label
+
+ROW = 20
+
+
+def slice_heat(
+    course: pl.DataFrame,
+    parts: pl.DataFrame,
+    slice_name: str,
+    metric: Metric,
+    gap: str,
+    title: str,
+    *,
+    events: pl.DataFrame | None = None,
+    theme: Theme = LIGHT,
+) -> go.Figure:
+    """course: columns step, last (ends of a bucket of steps), the slice, and metrics. parts: its rows, in their order."""
+    keys = [key for key in parts["key"].to_list() if key is not None]
+    height = 150 + ROW * max(4, len(keys))
+    name = f"{gap}/{metric.name}"
+    here = (
+        course.filter(pl.col(slice_name).is_in(keys))
+        if slice_name in course.columns and name in course.columns
+        else None
+    )
+    if here is None or not np.isfinite(_column(here, name)).any():
+        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} is in this slice", theme)
+    ends = course.select("step", "last").unique().sort("step")
+    columns = _columns(ends["step"].to_list(), ends["last"].to_list())
+    at = {first: place for place, (first, _) in enumerate(columns)}
+    values, facts = _matrix(here, slice_name, keys, at, metric, gap)
+    scale = suitable(values[np.isfinite(values)])
+    merged = (
+        f"{len(ends):,} columns, statistics of neighbouring steps merged"
+        if (ends["step"] != ends["last"]).any()
+        else ""
+    )
+    several = int(parts["buckets"].sum())
+    shown = f"showing {len(keys):,} of {several:,}" if several > len(keys) else ""
+    unit = metric.unit if metric.unit != "1" else ""
+    notes = (
+        unit,
+        metric.weighting,
+        shown,
+        merged,
+        f"colour: {scale.word.replace('axis', 'scale')}" if scale.word else "",
+    )
+    figure = canvas(title, notes, theme=theme, height=height)
+    figure.add_trace(_heat(values, facts, columns, scale, theme, narrow=len(keys)))
+    labels = dict(parts.select("key", "label").drop_nulls("key").rows())
+    figure.update_yaxes(
+        tickvals=list(range(len(keys))),
+        ticktext=[short_label(labels[key]) for key in keys],
+        range=[len(keys) - 0.5, -0.5],
+        showgrid=False,
+        fixedrange=True,
+    )
+    add_events(figure, events, theme)
+    step_axis(figure, np.array([columns[0][0], columns[-1][1]], np.float64))
+    fit_labels(figure)
+    return figure
+
+
+def _columns(first: Sequence[int], last: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, last) step of each column; steps not on record between buckets get one of their own, that stays empty."""
+    apart = min((later - earlier for earlier, later in zip(last, first[1:], strict=False)), default=1)
+    columns: list[tuple[int, int]] = []
+    for start, stop in zip(first, last, strict=True):
+        if columns and start - columns[-1][1] > apart:
+            columns.append((columns[-1][1] + apart, start - apart))
+        columns.append((start, stop))
+    return columns
+
+
+def _matrix(
+    here: pl.DataFrame, slice_name: str, keys: Sequence[str], at: dict[int, int], metric: Metric, gap: str
+) -> tuple[Floats, list[list[str]]]:
+    """Values and words of each (bucket, column); NaN and nothing where the slice has no token there."""
+    rows = {key: place for place, key in enumerate(keys)}
+    width = max(at.values()) + 1
+    values = np.full((len(keys), width), np.nan)
+    facts = [[""] * width for _ in keys]
+    error = f"{gap}/{metric.name}_se"
+    columns = [slice_name, "step", "last", f"{gap}/{metric.name}", f"{gap}/tokens"]
+    known = here.select(*columns, error if error in here.columns else pl.lit(None).alias(error))
+    for key, first, last, value, tokens, spread in known.iter_rows():
+        if value is not None and not math.isnan(value):
+            row, column = rows[key], at[first]
+            values[row, column] = value
+            steps = f"step {first}" if first == last else f"steps {first}–{last}"
+            facts[row][column] = (
+                f"{steps}<br>{metric.name} {measured(metric.name, value, spread)}<br>{count(tokens, 'token')}"
+            )
+    return values, facts
+
+
+def _heat(
+    values: Floats,
+    facts: list[list[str]],
+    columns: Sequence[tuple[int, int]],
+    scale: Scale,
+    theme: Theme,
+    *,
+    narrow: int,
+) -> go.Heatmap:
+    places = scale.place(values)
+    finite = places[np.isfinite(places)]
+    low, high = float(finite.min()), float(finite.max())
+    signed = bool((values[np.isfinite(values)] < 0).any())
+    if signed:
+        high = max(abs(low), abs(high))
+        low = -high
+    places = np.where(np.isposinf(values), high, places)
+    stops = (theme.less, theme.background, theme.more) if signed else theme.counts
+    edges = [first - 0.5 for first, _ in columns] + [columns[-1][1] + 0.5]
+    ticks = scale.axis(low, high)
+    bar = {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10, "color": theme.muted}, "x": 1.01, "xpad": 2}
+    if "tickvals" in ticks:
+        bar |= {"tickvals": ticks["tickvals"], "ticktext": ticks["ticktext"]}
+    return go.Heatmap(
+        z=places.astype(np.float32),
+        x=edges,
+        y=list(range(narrow)),
+        customdata=facts,
+        colorscale=[(place / (len(stops) - 1), colour) for place, colour in enumerate(stops)],
+        zmin=low,
+        zmax=high if high > low else low + 1,
+        colorbar=bar,
+        hoverongaps=False,
+        xgap=1 if len(columns) <= 60 else 0,
+        ygap=1,
+        hovertemplate="%{y}<br>%{customdata}<extra></extra>",
+    )
+
+
+def _column(frame: pl.DataFrame, name: str) -> Floats:
+    return frame[name].cast(pl.Float64).fill_null(math.nan).to_numpy()

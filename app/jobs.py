@@ -1,0 +1,82 @@
+"""What the server does in the background for all of its sessions: work on token rows, one job at a time."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from ratioscope.ingest.cache import Cache, cache_folder
+from ratioscope.ingest.correction_effects import TrainerCorrection
+from ratioscope.ingest.correction_job import CorrectionJob, CorrectionWork, correction_job
+from ratioscope.ingest.correction_ledger import Ledger, correction_text
+from ratioscope.ingest.pair_job import PairJob, PairWork, Part, pair_job
+from ratioscope.ingest.paired import Key
+from ratioscope.ingest.run import Run
+from ratioscope.ingest.step_job import StepJob
+from ratioscope.metrics.correction import Correction
+
+LEDGERS = 32
+"""Kept in memory, the latest used; the others are read from the cache again."""
+ENDED = 16
+"""Jobs that have ended and are remembered, with what they found."""
+
+
+class Jobs:
+    """The ledgers and the jobs of one server. Threads may share it."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._jobs: dict[str, StepJob[Any]] = {}
+
+    def ledger(self, path: str, correction: Correction | TrainerCorrection) -> Ledger:
+        """What the correction did to the run at this path, as far as it is known."""
+        key = path, correction_text(correction)
+        with self._lock:
+            found = self._ledgers.pop(key, None) or Ledger(correction, self._cache)
+            self._ledgers[key] = found
+            for oldest in list(self._ledgers)[:-LEDGERS]:
+                del self._ledgers[oldest]
+            return found
+
+    def of(self, name: str) -> StepJob[Any] | None:
+        """The latest job of this name, at work or ended."""
+        return self._jobs.get(name)
+
+    def corrections(self, path: str) -> CorrectionJob | None:
+        """The latest job that carries corrections out on the run at this path."""
+        found = self.of(path)
+        return found if found is not None and isinstance(found.work, CorrectionWork) else None
+
+    def pairs(self, name: str) -> PairJob | None:
+        """The latest job of this name that reads pairs."""
+        found = self.of(name)
+        return found if found is not None and isinstance(found.work, PairWork) else None
+
+    def carry_out(self, path: str, run: Run, ledgers: Sequence[Ledger], steps: Sequence[int]) -> None:
+        """Starts to carry corrections out; a job that is at work on the run is cancelled, and what it computed stays."""
+        self._start(path, correction_job(run, ledgers, steps, self._turn))
+
+    def read_pairs(self, name: str, parts: Sequence[Part], key: Key, gap: str) -> None:
+        """Starts to read what each prompt measures in these parts."""
+        self._start(name, pair_job(parts, key, gap, self._cache, self._turn))
+
+    def _start(self, name: str, job: StepJob[Any]) -> None:
+        with self._lock:
+            before = self._jobs.pop(name, None)
+            self._jobs[name] = job
+            ended = [other for other, known in self._jobs.items() if not known.progress.at_work]
+            for oldest in ended[:-ENDED]:
+                del self._jobs[oldest]
+        if before is not None:
+            before.cancel()
+        job.start()
+
+
+@st.cache_resource(show_spinner=False)
+def jobs() -> Jobs:
+    """Those of this server."""
+    return Jobs(Cache(cache_folder()))

@@ -1,0 +1,244 @@
+"""A run that is being written, followed: how it stands, in one line, and the page drawn anew as it grows.
+
+A look at the run is a listing of its commit logs. Nothing is drawn anew while something is selected in a chart or a table,
+for that would take the selection away, nor while the reader has paused: then the line says how much there is, and offers to
+show it. All sessions share a run, and others may follow it meanwhile: what was made of the revision on show is kept, so that a
+drawer opened later, or a choice made later, is of the same steps. What was never made before the run had moved on can only be
+made of what it is by then; the line says so.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from zlib import crc32
+
+import streamlit as st
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.pulse import Sizes, Word, latest, sizes, steps_since, words
+from ratioscope.process import Here, here
+
+from .ages import age
+from .digits import count
+from .escape import streamlit_label as label
+from .shelf import OnShow
+from .theme import MARKS
+from .view import View, view
+
+EVERY = 1.0
+"""Seconds between two looks at a run that may grow."""
+REST = 1.0
+"""Times what a page took to draw pass before it is drawn anew: a heavy page takes half of a core at most. Convention."""
+LONGEST_REST = 5.0
+ENDED_EVERY = 10.0
+"""The same for a run that has ended: it may be resumed."""
+SILENT = 120.0
+"""Seconds without a commit from which a writer of unknown fate is called silent. Convention; some steps take longer."""
+LATE = f"{MARKS['watch']} parts are of newer steps"
+"""Of a page that was held: a part of it was first asked for when the run had moved on."""
+
+
+@dataclass
+class Drawn:
+    """What a session's page shows: of which state of the run, read when, last drawn from when on, and how long that took.
+
+    kept: what was made of that state stays there as long as this is held.
+    """
+
+    path: str = ""
+    kept: OnShow | None = None
+    sizes: Sizes = field(default_factory=dict)
+    at: float = 0.0
+    began: float = 0.0
+    took: float = 0.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands: in words and in brief, since when, and why no more can be said. step: the newest that was committed."""
+
+    word: str
+    why: str
+    ago: str = ""
+    ended: bool = False
+    brief: str = ""
+    step: int | None = None
+
+
+def standing(found: Sequence[Word], here: Here, now: float) -> Standing:
+    """How a run with these writers stands."""
+    known = _standing_of(found, here, now)
+    return replace(
+        known, brief=known.brief or known.word, step=max((w.step for w in found if w.step is not None), default=None)
+    )
+
+
+def _standing_of(found: Sequence[Word], here: Here, now: float) -> Standing:
+    states = [word.state(here) for word in found]
+    quiet = now - max((word.spoke for word in found), default=now)
+    dead = states.count("gone")
+    if not found or set(states) == {"closed"}:
+        return Standing("ended", "", f"{age(quiet)} ago" if found else "", ended=True)
+    part = f" · {MARKS['watch']} {dead} of {len(found)} writers dead" if dead else ""
+    if "alive" in states:
+        return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+    if "unknown" not in states:
+        gone = "its process is gone" if dead == 1 else f"their {dead} processes are gone"
+        return Standing(
+            f"{MARKS['act']} dead: no commit for {age(quiet)}, {gone}",
+            "The log was not closed in order.",
+            f"{age(quiet)} ago",
+            brief=f"{MARKS['act']} dead",
+        )
+    hosts = sorted({str(word.host) for word, state in zip(found, states, strict=True) if state == "unknown"})
+    why = f"Written on {', '.join(hosts[:3])}, or in another container: whether the process runs cannot be told from here."
+    if quiet > SILENT:
+        return Standing(
+            f"{MARKS['watch']} silent for {age(quiet)}{part}",
+            why,
+            f"{age(quiet)} ago",
+            brief=f"{MARKS['watch']} silent{part}",
+        )
+    return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+
+
+def followed(path: str) -> View:
+    """The run as it is to be shown: as far as it is committed, or as it was read last while the page must stay as it is."""
+    asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
+    page = _drawn()
+    if page.kept is not None and page.path == path and held() and not asked_for:
+        page.began = now
+        return View(path, page.kept.revision)
+    # The logs are listed before they are read: what comes in between is then taken for new, and not missed.
+    logs, shown = _sizes(path) or {}, view(path)
+    st.session_state["_drawn"] = Drawn(path, shown.on_show(), logs, at=now, began=now)
+    return shown
+
+
+def held() -> bool:
+    """Whether the page must stay as it is: the reader has paused, or has selected something in it."""
+    return paused() or selected()
+
+
+def selected() -> bool:
+    """Whether a row of a table or a point of a chart is selected."""
+    return any(map(_is_selection, _values()))
+
+
+def selectable(key: str, rows: Sequence[object]) -> str:
+    """The key of a table of these rows, of which one can be selected. It is another table once it has other rows or newer steps
+    were shown, so that what was selected never stands for another row, and the page goes on."""
+    shows = st.session_state.get("_shows", 0)
+    return f"{key}_{crc32(repr((shows, *rows)).encode()):08x}"
+
+
+def paused() -> bool:
+    return bool(st.session_state.get("_paused"))
+
+
+def drawn() -> None:
+    """Notes that the page was drawn, and with it how long that takes."""
+    found = _drawn()
+    found.took = time.monotonic() - found.began
+
+
+def live_line(shown: View) -> None:
+    """How the run stands, kept current; draws the page anew once more of the run is committed."""
+    ended = _standing(shown.path).ended
+    st.fragment(_line, run_every=ENDED_EVERY if ended else EVERY, key="live")(shown)
+
+
+def pause_button(shown: View) -> None:
+    """Holds the page as it is, and lets it go on; for a run that may grow."""
+    if _standing(shown.path).ended and not paused():
+        return
+    word, icon = ("Resume", ":material/play_arrow:") if paused() else ("Pause", ":material/pause:")
+    st.button(word, icon=icon, key="pause", shortcut="p", on_click=_toggle, type="tertiary")
+
+
+def _line(shown: View) -> None:
+    now = _sizes(shown.path)
+    if now is None:
+        st.caption(f"{MARKS['act']} its folder is gone: deleted or moved", width="content")
+        return
+    page = _drawn()
+    grown = page.path == shown.path and now != page.sizes
+    stays = held() and "_show" not in st.session_state
+    if grown and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
+        found = _standing(shown.path)
+        st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
+        if grown and stays:
+            newer = len(steps_since(Path(shown.path), page.sizes, now) - set(shown.steps))
+            more = count(newer, "newer step") if newer else "more is there"
+            st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
+
+
+def _words(found: Standing, shown: View) -> str:
+    steps, dropped = shown.steps, shown.run.dropped["sequences"]
+    facts = [
+        "paused" if paused() else "",
+        LATE if held() and shown.is_late else "",
+        found.word,
+        f"step {steps[-1]}" if steps else "",
+        found.ago if found.brief == found.word else "",
+        f"{MARKS['watch'] + ' ' if dropped else ''}{dropped:,} dropped",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _why_held() -> str:
+    """What would let the page go on by itself."""
+    if paused():
+        return "The page stays as it is until you resume."
+    return "The page stays as it is while something is selected in it: take the selection back, and it goes on."
+
+
+def _show() -> None:
+    st.session_state["_show"] = True
+    st.session_state["_shows"] = int(st.session_state.get("_shows", 0)) + 1
+
+
+def _toggle() -> None:
+    st.session_state["_paused"] = not paused()
+
+
+def _drawn() -> Drawn:
+    found = st.session_state.get("_drawn")
+    return found if isinstance(found, Drawn) else Drawn()
+
+
+def _values() -> list[object]:
+    return [st.session_state[key] for key in st.session_state]
+
+
+def _is_selection(value: object) -> bool:
+    """Whether a widget's value is what is selected in a chart or table, and that is something."""
+    chosen = value.get("selection") if isinstance(value, dict) else None
+    return isinstance(chosen, dict) and any(bool(part) for part in chosen.values())
+
+
+def _sizes(path: str) -> Sizes | None:
+    """The commit logs; None where the run is gone."""
+    try:
+        return sizes(Path(path))
+    except RatioscopeError:
+        return None
+
+
+def _standing(path: str) -> Standing:
+    known = st.session_state.setdefault("_words", {})
+    if known.get("path") != path:
+        known = {"path": path, "words": {}}
+    known["words"] = words(Path(path), _sizes(path) or {}, known["words"])
+    st.session_state["_words"] = known
+    return standing(latest(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
+
+
+@cache
+def _here(_pid: int) -> Here:
+    return here()

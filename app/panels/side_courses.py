@@ -1,0 +1,73 @@
+"""A metric over the steps of both sides of a comparison, by step or by steps since the first of each."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from ..figures.sides import Course, courses
+from ..headline import BY_NAME, CHARTS, limits_of
+from .drawn import appearance, draw
+from .sides import Side
+
+ALIGNED = ("step", "steps since the first")
+
+
+def side_courses(a: Side, b: Side, gap: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        names = list(CHARTS[gap])
+        name = st.selectbox("metric", names, key="course", bind="query-params", width=260) or names[0]
+        aligned = st.segmented_control(
+            "over", list(ALIGNED), default=ALIGNED[0], required=True, key="align", bind="query-params"
+        )
+    metric, relative = BY_NAME[name], aligned == ALIGNED[1]
+    runs = [
+        Course(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps)))
+        for place, side in enumerate((a, b))
+        for label_of, shown in zip(side.names, side.views, strict=False)
+        if side.recorded(shown)
+    ]
+    draw(
+        courses(
+            runs,
+            metric,
+            gap,
+            relative=relative,
+            events=_events(a, b, relative),
+            limits=limits_of(metric, gap),
+            theme=appearance(),
+        ),
+        "courses",
+        f"{gap} {name} over the steps of A and of B",
+        numbers=partial(_course_numbers, runs, f"{gap}/{name}"),
+    )
+
+
+def _events(a: Side, b: Side, relative: bool) -> pl.DataFrame:
+    """What happened in the runs of both sides at their steps, told with the side's letter; once where both are one run."""
+    parts = []
+    one = {shown.path for side in (a, b) for shown in side.views}
+    for side in (a, b):
+        for shown in side.views:
+            steps = side.recorded(shown)
+            own = (
+                shown.events().filter(pl.col("step").is_between(steps[0], steps[-1]))
+                if steps
+                else shown.events().clear()
+            )
+            first = steps[0] if relative and steps else 0
+            letter = "" if len(one) == 1 and not relative else f"{side.letter}: "
+            parts.append(own.with_columns(pl.col("step") - first, (pl.lit(letter) + pl.col("event")).alias("event")))
+    return pl.concat(parts).unique(maintain_order=True).sort("step", maintain_order=True)
+
+
+def _course_numbers(runs: Sequence[Course], column: str) -> pl.DataFrame:
+    parts = [
+        run.frame.select(
+            pl.lit("AB"[run.side]).alias("side"), pl.lit(run.name).alias("run"), "step",
+            *(name for name in (column, f"{column}_se") if name in run.frame.columns),
+        )
+        for run in runs
+    ]  # fmt: skip
+    return pl.concat(parts, how="diagonal_relaxed")

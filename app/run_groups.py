@@ -1,0 +1,77 @@
+"""Runs that are repetitions of one another: names that differ in a seed alone, or configurations that agree in a key."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PARTS = re.compile(r"[-_./ ,]+")
+_SEED = re.compile(r"(?:random)?(?:seed|rng|s)=?\d+", re.IGNORECASE)
+_WORD = re.compile(r"(?:random)?(?:seed|rng)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d{1,4}")
+MOST_KEYS = 500
+LONGEST = 60
+
+
+def seedless(name: str) -> str:
+    """The name without its seed: a part such as seed3, s3, seed=3 or seed 3, wherever it stands; else a short last number.
+
+    >>> seedless("grpo-8b/seed3"), seedless("grpo-seed_3-8b"), seedless("grpo-8b-2"), seedless("grpo-8b"), seedless("seed1")
+    ('grpo-8b', 'grpo-8b', 'grpo-8b', 'grpo-8b', '')
+    """
+    parts, gaps = _PARTS.split(name), _PARTS.findall(name)
+    for at, part in enumerate(parts):
+        if _SEED.fullmatch(part):
+            return _without(parts, gaps, at, 1)
+        if _WORD.fullmatch(part) and at + 1 < len(parts) and parts[at + 1].isdigit():
+            return _without(parts, gaps, at, 2)
+    return _without(parts, gaps, len(parts) - 1, 1) if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) else name
+
+
+def by_seed(names: Sequence[str]) -> dict[str, str]:
+    """Name -> group. Runs that differ in the seed alone share one; a run without such company stays by itself."""
+    stems = {name: seedless(name) for name in names}
+    sizes = Counter(stems.values())
+    return {name: (stem or "all seeds") if sizes[stem] > 1 else name for name, stem in stems.items()}
+
+
+def by_key(configs: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, str]:
+    """Name -> group `key=value`; runs whose configuration lacks the key stay by themselves."""
+    return {
+        name: name if (value := flat(config).get(key)) is None else f"{key}={value}" for name, config in configs.items()
+    }
+
+
+def sharing_keys(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Keys in which the runs differ and some agree: those it means something to group by, by name."""
+    settings = [flat(config) for config in configs.values()]
+    found = []
+    for key in sorted({key for config in settings for key in config}):
+        counted = Counter(config[key] for config in settings if key in config)
+        if len(counted) > 1 and counted.most_common(1)[0][1] > 1:
+            found.append(key)
+    return found
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, str]:
+    """Settings by dotted key, as text; at most some hundreds."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [("", config)]
+    while waiting and len(found) < MOST_KEYS:
+        key, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [
+                (f"{key}.{name}" if key else str(name), inner)
+                for name, inner in reversed(list(value.items())[:MOST_KEYS])
+            ]
+        elif key:
+            found[key[:LONGEST]] = str(value)[:LONGEST]
+    return found
+
+
+def _without(parts: Sequence[str], gaps: Sequence[str], first: int, number: int) -> str:
+    """The parts with some left out, and the gap before them; the one after them where nothing stands before."""
+    kept = [part for at, part in enumerate(parts) if not first <= at < first + number]
+    between = list(gaps)
+    del between[max(0, first - 1) : max(0, first - 1) + number]
+    return "".join(part + gap for part, gap in zip(kept, [*between, ""], strict=False)) if kept else ""

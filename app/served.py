@@ -1,0 +1,143 @@
+"""The runs this server may open: those it was started for, and those below the folders it was started for; nothing else.
+
+A run is known by its name, and names are looked up among the runs that were found: whatever a URL says, it names one of
+these or none. Folders are looked through again as pages ask, so that a run that appears later is found.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import streamlit as st
+
+from ratioscope.ingest.quarantine import printable
+from ratioscope.ingest.run_tree import RunTree, runs_below
+from ratioscope.layout import COMMITS
+
+from .server import RUNS
+
+EVERY = 2.0
+"""Seconds between two looks, at least."""
+SHARE = 20.0
+"""Of the time a look took passes before the next, so that a large tree on a slow disk is not looked through all the time."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """runs: name -> absolute path, in the order of the roots and then by path. first: the one to show unless asked for
+    another: the root that is a run, else the run below it that began last. waits: whether more runs may appear.
+    """
+
+    roots: tuple[str, ...] = ()
+    runs: Mapping[str, str] = field(default_factory=dict)
+    first: str = ""
+    waits: bool = False
+    note: str = ""
+
+    def name_of(self, path: str) -> str:
+        """The name of a run that was found; its path for any other."""
+        return next((name for name, known in self.runs.items() if known == path), path)
+
+
+@dataclass
+class Watched:
+    """Roots, and what lay below them at the last look."""
+
+    roots: tuple[str, ...]
+    clock: Callable[[], float] = time.monotonic
+    _found: Served | None = None
+    _next: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def now(self) -> Served:
+        """What is served, as it was found at most a few seconds ago."""
+        with self._lock:
+            began = self.clock()
+            if self._found is None or began >= self._next:
+                self._found = found_below(self.roots)
+                ended = self.clock()
+                self._next = ended + max(EVERY, SHARE * (ended - began))
+            return self._found
+
+
+def served() -> Served:
+    """What the server was started for, as it is. Shared by all sessions."""
+    return _watched(tuple(json.loads(os.environ.get(RUNS, "[]")))).now()
+
+
+@st.fragment(run_every=EVERY)
+def watch(shown: Served) -> None:
+    """Draws the page anew once a run has appeared below the folders that are served, or is gone."""
+    if served().runs != shown.runs:
+        st.rerun()
+
+
+def found_below(roots: Sequence[str]) -> Served:
+    """A look at these roots. A run below several of them is found once."""
+    trees = {root: runs_below(root) for root in roots}
+    runs: dict[str, str] = {}
+    known: set[str] = set()
+    for name, path in _named(trees):
+        if path not in known:
+            known.add(path)
+            runs[_unused(name, runs)] = path
+    waits = any(tree.runs != (Path(root),) for root, tree in trees.items())
+    note = "; ".join(f"{Path(root).name}: {tree.note}" for root, tree in trees.items() if tree.note)
+    return Served(tuple(roots), runs, _first(trees, runs), waits, note)
+
+
+def distinct_names(paths: Sequence[str]) -> dict[str, str]:
+    """Path -> the shortest end of it that no other path shares."""
+    names = {}
+    for path in paths:
+        parts = Path(path).parts
+        ends = ("/".join(parts[-size:]) for size in range(1, len(parts) + 1))
+        others = [other for other in paths if other != path]
+        names[path] = next((end for end in ends if not any(f"/{other}".endswith(f"/{end}") for other in others)), path)
+    return names
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _watched(roots: tuple[str, ...]) -> Watched:
+    return Watched(roots)
+
+
+def _named(trees: Mapping[str, RunTree]) -> Iterator[tuple[str, str]]:
+    """(name, path) of every run: its path below its root, after the root's own name where there are several.
+
+    It depends on the roots alone, so that a link holds whatever other runs appear.
+    """
+    names = distinct_names(tuple(trees))
+    for root, tree in trees.items():
+        for path in tree.runs:
+            below = path.relative_to(root).as_posix()
+            yield (names[root] if below == "." else below if len(trees) == 1 else f"{names[root]}/{below}"), str(path)
+
+
+def _unused(name: str, runs: Mapping[str, str]) -> str:
+    """The name as text, numbered where names of several runs look the same."""
+    shown = printable(name)
+    numbered = (f"{shown} ({number})" for number in count(2))
+    return shown if shown not in runs else next(other for other in numbered if other not in runs)
+
+
+def _first(trees: Mapping[str, RunTree], runs: Mapping[str, str]) -> str:
+    paths = next((tree.runs for tree in trees.values() if tree.runs), ())
+    if not paths:
+        return ""
+    newest = str(max(paths, key=_began))
+    return next(name for name, path in runs.items() if path == newest)
+
+
+def _began(run: Path) -> float:
+    """About when a writer last joined the run: that is when its folder of commit logs changes."""
+    for path in (run / COMMITS, run):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0

@@ -1,0 +1,41 @@
+"""What a reader takes away from a page: its link, its numbers, its charts."""
+
+from functools import partial
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from .export import Shown, html_of, json_of, zip_of
+from .panels.drawn import IMAGES, appearance
+
+
+def share(shown: Shown) -> None:
+    """A drawer with the link to this very view, and downloads of what it shows, made when they are asked for."""
+    with st.popover("", icon=":material/ios_share:", help="link and downloads", type="tertiary", key="share"):
+        _link()
+        _downloads(shown)
+
+
+def _link() -> None:
+    query = urlencode(st.query_params.to_dict(), doseq=True)
+    base = (st.context.url or "").split("?")[0]
+    st.caption("The address is the view: whoever opens it here sees the same page, run and choices.")
+    st.code(f"{base}?{query}" if query else base, language=None, wrap_lines=True)
+
+
+def _downloads(shown: Shown) -> None:
+    theme = appearance()
+    title = f"{shown.run} · {shown.page}"
+    files = (
+        ("all numbers, CSV", ".zip", "application/zip", partial(zip_of, shown.tables, shown.file)),
+        ("all numbers, JSON", ".json", "application/json", partial(json_of, shown.tables)),
+        ("all charts, HTML", ".html", "text/html", lambda: html_of(title, list(shown.charts.values()), theme)),
+    )
+    st.caption("This page as files; HTML needs no network.")
+    with st.container(horizontal=True, gap="xsmall"):
+        for words, ending, kind, made in files:
+            name = shown.file(ending=ending)
+            st.download_button(words, made, name, kind, key=f"share{ending}", on_click="ignore", width="content")
+    st.segmented_control(
+        "the camera of a chart saves", IMAGES, default=IMAGES[0], required=True, key="image", bind="query-params"
+    )

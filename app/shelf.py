@@ -1,0 +1,112 @@
+"""What was made of runs, shared by all sessions: bounded in bytes, of each run the newest two revisions and those on show.
+
+A page that is open shows one revision while the next is made, and for as long as its reader holds it; older ones nobody asks
+for again.
+"""
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from weakref import WeakSet
+
+import polars as pl
+
+MOST_BYTES = 512 << 20
+"""A long run's metrics take 16 MB, its distributions 50 MB at each level."""
+UNKNOWN = 1 << 16
+"""Bytes that a thing is taken to have which cannot tell."""
+
+Key = tuple[str, int, str, tuple[Hashable, ...]]
+"""Path, revision, what makes it, of which arguments."""
+
+
+@dataclass(eq=False)
+class OnShow:
+    """A revision that somebody looks at; it is kept as long as this is held."""
+
+    path: str
+    revision: int
+
+
+@dataclass
+class _Slot:
+    """One thing, made by the first who asks for it while the others wait."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: bool = False
+    value: object = None
+    bytes: int = 0
+
+
+@dataclass
+class Shelf:
+    """Things by key, the latest used kept.
+
+    late: path and revision of which something was first asked for after the run had moved on, and so is of a newer state.
+    """
+
+    most_bytes: int = MOST_BYTES
+    late: set[tuple[str, int]] = field(default_factory=set)
+    _shown: WeakSet[OnShow] = field(default_factory=WeakSet)
+    _slots: dict[Key, _Slot] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, key: Key, make: Callable[[], object]) -> object:
+        """The thing under this key, made unless it is there. What raises leaves nothing."""
+        with self._lock:
+            slot = self._slots.pop(key) if key in self._slots else _Slot()
+            self._slots[key] = slot  # the latest used last
+        with slot.lock:
+            if not slot.made:
+                slot.value = make()
+                slot.bytes = size_of(slot.value)
+                slot.made = True
+                self._tidy(key)
+        return slot.value
+
+    def show(self, path: str, revision: int) -> OnShow:
+        """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
+        shown = OnShow(path, revision)
+        with self._lock:
+            self._shown.add(shown)
+        return shown
+
+    def note_late(self, path: str, revision: int) -> None:
+        with self._lock:
+            self.late.add((path, revision))
+
+    @property
+    def bytes(self) -> int:
+        """What all of it takes."""
+        with self._lock:
+            return sum(slot.bytes for slot in self._slots.values())
+
+    def _tidy(self, fresh: Key) -> None:
+        """Lets go of old revisions of the run that something was made of, then of what was not used for longest."""
+        path, revision = fresh[:2]
+        with self._lock:
+            shown = {one.revision for one in self._shown if one.path == path}
+            for key in [key for key in self._slots if key[0] == path and key[1] < revision - 1 and key[1] not in shown]:
+                del self._slots[key]
+            self.late = {one for one in self.late if one[0] != path or one[1] >= revision - 1 or one[1] in shown}
+            total = sum(slot.bytes for slot in self._slots.values())
+            for key, slot in list(self._slots.items()):
+                if total <= self.most_bytes:
+                    return
+                if key != fresh and slot.made:
+                    total -= slot.bytes
+                    del self._slots[key]
+
+
+def size_of(value: object) -> int:
+    """Bytes of a frame, or a text, of those in a tuple, list or mapping; UNKNOWN for anything else."""
+    if isinstance(value, pl.DataFrame):
+        return int(value.estimated_size()) + UNKNOWN
+    if isinstance(value, str):
+        return len(value) + UNKNOWN
+    if isinstance(value, dict):
+        return UNKNOWN + sum(map(size_of, value.values()))
+    if isinstance(value, (tuple, list)) and len(value) < 1000:
+        return UNKNOWN + sum(map(size_of, value))
+    inside = getattr(value, "__dict__", None)
+    return UNKNOWN + (sum(size_of(part) for part in inside.values() if isinstance(part, pl.DataFrame)) if inside else 0)

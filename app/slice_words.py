@@ -1,0 +1,82 @@
+"""The slices of a run in a reader's words: what each is, whether this run has it, and how to record what it lacks."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ratioscope.ingest.run import Run
+from ratioscope.ingest.slices import ON_DEMAND
+from ratioscope.metrics.slices import WRITTEN
+
+from .view import View
+
+
+@dataclass(frozen=True)
+class SliceWords:
+    """name: as Run.metrics takes it. one: what a bucket of it is. needs: columns of the Record it is made of."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    record: str
+    about: str = ""
+
+    @property
+    def written(self) -> bool:
+        """Whether its statistics are kept with every step, so that no token row needs to be read."""
+        return self.name in WRITTEN
+
+
+SLICES = (
+    SliceWords("position", "position in the response", (), "", "prompt excluded"),
+    SliceWords("probability", "probability under the earlier policy", (), ""),
+    SliceWords("replica", "engine replica", ("replica",), "log replica"),
+    SliceWords("turn", "turn", ("turn",), "log turns"),
+    SliceWords(
+        "lag", "version lag", ("trainer_version", "rollout_version_min"), "log trainer_version and rollout_versions",
+        "trainer version − rollout version",
+    ),
+    *(
+        SliceWords(name, title, ON_DEMAND[name].columns, ON_DEMAND[name].absent, about)
+        for name, title, about in (
+            ("token_class", "token class", ""),
+            ("token_id", "token", "by their part of the gap"),
+            ("rank", "trainer rank", "the rank that wrote the row"),
+            ("group_id", "prompt group", ""),
+            ("length_decile", "response length", "deciles of its step, 1 shortest to 10 longest"),
+            ("finish_reason", "finish reason", ""),
+            ("reward_sign", "sign of the reward", ""),
+            ("advantage_sign", "sign of the advantage", ""),
+            ("minibatch", "minibatch", "the update within the step"),
+        )
+    ),
+)  # fmt: skip
+BY_NAME = {words.name: words for words in SLICES}
+UNFILTERED = ("token_id",)
+"""Slices that pages cannot be filtered by: a row per step and key would be too much to keep."""
+
+
+def absences(view: View) -> dict[str, str]:
+    """slice -> "because ..." for those that this run cannot be cut by."""
+    columns, has_rows = view.of(recorded)
+    return {words.name: reason for words in SLICES if (reason := _absence(view, words, columns, has_rows=has_rows))}
+
+
+def _absence(view: View, words: SliceWords, columns: Collection[str], *, has_rows: bool) -> str:
+    missing = [name for name in words.needs if name not in columns]
+    if words.written:
+        absent = bool(words.needs) and words.name not in view.of(written_slices)
+        return f"because no row has {' and '.join(words.needs)}; {words.record}" if absent else ""
+    if not has_rows:
+        return "because no token rows were kept, and it is made of them; give the collector a larger budget"
+    return f"because no row has {' and '.join(missing)}; {words.record}" if missing else ""
+
+
+def recorded(run: Run) -> tuple[frozenset[str], bool]:
+    columns = run.columns
+    return columns, bool(columns)
+
+
+def written_slices(run: Run) -> frozenset[str]:
+    """Written slices with a bucket."""
+    wanted = (words.name for words in SLICES if words.written)
+    return frozenset(name for name in wanted if len(run.metrics((name,))))  # which the bars read anyhow

@@ -1,0 +1,55 @@
+"""`ratioscope dashboard` as its user starts it: a process of its own, and the URL it prints."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass
+class Serving:
+    """The running command. said: its first lines; url: what it told to open."""
+
+    process: subprocess.Popen[str]
+    said: str
+    url: str
+
+    @property
+    def root(self) -> str:
+        return self.url.split("?")[0].rstrip("/")
+
+
+@contextmanager
+def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Serving]:
+    """The dashboard started with these arguments, until the context ends."""
+    command = [sys.executable, "-m", "ratioscope", "dashboard", *arguments, "--no-browser"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+    )
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        if found is None:
+            raise RuntimeError(f"the dashboard did not start: {line}{process.stderr.read()}")
+        yield Serving(process, line, found.group())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def refused(*arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and error of a dashboard that must not start."""
+    command = [sys.executable, "-m", "ratioscope", "dashboard", *arguments, "--no-browser"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **(environment or {})}
+    )
+    return ended.returncode, ended.stderr

@@ -1,0 +1,27 @@
+"""What a click on a chart means to its page."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import streamlit as st
+
+from ratioscope.app.panels import drawn
+
+
+@pytest.mark.parametrize(
+    ("points", "meaning"),
+    [
+        ([], None),
+        ([{"x": 12, "customdata": ["step 12 ■ act", 12]}], ["step 12 ■ act", 12]),
+        ([{"x": 12, "customdata": "weight_sync after 3 updates"}], None),
+        ([{"x": 12}], None),
+    ],
+    ids=["taken back", "a bar", "the mark of an event", "a point without data"],
+)
+def test_only_what_is_a_link_is_followed(
+    monkeypatch: pytest.MonkeyPatch, points: list[dict[str, Any]], meaning: object
+) -> None:
+    chart = SimpleNamespace(selection=SimpleNamespace(points=points))
+    monkeypatch.setattr(st, "session_state", {"ribbon": chart})
+    assert drawn.clicked("ribbon") == meaning

@@ -1,0 +1,86 @@
+"""What pages share: made once, bounded in bytes, and gone with the revisions nobody looks at."""
+
+import threading
+
+import polars as pl
+import pytest
+
+from ratioscope.app.shelf import Shelf, size_of
+
+
+def frame(megabytes: int = 1) -> pl.DataFrame:
+    return pl.DataFrame({"x": pl.zeros(megabytes << 17, eager=True)})
+
+
+def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
+    shelf, made, together = Shelf(), [], threading.Barrier(4)
+
+    def make() -> int:
+        made.append(1)
+        return 7
+
+    def ask() -> None:
+        together.wait()
+        assert shelf.of(("run", 0, "f", ()), make) == 7
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_what_takes_more_than_the_bound_lets_go_of_the_longest_unused() -> None:
+    shelf = Shelf(most_bytes=3 << 20)
+    for number in range(10):
+        shelf.of(("run", 0, "f", (number,)), frame)
+        shelf.of(("run", 0, "f", (0,)), frame)  # in use all the time
+    assert shelf.bytes <= (3 << 20) + (1 << 17)
+    made: list[int] = []
+    shelf.of(("run", 0, "f", (0,)), lambda: made.append(1))
+    assert not made
+
+
+def test_a_growing_run_leaves_its_old_revisions() -> None:
+    shelf = Shelf()
+    for revision in range(50):
+        for name in "abc":
+            shelf.of(("run", revision, name, ()), frame)
+    assert shelf.bytes < 7 << 20
+    shelf.of(("other", 0, "a", ()), frame)
+    assert shelf.bytes < 8 << 20
+
+
+def test_a_thing_larger_than_the_bound_is_given_all_the_same() -> None:
+    shelf = Shelf(most_bytes=1 << 10)
+    assert len(shelf.of(("run", 0, "f", ()), frame)) == 1 << 17  # type: ignore[arg-type]
+
+
+def test_what_raises_leaves_nothing() -> None:
+    shelf = Shelf()
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        shelf.of(("run", 0, "f", ()), fails)
+    assert shelf.of(("run", 0, "f", ()), lambda: 1) == 1
+
+
+def test_sizes_are_those_of_the_frames_inside() -> None:
+    assert size_of({"a": frame(2), "b": (frame(1),)}) >= 3 << 20
+    assert size_of("text") < 1 << 20
+
+
+def test_what_is_on_show_is_kept_as_long_as_somebody_looks_at_it() -> None:
+    shelf = Shelf()
+    shelf.of(("run", 0, "f", ()), lambda: "as it was")
+    shown = shelf.show("run", 0)
+    for revision in range(1, 9):
+        shelf.of(("run", revision, "f", ()), lambda: "newer")
+    assert shelf.of(("run", 0, "f", ()), lambda: "newer") == "as it was"
+    shelf.note_late("run", 0)
+    del shown
+    shelf.of(("run", 9, "f", ()), lambda: "newer")
+    assert shelf.of(("run", 0, "f", ()), lambda: "newer") == "newer" and shelf.late == set()

@@ -1,0 +1,35 @@
+"""What is made before anybody asks: of each run once, under the names that pages ask for, of a run that keeps nobody waiting."""
+
+from pathlib import Path
+
+import pytest
+from edge_runs import made
+
+from ratioscope.app import view, warming
+from ratioscope.app.slice_words import absences
+from ratioscope.ingest import run as run_module
+from ratioscope.ingest.lag_course import lag_course, lag_table
+
+
+def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(made(tmp_path, "stale"))
+    shown = view.view(root)
+    assert not shown.is_growing
+    view.prepare([root], warming._by_slice())
+
+    def no_reading(*_: object, **__: object) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(run_module.Run, "metrics", no_reading)
+    monkeypatch.setattr(run_module.Run, "statistics", no_reading)
+    assert "position" not in absences(shown)
+    for by in (("position",), ("replica",), ("lag",), ()):
+        shown.metrics(by)
+    assert len(shown.of(lag_table, None)) and len(shown.of(lag_course, None))
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: Path) -> None:
+    root = str(made(tmp_path, "stale"))
+    calls: list[Path] = []
+    view.prepare([str(tmp_path / "absent"), root], [(lambda run: calls.append(run.path), ())])
+    assert calls == [Path(root)]
