@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -42,6 +42,17 @@ def seed() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+def traced(drive: Callable[..., dict[str, Any]], row: Driven, run: Path | None) -> tuple[Any, ...]:
+    """All that the training computed, recorded or not, and then the state of whatever draws random numbers."""
+    if torch.distributed.is_initialized():  # another trainer's, which it left
+        torch.distributed.destroy_process_group()
+    seed()
+    trace = drive(run, **row.options)
+    for not_computed in ("attachment", "held", "watched", "engine", "trainer"):
+        trace.pop(not_computed, None)
+    return trace, random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 def holds_what_it_should(found: Path, wanted: Driven) -> Run:

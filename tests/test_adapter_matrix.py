@@ -6,17 +6,14 @@ upstream/test_package_matrix.py.
 
 import importlib
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from adapter_properties import Driven, differences, holds_what_it_should, left_behind, masks_nest, seed
+from adapter_properties import Driven, differences, holds_what_it_should, left_behind, masks_nest, traced
 
 import ratioscope
 from ratioscope.collectors.adapters.table import ADAPTERS, Adapter, adapter_named
@@ -52,11 +49,7 @@ def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def _driven(row: Driven, run: Path | None) -> Any:
-    """All that the training computed, and the state of what draws random numbers."""
-    seed()
-    trace = importlib.import_module(row.module).drive(run, **row.options)
-    trace.pop("attachment", None)
-    return trace, random.getstate(), np.random.get_state(), torch.get_rng_state()
+    return traced(importlib.import_module(row.module).drive, row, run)
 
 
 def test_training_is_the_same_to_the_last_bit(driven: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from toy_job import clean_environment, write_job
 
+from ratioscope import process
 from ratioscope.collectors import environment, imports, run_file
 from ratioscope.collectors.environment import LAUNCH, RUN, launch_name, recording_variables
 from ratioscope.collectors.imports import when_imported
@@ -209,13 +210,14 @@ class Start:
             self._monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             self._monkeypatch.setenv(name, str(value))
-        self._monkeypatch.setattr(run_file, "host_name", lambda: host)
+        self._monkeypatch.setattr(process, "host_name", lambda: host)
         launch.cache_clear()
         attempt = attempt_to_join(self.run, rank)
         opening = {
             "kind": "open",
             "rank": rank,
             "host": host,
+            "namespace": process.pid_namespace(),
             "pid": pid or os.getpid(),
             "attempt": attempt,
             "launch": launch(),

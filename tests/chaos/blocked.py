@@ -14,6 +14,7 @@ from ratioscope.ingest.run import open_run
 
 from .figures import Figures
 from .logged import ROWS, logged
+from .processes import PATIENCE
 from .truth import compare
 
 QUEUE = 8
@@ -24,7 +25,7 @@ def blocked(folder: Path, *, calls: int, seed: int) -> Figures:
     figures, root = Figures("A disk that hangs"), folder / "run"
     collector = Collector(root, name="blocked", queue_batches=QUEUE)
     collector.log(step=0, **logged(seed, 0))
-    assert collector.flush(60)
+    assert collector.flush(PATIENCE)
     log = next((root / "commits").iterdir())
     log.rename(log.with_suffix(".kept"))
     os.mkfifo(log)
@@ -35,8 +36,8 @@ def blocked(folder: Path, *, calls: int, seed: int) -> Figures:
     figures.demand(not collector.flush(0), "flush says that all was written while the writer hangs")
     refused = collector.counts.sequences.dropped
     _heal(log)
-    flushed = collector.flush(60)
-    closed = collector.close(60)
+    flushed = collector.flush(PATIENCE)
+    closed = collector.close(PATIENCE)
     tally = collector.counts.sequences
     run = open_run(root)
     whole = compare(figures, run, seed, {(0, 0)})

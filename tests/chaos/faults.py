@@ -15,6 +15,7 @@ from ratioscope.ingest.run import open_run
 
 from .figures import Figures
 from .logged import logged, parts
+from .processes import PATIENCE
 from .strike import ENGINES, Calls, When, arrow_calls, errors, file_calls, raising, unsynced
 from .truth import compare, metrics_differ
 
@@ -95,7 +96,7 @@ def _train(root: Path, watch: Watch, calls: Calls, seed: int) -> Trained:
             if flushed and collector.counts.sequences.dropped == dropped:
                 trained.acknowledged.add((0, step))
         collector.event("weight_sync", STEPS)
-        closed = collector.close(20)
+        closed = collector.close(PATIENCE)
     tally = collector.counts.sequences
     trained.offered, trained.written, trained.dropped = tally.offered, tally.written, tally.dropped
     trained.pending = tally.pending if closed else tally.offered
@@ -105,7 +106,7 @@ def _train(root: Path, watch: Watch, calls: Calls, seed: int) -> Trained:
 def _log(trained: Trained, collector: Collector, step: int, part: dict[str, object]) -> bool:
     try:
         collector.log(step=step, **part)  # type: ignore[arg-type]
-        return collector.flush(20)
+        return collector.flush(PATIENCE)
     except BaseException as error:
         trained.raised.append(repr(error))
         return False

@@ -21,6 +21,7 @@ from ratioscope.ingest.run import open_run
 
 from .figures import Figures
 from .logged import ROWS, logged
+from .processes import PATIENCE
 from .strike import unsynced
 from .truth import compare
 
@@ -66,7 +67,7 @@ def _fill(disk: Path, seed: int, ballast: object, freed: object) -> Figures:
                 seconds[0] += 60  # by when it has tried again
             dropped = collector.counts.sequences.dropped
             collector.log(step=step, **logged(seed, step))
-            if collector.flush(60) and collector.counts.sequences.dropped == dropped:
+            if collector.flush(PATIENCE) and collector.counts.sequences.dropped == dropped:
                 acknowledged.add((0, step))
     tally, run = collector.counts.sequences, open_run(root)
     whole = compare(figures, run, seed, acknowledged)

@@ -8,6 +8,10 @@ from multiprocessing.context import ForkServerContext
 PRELOADED = ["pandas", "pyarrow.parquet", "ratioscope.collectors.collector", "ratioscope.metrics.numpy_engine"]
 """pandas, because pyarrow imports it with its first array."""
 
+PATIENCE = 900.0
+"""Seconds to wait for a writer before a promise counts as broken. What becomes of the data is shown here, not how fast: on a busy
+machine a process may get a hundredth of a core."""
+
 
 def nursery() -> ForkServerContext:
     """A context whose processes begin with these imports and no thread."""

@@ -12,6 +12,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 
 from .logged import logged, parts
+from .processes import PATIENCE
 from .strike import unsynced
 from .truth import metrics_differ
 
@@ -30,7 +31,7 @@ def write_small_run(root: Path, *, seed: int, steps: int, ranks: int) -> Path:
 def _log(collector: Collector, seed: int, step: int, rank: int) -> None:
     for part in parts(logged(seed, step, rank), step):
         collector.log(step=step, **part)
-        assert collector.flush(60)
+        assert collector.flush(PATIENCE)
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,19 @@ from ratioscope.collectors.collector import Collector
 
 from .figures import Figures
 from .logged import logged
-from .processes import nursery
+from .processes import PATIENCE, nursery
 from .strike import do_not_sync
 
 MOST_GROWTH = 8.0
 """MB between the means of the second and the last fifth. Convention: a leak of 1 KB a step shows within ten thousand steps."""
+STEPS_A_SECOND = 4
+"""Faster than any trainer of language models, and a fraction of a core. Convention."""
 _KEPT_STEPS = 2000
 
 
 def soaked(folder: Path, *, minutes: float, seed: int) -> Figures:
-    """One process logs and flushes step after step."""
-    figures = Figures("Soak")
+    """One process logs and flushes step after step, at the pace of a fast trainer."""
+    figures = Figures("Soak", remarks=[f"at most {STEPS_A_SECOND} steps a second, of 32 sequences each"])
     receiver, sender = nursery().Pipe(duplex=False)
     process = nursery().Process(target=_soak, args=(sender, folder / "run", minutes * 60, seed))
     process.start()
@@ -48,12 +50,13 @@ def soaked(folder: Path, *, minutes: float, seed: int) -> Figures:
 
 def _soak(sender: Connection, run: Path, seconds: float, seed: int) -> None:
     do_not_sync()
-    end, step, megabytes = time.monotonic() + seconds, 0, []
+    began, step, megabytes = time.monotonic(), 0, list[float]()
     batches = [logged(seed, step, rows=32) for step in range(16)]
     with Collector(run, name="soak") as collector:
-        while time.monotonic() < end:
+        while (passed := time.monotonic() - began) < seconds:
+            time.sleep(max(0.0, step / STEPS_A_SECOND - passed))
             collector.log(step=step, **batches[step % 16])
-            collector.flush(60)
+            collector.flush(PATIENCE)
             megabytes.append(_resident())
             step += 1
             if step % _KEPT_STEPS == 0:  # the disk is not what is watched here

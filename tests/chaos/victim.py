@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 from ratioscope.collectors.collector import Collector
 
 from .logged import logged, parts
+from .processes import PATIENCE
 from .strike import Calls, do_not_sync, kill, watch_all
 
 Instant = Literal["before a file call", "after a file call", "in the middle of a write", "at a random time"]
@@ -53,10 +54,10 @@ def record(sender: Connection, job: Job, death: Death | None) -> None:
         flushed = True
         for part in parts(logged(job.seed, step), step):
             collector.log(step=step, **part)
-            flushed &= collector.flush(60)
+            flushed &= collector.flush(PATIENCE)
         if flushed and not collector.counts.sequences.dropped:
             sender.send(step)
-    collector.close(60)
+    collector.close(PATIENCE)
     if death is None:
         sender.send(calls.seen)
 
@@ -82,9 +83,10 @@ def record_rank(sender: Connection, job: Job, rank: int) -> None:
         for step in range(job.first, job.stop):
             for part in parts(logged(job.seed, step, rank), step):
                 collector.log(step=step, **part)
-                assert collector.flush(60)
+                assert collector.flush(PATIENCE)
             if step == job.first:
                 sender.send(step)
+        assert collector.close(PATIENCE)
 
 
 def record_and_fork(sender: Connection, job: Job) -> None:
@@ -99,10 +101,10 @@ def record_and_fork(sender: Connection, job: Job) -> None:
             _one_step(collector, job, step + 1)
         children.append(child)
         if step == job.first:
-            collector.flush(60)
+            collector.flush(PATIENCE)
             sender.send(step)
     statuses = [os.waitpid(child, 0)[1] for child in children]
-    assert collector.close(60) and not any(statuses)
+    assert collector.close(PATIENCE) and not any(statuses)
 
 
 def _one_step(collector: Collector, job: Job, rank: int) -> NoReturn:
@@ -110,7 +112,8 @@ def _one_step(collector: Collector, job: Job, rank: int) -> NoReturn:
     try:
         with Collector(job.run, name="chaos", rank=rank, attempt=0) as own:
             own.log(step=0, **logged(job.seed, 0, rank))
-        is_well = not collector.counts.sequences.offered and collector.close(60)
+            own.close(PATIENCE)
+        is_well = not collector.counts.sequences.offered and collector.close(PATIENCE)
         os._exit(0 if is_well and own.counts.sequences.written == own.counts.sequences.offered else 3)
     except BaseException:
         os._exit(4)

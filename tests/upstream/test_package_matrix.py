@@ -1,10 +1,8 @@
 """The matrix of ../test_adapter_matrix.py for the trainers whose own packages are driven."""
 
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from adapter_properties import (
     BOTH_MASKS,
@@ -14,7 +12,7 @@ from adapter_properties import (
     holds_what_it_should,
     left_behind,
     masks_nest,
-    seed,
+    traced,
 )
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
@@ -44,16 +42,7 @@ def driven(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     row = DRIVEN[request.param]
     drive = pytest.importorskip(f"upstream.{row.module}", reason=f"{row.adapter} is not importable here").drive
     run = tmp_path_factory.mktemp(row.adapter) / "run"
-    traces = []
-    for folder in (run, None):
-        if torch.distributed.is_initialized():  # another trainer's, which it left
-            torch.distributed.destroy_process_group()
-        seed()
-        trace = drive(folder, **row.options)
-        for not_computed in ("attachment", "held", "watched", "engine", "trainer"):
-            trace.pop(not_computed, None)
-        traces.append((trace, random.getstate(), np.random.get_state(), torch.get_rng_state()))
-    return row, run, *traces
+    return row, run, traced(drive, row, run), traced(drive, row, None)
 
 
 def test_training_is_the_same_to_the_last_bit(driven: Any) -> None:

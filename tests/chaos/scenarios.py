@@ -1,0 +1,73 @@
+"""What is done to a run, at full size: the scenarios by name, and how one is carried through.
+
+CHAOS_MINUTES (default 120) is how long each of the LONG takes, CHAOS_SEED (default 5) the seed of all, CHAOS_SHARE (default 1)
+the share of flips, cut runs and failing calls that is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from .blocked import blocked
+from .crowd import crowded
+from .faults import faulted
+from .figures import Figures
+from .flips import flipped
+from .forks import forked
+from .full_disk import filled
+from .kills import killed
+from .soak import soaked
+from .truncation import truncated
+
+SEED = int(os.environ.get("CHAOS_SEED", "5"))
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "120"))
+SHARE = float(os.environ.get("CHAOS_SHARE", "1"))
+STRIDE = max(1, round(1 / SHARE))
+
+Scenarios = dict[str, Callable[[Path], Figures]]
+"""By name: what is done in an empty folder."""
+
+SCENARIOS: Scenarios = {
+    "kills": lambda folder: killed(folder, kills=150, seed=SEED, is_synced=False),
+    "kills on a disk": lambda folder: killed(folder, kills=50, seed=SEED + 1, is_synced=True),
+    "truncation": lambda folder: truncated(folder, seed=SEED, stride=8 * STRIDE),
+    "flips": lambda folder: flipped(folder, flips=round(1000 * SHARE), seed=SEED),
+    "full disk": lambda folder: filled(folder, seed=SEED),
+    "blocked": lambda folder: blocked(folder, calls=1000, seed=SEED),
+    "faults": lambda folder: faulted(folder, seed=SEED, stride=STRIDE),
+    "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
+    "forks": lambda folder: forked(folder, forks=40, seed=SEED),
+}
+
+LONG: Scenarios = {
+    "soak": lambda folder: soaked(folder, minutes=MINUTES, seed=SEED),
+    "live": lambda folder: _watched(folder),
+}
+"""Paced, so that they leave the machine to the others."""
+
+
+def _watched(folder: Path) -> Figures:
+    from .live import watched  # the browser and all of the dashboard: not in a process from which others are forked
+
+    return watched(folder, minutes=MINUTES)
+
+
+def found_in(name: str) -> Figures:
+    """What the scenario of this name found; one that raises has broken its promise, and takes nothing from the others."""
+    logging.disable(logging.CRITICAL)  # what is logged about the damage that is done here on purpose
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        began = time.monotonic()
+        try:
+            figures = (SCENARIOS | LONG)[name](Path(folder))
+        except Exception as error:
+            traceback.print_exc()
+            figures = Figures(name.capitalize(), wrong=[f"it could not be carried through: {error!r}"[:300]])
+    print(f"{name}: {figures.counts} in {time.monotonic() - began:.0f} s", *figures.wrong, sep="\n  ", flush=True)
+    return figures
