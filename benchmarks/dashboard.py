@@ -1,0 +1,284 @@
+"""How long the dashboard takes to paint, in a real browser: 8 runs of 10,000 steps, and a sequence of 32,768 tokens.
+
+    python benchmarks/dashboard.py [--steps 10000] [--runs 8] [--repeat 3] [--peers]
+
+Half of the runs are of sequences of 60 tokens, half of 60,000: what a page reads does not depend on it. --peers installs
+TensorBoard into .venv/peers unless it is there, and shows as many runs, steps and series in the same browser. Runs are kept in
+the system's temporary folder; making them takes minutes the first time.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import numpy as np
+from _long_runs import FOLDER, Shape, long_runs, records
+from _painted import FIRST_CHART, WHOLE, machine, seconds_until, told
+
+# pyright does not see what sys.path holds at run time
+from browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
+from playwright.sync_api import Page
+from run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
+
+from ratioscope.app.headline import CHARTS
+from ratioscope.app.pages import PAGES
+from ratioscope.ingest.run import open_run
+
+FIRST_PAINT, SWITCH, INTERACTION, LONG_SEQUENCE = 2.0, 0.7, 0.3, 1.0
+TOKENS = 32_768
+PEERS = Path(__file__).parent.parent / ".venv" / "peers"
+SERIES = 6
+"""Series of each run that the peer is given: as many charts as the first page paints."""
+CHART_OF_PEER = """() => {
+  const found = [];
+  const look = root => root.querySelectorAll('*').forEach(e => {
+    if (e.shadowRoot) look(e.shadowRoot);
+    if (e.tagName === 'LINE-CHART' || e.tagName === 'CANVAS' || e.classList.contains('line-chart')) found.push(e);
+  });
+  look(document);
+  return found.some(e => e.getBoundingClientRect().height > 50);
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--peers", action="store_true")
+    chosen = parser.parse_args()
+    runs = long_runs(chosen.steps, chosen.runs)
+    long_sequence = _long_sequence()
+    print(f"{chosen.runs} runs of {chosen.steps} steps on {machine()}")
+    with Chromium() as browser, tempfile.TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        for start in ("nothing kept from earlier starts", "a second start"):
+            with Dashboard([*runs, long_sequence]) as dashboard:
+                _visits(browser, dashboard.url, runs, chosen.repeat, start)
+                if start == "a second start":
+                    _pages(browser, dashboard.url, runs, chosen.repeat)
+                    _laid_over(browser, dashboard.url, runs, chosen.repeat)
+                    _tokens(browser, dashboard.url, long_sequence, chosen.repeat)
+                _wait_for_warmth(dashboard.pid)
+        if chosen.peers or (PEERS / "bin" / "tensorboard").exists():
+            _peer(browser, runs, chosen.repeat)
+        else:
+            print("no peer is installed; --peers installs one and shows the same scalars in it")
+
+
+def _visits(browser: Chromium, url: str, runs: Sequence[Path], repeat: int, start: str) -> None:
+    """The first page: right after the server has answered, and in later sessions."""
+    place = f"{url}/?run={quote(runs[0].name)}"
+    page = _tab(browser)
+    first = seconds_until(page, FIRST_CHART, lambda: page.goto(place))
+    whole = first + seconds_until(page, WHOLE, lambda: None)
+    print(told(f"first page, {start}: first chart", [first], FIRST_PAINT))
+    print(told(f"first page, {start}: whole", [whole]))
+    page.close()
+    for root in (runs[0], runs[-1]):
+        chart, painted = [], []
+        for _ in range(repeat + 1):
+            page = _tab(browser)
+            chart.append(seconds_until(page, FIRST_CHART, lambda: page.goto(f"{url}/?run={quote(root.name)}")))  # noqa: B023
+            painted.append(chart[-1] + seconds_until(page, WHOLE, lambda: None))
+            page.close()
+        print(told(f"first page, {start}, {root.name}: first visit", chart[:1], FIRST_PAINT))
+        print(told(f"first page, {start}, {root.name}: later visits", chart[1:], FIRST_PAINT))
+        print(told(f"first page, {start}, {root.name}: later visits, whole", painted[1:]))
+
+
+def _pages(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> None:
+    """From page to page by the navigation, each first once and then again; and another gap on the first page."""
+    for root in (runs[0], runs[-1]):
+        page = _tab(browser)
+        page.goto(f"{url}/?run={quote(root.name)}")
+        page.wait_for_function(WHOLE)
+        titles = [card.title for card in PAGES if card.about != "runs"][1:] + [PAGES[0].title]
+        took: dict[str, list[float]] = {title: [] for title in titles}
+        for _ in range(repeat + 1):
+            for title in titles:
+                took[title].append(_switched(page, title))
+        for title in titles:
+            print(told(f"{root.name}, to {title}: first time", took[title][:1]))
+            print(told(f"{root.name}, to {title}: again", took[title][1:], SWITCH))
+        gaps = [_gap_chosen(page, gap) for _ in range(repeat + 1) for gap in ("total", "mismatch")]
+        print(told(f"{root.name}, another gap on {PAGES[0].title}: first time", gaps[:1]))
+        print(told(f"{root.name}, another gap on {PAGES[0].title}: again", gaps[2:], INTERACTION))
+        page.close()
+
+
+def _laid_over(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> None:
+    """All runs in the charts of one page."""
+    others = "&".join(f"with={quote(root.name)}" for root in runs[1:8])
+    took = []
+    for _ in range(repeat + 1):
+        page = _tab(browser)
+        place = f"{url}/metrics?run={quote(runs[0].name)}&{others}"
+        took.append(seconds_until(page, FIRST_CHART, lambda: page.goto(place)))  # noqa: B023
+        page.close()
+    print(told(f"{min(8, len(runs))} runs laid over each other: first visit", took[:1]))
+    print(told(f"{min(8, len(runs))} runs laid over each other: later visits", took[1:], FIRST_PAINT))
+
+
+def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
+    took = []
+    for _ in range(repeat + 1):
+        page = _tab(browser)
+        page.goto(f"{url}/health?run={quote(root.name)}")
+        page.wait_for_function(WHOLE)
+        took.append(_switched(page, "Tokens"))
+        page.close()
+    print(told(f"sequence of {TOKENS:,} tokens: first time", took[:1], LONG_SEQUENCE))
+    print(told(f"sequence of {TOKENS:,} tokens: again", took[1:], LONG_SEQUENCE))
+
+
+def _switched(page: Page, title: str) -> float:
+    """Seconds from the click until the page of this title is painted."""
+    link = page.get_by_role("link", name=title, exact=True)
+    if not link.is_visible():  # in a narrow window the last pages stand in a menu
+        page.locator("[data-testid=stTopNavDropdownLink], [data-testid=stTopNavSection]").last.click()
+    asked = page.evaluate("runsAsked()")
+    return seconds_until(page, f"asked => hasRun(asked) && ({WHOLE})()", lambda: link.click(), asked)
+
+
+def _gap_chosen(page: Page, gap: str) -> float:
+    """Seconds from the click until every chart over steps is of this gap."""
+    shown = (
+        "([gap, asked]) => { const titles = [...document.querySelectorAll('[data-testid=stPlotlyChart] .gtitle')]"
+        ".map(title => title.textContent);"
+        " return hasRun(asked) && titles.length > 2 && titles.filter(t => t.includes(gap)).length >= titles.length - 1; }"
+    )
+    button = page.get_by_test_id("stButtonGroup").get_by_role("radio", name=gap, exact=True)
+    return seconds_until(page, shown, lambda: button.click(), [gap, page.evaluate("runsAsked()")])
+
+
+def _tab(browser: Chromium) -> Page:
+    page = browser.tab()
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return page
+
+
+def _wait_for_warmth(pid: int) -> None:
+    """Until the server has stopped working for what it keeps for the next start."""
+    before, quiet = -1.0, 0
+    for _ in range(600):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        quiet = quiet + 1 if used - before < 0.1 else 0
+        if quiet >= 4:
+            return
+        before = used
+        time.sleep(1)
+
+
+def _long_sequence() -> Path:
+    """A run of one step with one very long sequence."""
+    root = FOLDER / "sequence-32k"
+    if not (root / "done").exists():
+        shutil.rmtree(root, ignore_errors=True)
+        fake = FakeWriter(root).open()
+        for rows in by_step(records(Shape("one", 4, TOKENS, 1), 0, range(2))):
+            fake.step(rows)
+        fake.close()
+        (root / "done").touch()
+    return root
+
+
+def _peer(browser: Chromium, runs: Sequence[Path], repeat: int) -> None:
+    """TensorBoard on the same scalars: from the click on a link until the first chart is painted."""
+    if not (PEERS / "bin" / "tensorboard").exists() and not _installed():
+        return
+    folder, names = _events(runs)
+    with _tensorboard(folder) as (url, seconds):
+        print(f"TensorBoard answered {seconds:.1f} s after its start; {len(runs)} runs of {len(names)} series")
+        took = []
+        for _ in range(repeat + 1):
+            page = _tab(browser)
+            took.append(seconds_until(page, CHART_OF_PEER, lambda: page.goto(f"{url}/#timeseries")))  # noqa: B023
+            page.close()
+        print(told("TensorBoard, first chart: first visit", took[:1], FIRST_PAINT))
+        print(told("TensorBoard, first chart: later visits", took[1:], FIRST_PAINT))
+
+
+def _installed() -> bool:
+    for command in ([sys.executable, "-m", "venv", PEERS], [PEERS / "bin" / "pip", "install", "-q", "tensorboard"]):
+        if subprocess.run(command).returncode:
+            print("TensorBoard cannot be installed here; going on without a peer")
+            return False
+    return True
+
+
+def _events(runs: Sequence[Path]) -> tuple[Path, list[str]]:
+    """Event files with the series of the first page, written by TensorBoard's own writer in its own Python."""
+    names = [f"mismatch/{name}" for name in CHARTS["mismatch"][:SERIES]]
+    folder = FOLDER / f"tensorboard-{len(runs)}-{runs[0].name}"
+    if not (folder / "done").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        for root in runs:
+            frame = open_run(root).metrics()
+            (folder / root.name).mkdir(parents=True)
+            np.savez(folder / root.name / "values.npz", **_columns(frame, names))
+            subprocess.run([PEERS / "bin" / "python", "-c", WRITE, folder / root.name, json.dumps(names)], check=True)
+        (folder / "done").touch()
+    return folder, names
+
+
+def _columns(frame: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {"step": frame["step"].to_numpy(), **{str(i): frame[name].to_numpy() for i, name in enumerate(names)}}
+
+
+WRITE = """
+import json, sys
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+folder, names = sys.argv[1], json.loads(sys.argv[2])
+values = np.load(folder + "/values.npz")
+writer = EventFileWriter(folder, max_queue_size=1000)
+for row, step in enumerate(values["step"].tolist()):
+    summary = Summary(value=[Summary.Value(tag=name, simple_value=float(values[str(i)][row])) for i, name in enumerate(names)])
+    writer.add_event(Event(wall_time=1.79e9 + row, step=step, summary=summary))
+writer.close()
+"""
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[tuple[str, float]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [PEERS / "bin" / "tensorboard", "--logdir", folder, "--port", str(port), "--load_fast", "false"]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while len(_answer(f"{url}/data/runs")) < 4:
+            time.sleep(0.1)
+        yield url, time.perf_counter() - started
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answer(url: str) -> str:
+    try:
+        with urlopen(url) as response:
+            return str(response.read().decode())
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""What a run of many steps and ranks costs: to open, to describe, its first metrics, each verb; before and after compaction.
+
+    python benchmarks/scale.py [--ranks 64] [--steps 1000] [--verbs] [--full-steps 10000]
+
+One rank records a segment of steps through the real Collector; the other steps and ranks are written from it, with logs of their
+own. The files of a rank are links to those of the first, so that the same rows count once per rank: statistics do not agree with
+rows, and `verify --deep` finds that. Every reading and verb is a fresh process without a cache; times are its CPU seconds, for
+this machine may have other work. --verbs: verifies, compacts, prunes, and reads again. Beside it stands what a file costs, and
+what a run of --full-steps steps would at that: what starting Python takes is taken off.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope import Collector, layout
+from ratioscope.collectors.sink import parquet_bytes
+
+READ = """
+import json, resource, sys
+from ratioscope import open_run
+from ratioscope.ingest.info import info
+def spent():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+found, began = {}, spent()[0]
+def took(name):
+    global began
+    now, most = spent()
+    found[name], began = (now - began, most), now
+run = open_run(sys.argv[1])
+took("open")
+run.refresh()
+took("refresh")
+info(run)
+took("describe")
+frame = run.metrics()
+took("metrics by step")
+print(json.dumps(found))
+assert float(frame["mismatch/tokens"].sum()) > 0 and not run.quarantined
+"""
+VERBS = (("info",), ("metrics", "--json"), ("verify",))
+"""Measured before and after compaction, each a process with an empty cache."""
+IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step")
+Spent = tuple[float, int]
+"""CPU seconds, and the most memory held in MB."""
+SEGMENT = layout.SEGMENT_STEPS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--full-steps", type=int, default=10_000)
+    parser.add_argument("--verbs", action="store_true")
+    parser.add_argument(
+        "--run", type=Path, help="where the run is written, and read if it is there; else it is deleted"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = options.run or Path(folder) / "run"
+        if not run.exists():
+            began = time.perf_counter()
+            write(run, options.ranks, options.steps)
+            print(f"{options.ranks} ranks, {options.steps:,} steps, written in {time.perf_counter() - began:.0f} s")
+        scale = options.full_steps / options.steps
+        files = sum(len(names) for _, _, names in os.walk(run) if names)
+        before = report(run, scale, files, verbs=options.verbs)
+        if not options.verbs:
+            return
+        for arguments in (("compact",), ("prune", "--yes")):
+            tell(arguments[0], verb(run, arguments), scale, files)
+        after = report(run, scale, files, verbs=True)
+        for name, (spent, memory) in before.items():
+            less = spent / max(after[name][0], 0.01), memory / after[name][1]
+            print(f"{name:<26} was {less[0]:.1f} times the CPU and {less[1]:.1f} times the memory")
+
+
+def report(run: Path, scale: float, files: int, *, verbs: bool) -> dict[str, Spent]:
+    """What each reading costs, and each verb that only looks."""
+    logs = list((run / layout.COMMITS).iterdir())
+    print(f"{len(logs)} logs, {sum(log.stat().st_size for log in logs) / 1e6:.1f} MB")
+    found = read(run)
+    for arguments in VERBS if verbs else ():
+        found[" ".join(("ratioscope", *arguments))] = verb(run, arguments)
+    for name, spent in found.items():
+        tell(name, spent, scale, files)
+    return found
+
+
+def tell(name: str, spent: Spent, scale: float, files: int) -> None:
+    """One line."""
+    own = max(0.0, spent[0] - (0.0 if name in IN_ONE_PROCESS else starting()))
+    each, full = own / files * 1e3, spent[0] + own * (scale - 1)
+    print(
+        f"{name:<26} {spent[0]:8.1f} s of CPU {spent[1]:6,} MB   {each:6.2f} ms a file as written, {full:8.0f} s at full length"
+    )
+
+
+@cache
+def starting() -> float:
+    """CPU seconds of a process that only loads what a verb loads."""
+    return spent_by([sys.executable, "-c", "import ratioscope.app.upkeep, ratioscope.ingest.run"])[0][0]
+
+
+def verb(run: Path, arguments: Sequence[str]) -> Spent:
+    """What a command costs; by a process of its own, which must end well."""
+    return spent_by([sys.executable, "-m", "ratioscope", arguments[0], str(run), *arguments[1:]])[0]
+
+
+def spent_by(command: Sequence[str]) -> tuple[Spent, bytes]:
+    """CPU and memory of a process with an empty cache, and what it printed."""
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryFile() as printed:
+        began = subprocess.Popen(command, env={**os.environ, "XDG_CACHE_HOME": cache}, stdout=printed)
+        _, status, used = os.wait4(began.pid, 0)
+        began.returncode = os.waitstatus_to_exitcode(status)
+        assert began.returncode == 0, command
+        printed.seek(0)
+        return (used.ru_utime + used.ru_stime, used.ru_maxrss >> 10), printed.read()
+
+
+def write(run: Path, ranks: int, steps: int) -> None:
+    """A run in which every rank committed every step."""
+    template = recorded(run)
+    size = -(-steps // SEGMENT) * SEGMENT
+    segments = list(shifted(pq.read_table(run / template["segment"]), range(0, size, SEGMENT)))
+    tokens = list(shifted(pq.read_table(run / template["files"][0]["file"]), range(size)))
+    for entry in [*template["files"], {"file": template["segment"]}]:
+        (run / entry["file"]).unlink()
+    (run / layout.commit_file(template["open"]["writer"])).unlink()
+    for step, data in enumerate(tokens):
+        put(run, [layout.token_file(step, writer(rank), 0) for rank in range(ranks)], data)
+    for place, data in enumerate(segments):
+        put(run, [layout.statistics_file(writer(rank), place) for rank in range(ranks)], data)
+    facts = {"tokens": [described(data) for data in tokens], "segments": [described(data) for data in segments]}
+    for rank in range(ranks):
+        lines = log({**template, **facts}, rank)
+        (run / layout.commit_file(writer(rank))).write_bytes(b"".join(map(layout.encode_line, lines)))
+
+
+def put(run: Path, paths: Sequence[Path], data: bytes) -> None:
+    """One file under all of these names."""
+    first, *others = paths
+    (run / first).parent.mkdir(exist_ok=True)
+    (run / first).write_bytes(data)
+    for path in others:
+        os.link(run / first, run / path)
+
+
+def described(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def writer(rank: int) -> str:
+    return f"r{rank:05d}-host-1-abcdef"
+
+
+def recorded(run: Path) -> dict[str, Any]:
+    """A segment of steps, and the lines that tell of it."""
+    random, sync = np.random.default_rng(0), os.fsync
+    os.fsync = lambda descriptor: None
+    with Collector(run, rank=0, attempt=0) as collector:
+        for step in range(SEGMENT):
+            rollout = random.normal(-1, 0.3, (2, 50)).astype(np.float32)
+            collector.log(step=step, rollout_logprobs=rollout, old_logprobs=rollout + np.float32(0.01))
+            collector.flush()
+    os.fsync = sync
+    (path,) = (run / layout.COMMITS).iterdir()
+    lines = [entry for line in path.read_bytes().splitlines() if (entry := layout.decode_line(line)) is not None]
+    commits = [entry for entry in lines if entry["kind"] == layout.COMMIT]
+    return {
+        "open": next(entry for entry in lines if entry["kind"] == layout.OPEN),
+        "close": next(entry for entry in lines if entry["kind"] == layout.CLOSE),
+        "files": [entry for entry in commits if "rows" in entry],
+        "segment": next(entry["file"] for entry in commits if "steps" in entry),
+    }
+
+
+def shifted(table: pa.Table, firsts: Iterable[int]) -> Iterator[bytes]:
+    """The file as it would be at other steps."""
+    place = table.schema.get_field_index("step")
+    for first in firsts:
+        moved = pa.array(np.asarray(table["step"]) + first, table.schema.field(place).type)
+        yield parquet_bytes(table.set_column(place, table.schema.field(place), moved), {})
+
+
+def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
+    """What the rank would have said."""
+    name, count = writer(rank), 0
+    yield {**template["open"], "writer": name, "rank": rank}
+    for step, rows in enumerate(template["tokens"]):
+        within, place = step % SEGMENT, step // SEGMENT
+        told = {**template["files"][within], "file": layout.token_file(step, name, 0).as_posix(), "step": step}
+        count += told["rows"]
+        yield {**told, **rows, "offered": count}
+        steps = list(range(step - within, step + 1))
+        segment = {"kind": layout.COMMIT, "file": layout.statistics_file(name, place).as_posix(), "steps": steps}
+        yield {**segment, **template["segments"][place], "time": template["open"]["time"]}
+    yield {**template["close"], "offered": count, "written": count}
+
+
+def read(run: Path) -> dict[str, Spent]:
+    """What each reading costs, by one process that does them in turn."""
+    _, printed = spent_by([sys.executable, "-c", READ, str(run)])
+    return {name: (float(spent), int(memory)) for name, (spent, memory) in json.loads(printed).items()}
+
+
+if __name__ == "__main__":
+    main()
