@@ -89,7 +89,9 @@ def prepared(card: Page) -> Callable[[], object]:
 
 def _tools(card: Page, name: str, shown: View | None) -> None:
     """What can be done with any page, at the end of its header."""
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall"):
+    with st.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall", key="tools"
+    ):
         if shown is not None:
             pause_button(shown)
         share(page_begins(name, card.path))

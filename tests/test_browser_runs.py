@@ -29,7 +29,7 @@ def test_from_the_list_to_one_run_and_to_several(browser: Chromium, tmp_path: Pa
         page.wait_for_url("**/metrics?**", timeout=60_000)
         page.wait_for_url("**with=b**", timeout=60_000)
         opened.settled()
-        assert _query(opened) == {"run": ["a"], "with": ["b"]}
+        assert _query(opened) == {"run": ["a"], "with": ["b"]}, page.url
         assert (
             page.locator(".rs-key-light span").all_inner_texts() and "b" in page.locator(".rs-key-light").inner_text()
         )

@@ -16,6 +16,7 @@ from ..happened import happened, until
 from ..live import selectable
 from ..panels.drawn import appearance, clicked, draw, table
 from ..panels.links import go_to
+from ..panels.places import control_row
 from ..scope import Scope
 from ..theme import MARKS
 
@@ -28,7 +29,7 @@ AROUND = 5
 
 def render(scope: Scope) -> None:
     graded = scope.view.of(happened).graded
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("alerts"):
         which = st.segmented_control(
             "alerts of", [ALL, MINE], default=ALL, required=True, key="of", bind="query-params"
         )

@@ -12,8 +12,9 @@ from ..compared import compared_metrics, numbers_of, sentence, settings_table, t
 from ..digits import count
 from ..escape import streamlit_label as label
 from ..figures.sides import graded_shares, survivals
-from ..panels.drawn import appearance, draw, numbers_behind, places, table
+from ..panels.drawn import appearance, draw, numbers_behind, table
 from ..panels.pairs import pair_by_pair
+from ..panels.places import cells
 from ..panels.side_courses import side_courses
 from ..panels.sides import Side, chosen_sides, says_nothing
 from ..scope import Scope
@@ -36,7 +37,7 @@ def render(scope: Scope) -> None:
     else:
         _metrics(found)
         side_courses(a, b, scope.gap)
-        left, right = places(2)
+        left, right = cells(2, "both")
         with left:
             _weights(a, b, scope.gap)
         with right:

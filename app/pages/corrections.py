@@ -25,10 +25,11 @@ from ..figures.weights_left import weights_before_after
 from ..jobs import jobs
 from ..lab import Entry, Gap
 from ..lab_course import NOTHING, Course, Source, course, needs_rows, together
-from ..panels.drawn import appearance, draw, numbers_behind, places
+from ..panels.drawn import appearance, draw, numbers_behind
 from ..panels.lab_config import lab_config
 from ..panels.lab_controls import lab_controls
 from ..panels.lab_job import lab_job
+from ..panels.places import cells, columns
 from ..panels.threshold_panel import threshold_panel
 from ..scope import Scope
 from ..theme import THEMES, ThemeName
@@ -64,7 +65,8 @@ def render(scope: Scope) -> None:
     if not chosen:
         st.caption("No step of the run lies in the chosen range.")
         return
-    threshold_panel(source)
+    with st.container(key="threshold"):
+        threshold_panel(source)
     st.subheader("Compare corrections", anchor=False)
     lab = lab_controls()
     if not lab.entries:
@@ -88,7 +90,7 @@ def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int
     _table(courses, common, chosen)
     _charts(scope, courses)
     shown = _one_of(courses)
-    left, right = st.columns(2, gap="large")
+    left, right = columns(2, "shown")
     with left:
         _weights(source, courses, shown, common)
     with right:
@@ -187,7 +189,7 @@ def _charts(scope: Scope, courses: Sequence[Course]) -> None:
 def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
     sizes = [each.steps["weights"].median() for each in courses if each.over == "tokens" and len(each.steps)]
     tokens = f"N ≈ {count(float(max(sizes, default=0)), 'token')} a step" if sizes else ""  # type: ignore[type-var, arg-type]
-    for place, (name, title, about) in zip(places(len(charts)), charts, strict=True):
+    for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
         laid = Laid.of(courses, name)
         figure = scope.view.of(_laid_over, scope.view, laid, title, (about, tokens), appearance().name)
         alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"

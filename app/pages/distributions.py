@@ -31,6 +31,7 @@ from ..panels.against import compared_steps
 from ..panels.density import density_drawer
 from ..panels.drawn import appearance, clicked, draw
 from ..panels.links import go_to
+from ..panels.places import columns, control_row
 from ..panels.step_walk import step_buttons
 from ..scope import Scope
 from ..theme import THEMES, ThemeName
@@ -65,7 +66,7 @@ class Part:
 
 def render(scope: Scope) -> None:
     view, gap = scope.view, scope.gap
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("level"):
         chosen = st.segmented_control(
             "weights of", list(LEVELS), default="token", required=True, key="level", bind="query-params"
         )
@@ -92,7 +93,7 @@ def render(scope: Scope) -> None:
     )
     low, high, how = _bounds()
     _effect(part.histogram, low, high, how)
-    left, right = st.columns(2)
+    left, right = columns(2, "weights")
     with left:
         draw(
             view.of(_weights, part, low, high, name),
@@ -155,7 +156,7 @@ def _to_sequences(level: Level, step: int, low: float | None, high: float | None
 
 def _bounds() -> tuple[float, float, How]:
     """(floor, cap, how) of the weights, from the controls."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("bounds"):
         word = st.segmented_control(
             "weights beyond are", list(HOWS), default="truncated", required=True, key="how", bind="query-params"
         )

@@ -24,7 +24,8 @@ from ..headline import BY_NAME, limits_of
 from ..lines_of_runs import Shown, lines_of, numbers_of, placed_events, time_places, token_places
 from ..metric_groups import main_of, of_gap
 from ..names import shortened
-from ..panels.drawn import appearance, draw, places
+from ..panels.drawn import appearance, draw
+from ..panels.places import cells, control_row
 from ..panels.summary_only import say_summary_only
 from ..run_colours import slots
 from ..run_groups import by_key, by_seed, seedless, sharing_keys
@@ -68,10 +69,10 @@ class Drawing:
 
 def render(scope: Scope) -> None:
     groups = of_gap(scope.gap)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("metrics"):
         titles = _titles(list(groups))
         singles = _singles([metric.name for metrics in groups.values() for metric in metrics])
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("drawn"):
         choices = _choices(scope)
         grouped = _grouped(scope)
     found = served()
@@ -174,14 +175,14 @@ def _key(names: Sequence[str], groups: dict[str, str]) -> None:
 
 def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_quantiles: bool = False) -> None:
     view = drawing.scope.view
-    cells = places(len(metrics) + with_quantiles)
-    for cell, metric in zip(cells, metrics, strict=False):
+    places = cells(len(metrics) + with_quantiles, prefix)
+    for cell, metric in zip(places, metrics, strict=False):
         figure, alt = view.of(_chart, drawing, metric.name)
         with cell:
             draw(figure, f"{prefix}_{metric.name}", alt, numbers=partial(_numbers, drawing, metric))
     if with_quantiles:
         figure, alt = view.of(_quantiles, drawing)
-        with cells[-1]:
+        with places[-1]:
             draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
 
 

@@ -22,8 +22,9 @@ from ..figures.over_steps import metric_over_steps
 from ..figures.ribbon import severity_ribbon
 from ..happened import happened, until
 from ..headline import BY_NAME, CARDS, CHARTS, limits_of
-from ..panels.drawn import appearance, clicked, draw, numbers_behind, places
+from ..panels.drawn import appearance, clicked, draw, numbers_behind
 from ..panels.links import go_to
+from ..panels.places import cells
 from ..scope import Scope
 from ..theme import MARKS, THEMES, ThemeName
 
@@ -165,7 +166,7 @@ def _newest(found: Sequence[Alert], gap: str) -> None:
 
 
 def _charts(scope: Scope, frame: pl.DataFrame, names: Sequence[str]) -> None:
-    for place, name in zip(places(len(names)), names, strict=True):
+    for place, name in zip(cells(len(names), names[0]), names, strict=True):
         with place:
             _chart(scope, frame, BY_NAME[name])
 

@@ -13,6 +13,7 @@ from ..digits import count, digits, percent
 from ..escape import streamlit_label as label
 from ..panels.drawn import table
 from ..panels.links import go_to
+from ..panels.places import control_row
 from ..panels.prompt_groups import group_picker, has_groups, say_group, show_groups
 from ..panels.sequence_filters import KEY, Filters, filter_widgets
 from ..panels.step_walk import step_buttons
@@ -51,7 +52,7 @@ NO_ROWS = "no token rows of this step were kept; its statistics are on the other
 
 def render(scope: Scope) -> None:
     view, gap = scope.view, scope.gap
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("step"):
         step = step_picker(view)
         step_buttons(view, step)
         frame = view.sequences(step)

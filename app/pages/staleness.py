@@ -22,6 +22,7 @@ from ..figures.lags import lag_shares, lags_over_steps
 from ..figures.slice_bars import slice_bars
 from ..headline import BY_NAME, limits_of
 from ..panels.drawn import appearance, draw, table
+from ..panels.places import columns
 from ..scope import Scope
 from ..slice_words import absences
 from ..theme import THEMES, ThemeName
@@ -72,7 +73,7 @@ def _lags(scope: Scope) -> None:
             "Drift is the trainer's own update: old weights of the engine are no part of it, see mismatch and total."
         )
     parts = _by_lag(scope)
-    left, right = st.columns(2, gap="small")
+    left, right = columns(2, "staleness")
     with left:
         alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
         draw(view.of(_bars, scope, theme), "lag_bars", alt)

@@ -19,6 +19,7 @@ from ..figures.strip_chart import token_strip
 from ..figures.tinted_text import OPEN, Band, token_text, token_values
 from ..panels.drawn import appearance, clicked, draw
 from ..panels.links import go_to
+from ..panels.places import control_row
 from ..panels.step_walk import step_buttons
 from ..panels.token_json import json_drawer
 from ..panels.token_walk import forget_token, go_to_token, text_window, token_picker, worst_order
@@ -65,7 +66,7 @@ class Chosen:
 
 def render(scope: Scope) -> None:
     view, gap = scope.view, scope.gap
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("sequence"):
         step = step_picker(view)
         step_buttons(view, step)
         frame = view.sequences(step)
@@ -167,7 +168,7 @@ def _to_group(group: str) -> None:
 def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
     """The text and the strip; the row of the token that is chosen, else of the worst."""
     theme = appearance().name
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("token"):
         by, band = _tint_picker(gap)
         _, _, values = token_values(tokens, gap, BY_NAME[by])
         order = worst_order(values, tokens, by)

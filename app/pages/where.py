@@ -13,6 +13,7 @@ from ..escape import streamlit_label as label
 from ..figures.slice_heat import slice_heat
 from ..headline import BY_NAME
 from ..panels.drawn import appearance, draw
+from ..panels.places import columns, control_row
 from ..panels.slice_chart import slice_chart
 from ..panels.slice_pickers import heat_picker, measured_picker, metric_picker
 from ..panels.slice_reading import read_rows, slice_frame, steps_shown
@@ -24,7 +25,7 @@ from ..slice_words import SLICES, UNFILTERED, SliceWords, absences
 def render(scope: Scope) -> None:
     view = scope.view
     absent = absences(view)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("heat"):
         metric = metric_picker(scope.gap)
         heat = heat_picker([words for words in SLICES if words.name not in absent])
     measured = measured_picker([words for words in SLICES if not words.written and words.name not in absent])
@@ -48,13 +49,13 @@ def _side_by_side(
     shown: Sequence[SliceWords], frames: Mapping[str, pl.DataFrame]
 ) -> list[tuple[DeltaGenerator, SliceWords]]:
     """Each chart with the column it stands in, the one that is shorter so far."""
-    columns = st.columns(2, gap="small")
+    sides = columns(2, "slices")
     heights = [0, 0]
     placed = []
     for words in shown:
         at = heights.index(min(heights))
         heights[at] += 9 + min(len(frames[words.name]), MOST)
-        placed.append((columns[at], words))
+        placed.append((sides[at], words))
     return placed
 
 

@@ -17,6 +17,7 @@ from ..figures.ridgeline import ridgeline
 from ..scope import Scope, steps_of
 from ..theme import THEMES, ThemeName
 from .drawn import appearance, draw
+from .places import columns, control_row
 
 MOST = 12
 """Ridges at once."""
@@ -29,7 +30,7 @@ def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
         return
     worst = worst_step(scope.view.grades(), recorded)
     usual = tuple(dict.fromkeys((recorded[0], worst if step is None else step, recorded[-1])))
-    left, right = st.columns(2)
+    left, right = columns(2, "ridges")
     with left:
         chosen = _ridges_field(recorded, usual)
         draw(
@@ -84,7 +85,7 @@ def _ridges_field(recorded: Sequence[int], usual: tuple[int, ...]) -> tuple[int,
 
 def _quantiles(scope: Scope, level: Level, recorded: Sequence[int], worst: int) -> None:
     first = recorded[0] if recorded[0] != worst else recorded[-1]
-    with st.container(horizontal=True):
+    with control_row("quantiles"):
         a = _range_field("from_steps", first, "quantiles of")
         b = _range_field("to_steps", worst, "against")
     draw(

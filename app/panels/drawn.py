@@ -8,7 +8,6 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from ..digits import count
 from ..escape import visible
@@ -63,7 +62,7 @@ def draw(
     figure = zoomed(figure, key)
     shown.charts[key] = (alt, figure)
     config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
-    with st.container(gap=None):
+    with st.container(gap=None, key=f"{key}_chart"):
         if on_click is None:
             st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt)
         else:
@@ -118,15 +117,6 @@ def _download(frame: pl.DataFrame, key: str, shown: Shown) -> None:
         on_click="ignore",
         icon=":material/download:",
     )
-
-
-def places(charts: int) -> list[DeltaGenerator]:
-    """Places for so many charts, two beside each other where there is room.
-
-    All are made before any is filled: a chart that is alone in its row so far is drawn at full width, and then again.
-    """
-    with st.grid(2, min_column_width=420, gap="small"):
-        return [st.container() for _ in range(charts)]
 
 
 def clicked(key: str) -> Any:

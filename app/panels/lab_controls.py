@@ -9,6 +9,7 @@ from ..controls import asked
 from ..escape import streamlit_label as label
 from ..escape import visible
 from ..lab import LONGEST, MOST, OURS, PASTED, Lab, lab_of, lab_text, own_text
+from .places import control_row
 
 DEFAULT = "none,truncate:token:2,mask:token:0.5:5,truncate:sequence:2"
 
@@ -33,17 +34,17 @@ def lab_controls() -> Lab:
     """The lab of the URL, with what changes it."""
     lab = _current()
     full = len(lab.entries) >= MOST
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        with st.popover("a joint rule", icon=":material/add:", disabled=full):
+    with control_row("add"):
+        with st.popover("a joint rule", key="new_rule", icon=":material/add:", disabled=full):
             _ours()
-        with st.popover("a trainer's preset", icon=":material/add:", disabled=full):
+        with st.popover("a trainer's preset", key="new_preset", icon=":material/add:", disabled=full):
             _presets()
-        with st.popover("your configuration", icon=":material/add:", disabled=full):
+        with st.popover("your configuration", key="new_own", icon=":material/add:", disabled=full):
             _pasted()
     _chips(lab)
     for part, reason in lab.refused:
         st.caption(f":material/error: left out: {label(part, 60)} {label(reason, 300)}")
-    with st.expander("as text"):
+    with st.expander("as text", key="as_text"):
         st.text_input(
             "what is compared, as the URL says it",
             key="lab",

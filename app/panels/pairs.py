@@ -15,13 +15,14 @@ from ..escape import streamlit_label as label
 from ..jobs import jobs
 from .drawn import numbers_behind
 from .job_progress import job_at_work
+from .places import control_row
 from .sides import Side
 
 
 def pair_by_pair(a: Side, b: Side, gap: str) -> None:
     """Partners of both sides, where prompts match: read from token rows, as a job that the reader starts."""
     st.subheader("Pair by pair", anchor=False)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("pairs"):
         keys = list(KEYS)
         key: Key = st.selectbox("partners have", keys, key="pair_by", bind="query-params", width=200) or keys[0]
         metric = (

@@ -12,6 +12,7 @@ from ..controls import asked
 from ..digits import digits
 from ..escape import streamlit_label as label
 from ..escape import visible
+from .places import control_row
 
 CHOICES = {"finish": "finish_reason", "replica": "replica", "rank": "rank", "lag": "lag"}
 """Part of the URL -> the column whose values can be chosen."""
@@ -82,12 +83,12 @@ class Filters:
 
 def filter_widgets(frame: pl.DataFrame, columns: list[str]) -> Filters:
     """The filters from their widgets; only those that the step's columns allow."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("filters"):
         find = st.text_input("id or group holds", key="find", bind="query-params", width=200)
         within = _range_field()
         chosen = {column: _values(frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)}
         signs = _signs() if _known(frame, "reward") else ()
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("bounds"):
         column = st.selectbox(
             "only where", columns, index=None, key="column", bind="query-params", width=230, placeholder="a column"
         )

@@ -9,13 +9,14 @@ import streamlit as st
 from ..figures.sides import Course, courses
 from ..headline import BY_NAME, CHARTS, limits_of
 from .drawn import appearance, draw
+from .places import control_row
 from .sides import Side
 
 ALIGNED = ("step", "steps since the first")
 
 
 def side_courses(a: Side, b: Side, gap: str) -> None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("side_courses"):
         names = list(CHARTS[gap])
         name = st.selectbox("metric", names, key="course", bind="query-params", width=260) or names[0]
         aligned = st.segmented_control(

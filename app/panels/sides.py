@@ -12,6 +12,7 @@ from ..escape import visible
 from ..scope import Scope, Steps, steps_of
 from ..served import Served, served
 from ..view import View, view
+from .places import control_row
 
 MOST = 8
 """Runs a side may have."""
@@ -47,7 +48,7 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     found = served()
     own = found.name_of(scope.view.path)
     other = next((name for name in found.runs if name != own), own)
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("sides"):
         names_a, typed_a, steps_a = _choice(found, "A", own)
         swap = st.container(width="content")
         names_b, typed_b, steps_b = _choice(found, "B", other)

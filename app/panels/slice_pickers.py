@@ -7,6 +7,7 @@ import streamlit as st
 from ratioscope.metrics.metric import SAMPLED
 
 from ..slice_words import UNFILTERED, SliceWords
+from .places import control_row
 
 METRICS = {
     True: (
@@ -45,7 +46,7 @@ def measured_picker(offered: Sequence[SliceWords]) -> list[str]:
     if not offered:
         return []
     names = [words.name for words in offered]
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("measured"):
         chosen = st.pills(
             "measure from token rows, by",
             names,

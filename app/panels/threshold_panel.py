@@ -21,8 +21,9 @@ from ..figures.weights_left import weights_before_after
 from ..lab import threshold_text
 from ..lab_course import Source
 from ..theme import THEMES, ThemeName
-from .drawn import appearance, draw, places
+from .drawn import appearance, draw
 from .lab_controls import add_button
+from .places import cells, control_row
 
 NONE = "none"
 CAP_BY_NAME = {digits(cap, 5): cap for cap in CAPS} | {NONE: inf}
@@ -64,14 +65,14 @@ def threshold_panel(source: Source) -> None:
 
 
 def _controls() -> Threshold | None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("rule"):
         rule = st.segmented_control(
             "rule", list(RULES), default="truncate", required=True, key="rule", bind="query-params", help=RULE_HELP
         )
         level = st.segmented_control(
             "weights of", list(LEVELS), default="token", required=True, key="at", bind="query-params", help=LEVEL_HELP
         )
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    with control_row("bounds"):
         low = _bound("floor", FLOOR_BY_NAME, NONE, 280)
         high = _bound("cap", CAP_BY_NAME, "2", 420)
         try:
@@ -158,7 +159,7 @@ def spelled(value: Interval, say: Callable[[float], str] = percent) -> str:
 def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     view, theme = source.view, appearance().name
     effects = source.effects(threshold)
-    *courses, frontier, weights = places(4)
+    *courses, frontier, weights = cells(4, "threshold")
     shown = (("left", LEFT, "what is left"), ("touched", TOUCHED, "what is touched"))
     for place, (key, names, title) in zip(courses, shown, strict=True):
         figure = view.of(_over_steps, source, threshold, names, title, unit, theme)
