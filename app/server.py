@@ -20,6 +20,7 @@ from ratioscope.errors import ConfigError, MissingExtra
 
 from .chart_script import Ahead
 from .guard import LOOPBACK, Guard, host_name
+from .late_ticks import leave_out_late_ticks
 from .sign_in import PARAMETER, SignIn, checked
 from .theme import DARK, LIGHT
 
@@ -169,6 +170,7 @@ def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None
         raise MissingExtra("the dashboard", "dashboard") from None
 
     logging.getLogger(SENDER).addFilter(is_worth_a_line)
+    leave_out_late_ticks()
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncGenerator[None]:
