@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.components import v2
 
-from .chart_script import chart_script
+from .serving.chart_script import chart_script
 
 _SCRIPT = """
 const narrow = matchMedia("(max-width: 520px)")

@@ -20,7 +20,7 @@ from ratioscope.ingest.quarantine import printable
 from ratioscope.ingest.run_tree import RunTree, runs_below
 from ratioscope.layout import COMMITS
 
-from .server import RUNS
+from .serving.server import RUNS
 
 EVERY = 2.0
 """Seconds between two looks, at least."""

@@ -8,7 +8,7 @@ import pytest
 from edge_runs import made
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import server
+from ratioscope.app.serving import server
 
 SECONDS = 120
 Open = Callable[..., AppTest]

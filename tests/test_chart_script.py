@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from browser import Chromium, Dashboard, chromium, is_well
 
-from ratioscope.app.asgi import Message, Receive, Scope, Send
-from ratioscope.app.chart_script import Ahead, chart_script
+from ratioscope.app.serving.asgi import Message, Receive, Scope, Send
+from ratioscope.app.serving.chart_script import Ahead, chart_script
 
 SERVED = ("healthy",)
 FETCHED = "name => performance.getEntriesByType('resource').filter(entry => entry.name.endsWith(name)).length"
@@ -18,7 +18,7 @@ def test_a_page_names_the_script_and_nothing_else_does() -> None:
 
 
 def test_where_streamlit_keeps_no_such_script_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.app.chart_script.chart_script", lambda: "")
+    monkeypatch.setattr("ratioscope.app.serving.chart_script.chart_script", lambda: "")
     assert _answered(b"text/html") == []
 
 

@@ -20,9 +20,9 @@ from edge_runs import made
 from serving import Serving, refused, serving
 
 from ratioscope.app.commands.door import TOKEN, door_of, place_of
-from ratioscope.app.guard import LOOPBACK, Guard
-from ratioscope.app.server import Door, checked_door
-from ratioscope.app.sign_in import GUESSES, REFILL_SECONDS, SHORTEST, SignIn, generated, without_token
+from ratioscope.app.serving.guard import LOOPBACK, Guard
+from ratioscope.app.serving.server import Door, checked_door
+from ratioscope.app.serving.sign_in import GUESSES, REFILL_SECONDS, SHORTEST, SignIn, generated, without_token
 from ratioscope.errors import ConfigError
 
 SECRET = "correct-horse-battery-staple"
@@ -62,7 +62,7 @@ def test_wrong_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
         compared.append((left, right))
         return False
 
-    monkeypatch.setattr("ratioscope.app.sign_in.hmac.compare_digest", noting)
+    monkeypatch.setattr("ratioscope.app.serving.sign_in.hmac.compare_digest", noting)
     assert SignIn(SECRET).standing({"authorization": ["Bearer wrong"]}, "token=wronger") == "out"
     assert compared == [(b"wrong", SECRET.encode()), (b"wronger", SECRET.encode())]
 

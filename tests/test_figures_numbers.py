@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app import digits, guard, theme
+from ratioscope.app import digits, theme
 from ratioscope.app.figures import scale, thinned, tinted_text
+from ratioscope.app.serving import guard
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 

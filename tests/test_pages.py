@@ -12,13 +12,14 @@ from edge_runs import RUNS, made
 from pages_open import SECONDS, Open, charts, html, unopened, well, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import controls, headline, server
+from ratioscope.app import controls, headline
 from ratioscope.app.digits import digits
 from ratioscope.app.escape import html as escaped
 from ratioscope.app.pages import PAGES
 from ratioscope.app.pages.distributions import BY_NAME, CAPS, FLOORS
 from ratioscope.app.pages.sequences import worst_first
 from ratioscope.app.served import distinct_names
+from ratioscope.app.serving import server
 from ratioscope.app.theme import DARK, LIGHT
 from ratioscope.app.view import view
 from ratioscope.collectors.collector import Collector

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from google.protobuf.message import Message
 from pages_open import Open
 from streamlit.proto.Block_pb2 import Block
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -44,10 +43,9 @@ def _bound(messages: Sequence[ForwardMsg]) -> Iterator[tuple[str, tuple[int, ...
         if message.WhichOneof("type") != "delta":
             continue
         kind = message.delta.add_block if message.delta.HasField("add_block") else message.delta.new_element
-        name = kind.WhichOneof("type")
-        found = getattr(kind, name) if name else None
-        if isinstance(found, Message) and getattr(found, "query_param_key", ""):
-            yield found.query_param_key, tuple(message.metadata.delta_path)
+        name = str(getattr(getattr(kind, str(kind.WhichOneof("type")), None), "query_param_key", ""))
+        if name:
+            yield name, tuple(message.metadata.delta_path)
 
 
 def _without_a_place(blocks: Blocks, path: tuple[int, ...]) -> list[tuple[int, ...]]:

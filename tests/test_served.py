@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from run_folders import FakeWriter, write_run_file
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import served, server
+from ratioscope.app import served
 from ratioscope.app.served import Watched, distinct_names, found_below
+from ratioscope.app.serving import server
 from ratioscope.collectors.collector import Collector
 
 

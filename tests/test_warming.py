@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from edge_runs import made
 
-from ratioscope.app import view, warming
+from ratioscope.app import view
+from ratioscope.app.serving import warming
 from ratioscope.app.slice_words import absences
 from ratioscope.ingest import run as run_module
 from ratioscope.ingest.lag_course import lag_course, lag_table

@@ -13,9 +13,9 @@ from streamlit.testing.v1 import AppTest
 from tiny_trl import TrainingTrace, train
 
 import ratioscope
-from ratioscope.app import server
 from ratioscope.app.cli import main
 from ratioscope.app.pages import PAGES, Page
+from ratioscope.app.serving import server
 from ratioscope.record import GAPS
 
 pytestmark = [

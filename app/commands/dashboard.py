@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ..server import Door
+from ..serving.server import Door
 from ..terminal import say
 from .door import AllowHost, Host, NoBrowser, Port, Token, door_of, place_of
 from .found import say_found
@@ -57,7 +57,7 @@ def dashboard(
 
 def show(runs: Sequence[Path], door: Door, *, place: str = "", browser: bool) -> None:
     """Serve these runs until interrupted; prints the URL of this place in them as soon as the server answers."""
-    from ..server import serve
+    from ..serving.server import serve
 
     def ready(url: str) -> None:
         url = _at(url, place)

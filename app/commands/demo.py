@@ -8,7 +8,7 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from ..server import Door
+from ..serving.server import Door
 from .dashboard import show
 from .door import NoBrowser, Port
 

@@ -10,8 +10,8 @@ import typer
 
 from ratioscope.errors import ConfigError, MissingExtra
 
-from ..server import Door, checked_door
-from ..sign_in import generated
+from ..serving.server import Door, checked_door
+from ..serving.sign_in import generated
 
 TOKEN = "RATIOSCOPE_TOKEN"
 """The environment variable that may hold the token itself: an argument would stand in every list of processes."""

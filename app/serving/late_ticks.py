@@ -30,7 +30,7 @@ def leave_out_late_ticks() -> None:
         session._for_ticks_alone = is_tick
         heard(session, asked)
 
-    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign, assignment]
 
 
 def _of_page_left(session: Any, asked: Any) -> bool:

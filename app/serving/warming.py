@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from .view import Wanted
+    from ..view import Wanted
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
@@ -29,9 +29,9 @@ def start_warming() -> threading.Thread:
 
 def _warm() -> None:
     with suppress(Exception):  # nobody is asking: the page that needs what failed here says what is wrong
-        from . import dashboard  # noqa: F401  (brings every page with it)
-        from .served import served
-        from .view import prepare, warm
+        from .. import dashboard  # noqa: F401  (brings every page with it)
+        from ..served import served
+        from ..view import prepare, warm
 
         _first_figure()
         found = served()
@@ -50,8 +50,8 @@ def _by_slice() -> list["Wanted"]:
     from ratioscope.ingest.lag_course import lag_course, lag_table
     from ratioscope.metrics.slices import WRITTEN
 
-    from .slice_words import written_slices
-    from .view import metrics_of
+    from ..slice_words import written_slices
+    from ..view import metrics_of
 
     by: list[tuple[str, ...]] = [*((name,) for name in WRITTEN[1:]), ()]
     return [
@@ -64,8 +64,8 @@ def _by_slice() -> list["Wanted"]:
 
 def _first_figure() -> None:
     """The first chart of a process takes half a second longer than the next: plotly loads what it needs when it needs it."""
-    from .figures.over_steps import metric_over_steps
-    from .headline import BY_NAME
+    from ..figures.over_steps import metric_over_steps
+    from ..headline import BY_NAME
 
     frame = pl.DataFrame({"step": [0, 1], "mismatch/kl_k3": [0.1, 0.2], "mismatch/kl_k3_se": [0.01, 0.01]})
     metric_over_steps(frame, BY_NAME["kl_k3"], "mismatch").to_json()

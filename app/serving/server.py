@@ -18,11 +18,11 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, MissingExtra
 
+from ..theme import DARK, LIGHT
 from .chart_script import Ahead
 from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
 from .sign_in import PARAMETER, SignIn, checked
-from .theme import DARK, LIGHT
 
 TURN = 0.0005
 """Seconds after which a thread that computes lets another go on. A page that is drawn while a run is read in the background waits
@@ -30,7 +30,7 @@ for its turn a hundred times: at Python's usual 5 ms that is half a second."""
 RUNS = "RATIOSCOPE_RUNS"
 """The environment variable that tells the pages which runs they may open: a JSON list of absolute paths."""
 SENDER = "streamlit.web.server.starlette.starlette_websocket"
-SCRIPT = Path(__file__).resolve().parent / "pages" / "entry.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "pages" / "entry.py"
 SETTINGS: dict[str, Any] = {
     "server.headless": True,  # the browser is opened by the command line, which knows whether there is one
     "server.showEmailPrompt": False,
