@@ -13,6 +13,8 @@ from playwright.sync_api import Page
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+VERDICT = "() => !!document.querySelector('[class^=rs-verdict]')"
+"""What a reader is told first."""
 FIRST_CHART = "() => !!document.querySelector('[data-testid=stPlotlyChart] .main-svg')"
 WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
   && !document.querySelector('[data-testid=stSkeleton]')

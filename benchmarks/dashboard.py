@@ -25,7 +25,7 @@ from urllib.request import urlopen
 
 import numpy as np
 from _long_runs import FOLDER, Shape, long_runs, records
-from _painted import FIRST_CHART, WHOLE, machine, seconds_until, told
+from _painted import FIRST_CHART, VERDICT, WHOLE, machine, seconds_until, told
 
 # pyright does not see what sys.path holds at run time
 from browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
@@ -88,14 +88,16 @@ def _visits(browser: Chromium, url: str, runs: Sequence[Path], repeat: int, star
     print(told(f"first page, {start}: whole", [whole]))
     page.close()
     for root in (runs[0], runs[-1]):
-        chart, painted = [], []
+        verdict, chart, painted = [], [], []
         for _ in range(repeat + 1):
             page = _tab(browser)
-            chart.append(seconds_until(page, FIRST_CHART, lambda: page.goto(f"{url}/?run={quote(root.name)}")))  # noqa: B023
+            verdict.append(seconds_until(page, VERDICT, lambda: page.goto(f"{url}/?run={quote(root.name)}")))  # noqa: B023
+            chart.append(verdict[-1] + seconds_until(page, FIRST_CHART, lambda: None))
             painted.append(chart[-1] + seconds_until(page, WHOLE, lambda: None))
             page.close()
         print(told(f"first page, {start}, {root.name}: first visit", chart[:1], FIRST_PAINT))
-        print(told(f"first page, {start}, {root.name}: later visits", chart[1:], FIRST_PAINT))
+        print(told(f"first page, {start}, {root.name}: later visits, verdict", verdict[1:], FIRST_PAINT))
+        print(told(f"first page, {start}, {root.name}: later visits, first chart", chart[1:], FIRST_PAINT))
         print(told(f"first page, {start}, {root.name}: later visits, whole", painted[1:]))
 
 

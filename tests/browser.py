@@ -180,6 +180,11 @@ class Chromium:
             self._contexts[theme].add_init_script(AT_REST)
         return self._contexts[theme].new_page()
 
+    def close_tabs(self) -> None:
+        for context in self._contexts.values():
+            for page in context.pages:
+                page.close()
+
 
 def _note_message(opened: Opened, message: ConsoleMessage) -> None:
     probe = any(message.location.get("url", "").endswith(path) for path in PROBES)

@@ -56,11 +56,18 @@ def opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
+def _browser_of_file() -> Iterator[Chromium]:
     from browser import Chromium
 
     with Chromium() as running:
         yield running
+
+
+@pytest.fixture
+def browser(_browser_of_file: Chromium) -> Iterator[Chromium]:
+    """The browser of a file of tests. The tabs of a test are closed after it: a page of the dashboard goes on drawing itself."""
+    yield _browser_of_file
+    _browser_of_file.close_tabs()
 
 
 @pytest.fixture(scope="module")
