@@ -12,7 +12,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from edge_runs import made
 from hostile import HOSTILE
 from markdown_it import MarkdownIt
 from real_runs import records
@@ -347,6 +349,14 @@ def test_a_run_without_anything_to_measure_gives_a_report_that_says_so(make: Any
     assert "nothing could be graded" in Page(html_report(found)).text
     assert "nothing could be graded" in markdown_report(found)
     assert json.loads(json_report(found))["steps"] == {"step": []}
+
+
+def test_what_is_missing_is_told_among_what_happened(tmp_path: Path) -> None:
+    data = report_data(open_run(made(tmp_path, "holes")))
+    gaps = data.events.filter(pl.col("kind") == "gap")
+    assert len(gaps) and gaps["note"].str.contains("not on record").any()
+    for text in (Page(html_report(data)).text, markdown_report(data), json_report(data)):
+        assert "not on record" in text
 
 
 def test_infinite_and_missing_values_are_told_apart(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.ingest.happened import happened
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
@@ -108,5 +109,7 @@ def _counts(grades: pl.DataFrame) -> dict[str, int]:
 
 
 def _events(run: "Run") -> pl.DataFrame:
+    """What happened, with its kind; alerts are not among them, for the report has its spells."""
+    found = happened(run)
     clean = pl.col("event", "note").map_elements(scrubbed_text, return_dtype=pl.String)
-    return run.events.with_columns(clean) if len(run.events) else run.events
+    return found.with_columns(clean) if len(found) else found
