@@ -16,8 +16,8 @@ DASH = {"truncate": "solid", "mask": "dot", "reject": "dash"}
 SYMBOL = {"truncate": "circle", "mask": "square", "reject": "diamond"}
 LABELLED = (1.0005, 1.001, 1.01, 1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 """Caps worth a label."""
-CLOSE = 0.05
-"""Share of the axes within which a second label has no room."""
+CLOSE = 0.09
+"""Share of both axes within which a second label has no room."""
 
 
 def threshold_frontier(
@@ -44,8 +44,9 @@ def threshold_frontier(
         return saying(figure, "no cap changes a weight here, or all of them leave none", theme)
     places = LOGARITHMIC.place(known["bias"].to_numpy())
     shown = padded(float(places.min()), float(places.max()))
+    spans = shown[1] - shown[0], float(np.ptp(known["ess_after"].to_numpy())) or 1.0
     for rule in _rules(known):
-        _add_rule(figure, known.filter(pl.col("rule") == rule), rule, theme)
+        _add_rule(figure, known.filter(pl.col("rule") == rule), rule, spans, theme)
     if chosen is not None and all(map(math.isfinite, chosen[2:])):
         _add_chosen(figure, chosen, shown, theme)
     figure.update_xaxes(title={"text": "bias: mean |v − w|, log axis"}, **LOGARITHMIC.axis(*shown))
@@ -64,7 +65,7 @@ def _colour(rule: str, theme: Theme) -> str:
     return theme.series[list(DASH).index(rule)]
 
 
-def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, theme: Theme) -> None:
+def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, spans: tuple[float, float], theme: Theme) -> None:
     x, y = LOGARITHMIC.place(rows["bias"].to_numpy()), rows["ess_after"].to_numpy()
     told = [
         f"{rule} at {digits(row['cap'], 5)}: bias {digits(row['bias'])}, ESS {percent(row['ess_after'])}, "
@@ -81,11 +82,10 @@ def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, theme: Theme) ->
         customdata=told,
         hovertemplate="%{customdata}<extra></extra>",
     )
-    spans = np.ptp(x) or 1.0, np.ptp(y) or 1.0
     texts, taken = [], list[tuple[float, float]]()
     for cap, bias, ess in zip(rows["cap"], x, y, strict=True):
         place = bias / spans[0], ess / spans[1]
-        near = any(math.hypot(place[0] - other[0], place[1] - other[1]) < CLOSE for other in taken)
+        near = any(max(abs(place[0] - other[0]), abs(place[1] - other[1])) < CLOSE for other in taken)
         if any(math.isclose(cap, label) for label in LABELLED) and not near:
             taken.append(place)
             side = {"yanchor": "bottom", "yshift": 4} if rule == "truncate" else {"yanchor": "top", "yshift": -4}

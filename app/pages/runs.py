@@ -32,14 +32,14 @@ COLUMNS: dict[str, Any] = {
     # Not pinned, for the text of a pinned column is drawn faded.
     "run": st.column_config.TextColumn(width=200, help="its place below the folder that is served"),
     "verdict": st.column_config.TextColumn(width=110, help="the worst grade of any step"),
-    "worst signal": st.column_config.TextColumn(width="medium"),
+    "worst signal": st.column_config.TextColumn(width=165),
     "since": st.column_config.NumberColumn("since step", format="localized"),
     "kl_k3": st.column_config.NumberColumn(
         format="%.3g", help="KL K3 at the last step, nats/token, of the gap beside it"
     ),
     "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
-        "kl_k3 over steps", width="small", help="bucket means, each run between its own smallest and largest"
+        "over steps", width=100, help="kl_k3: bucket means, each run between its own smallest and largest"
     ),
     "state": st.column_config.TextColumn(
         width=90,
