@@ -116,4 +116,4 @@ class Recording(RuleBasedStateMachine):
 
 
 TestRecording = Recording.TestCase
-TestRecording.settings = settings(max_examples=20, stateful_step_count=15, deadline=None, derandomize=True)
+TestRecording.settings = settings(max_examples=20, stateful_step_count=15, derandomize=True)

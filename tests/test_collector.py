@@ -63,7 +63,7 @@ def arguments(kind: str, rows: int) -> dict[str, Any]:
 
 
 @given(calls=CALLS, failing=st.sets(st.integers(0, 4), max_size=2), queue=st.integers(1, 4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_written_and_dropped_are_what_was_offered(
     calls: list[tuple[str, int, int]], failing: set[int], queue: int
 ) -> None:

@@ -39,7 +39,7 @@ def padded(rows: list[np.ndarray[Any, Any]], width: int, filler: float = -9.0) -
 
 
 @given(lengths=LENGTHS, extra=st.integers(0, 3))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_padded_ragged_and_packed_values_make_the_same_rows(lengths: list[int], extra: int) -> None:
     rows = ragged(lengths)
     flat = np.concatenate(rows)
@@ -65,7 +65,7 @@ def test_padded_ragged_and_packed_values_make_the_same_rows(lengths: list[int], 
 
 
 @given(lengths=LENGTHS, holes=st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_padding_is_cut_at_the_last_true_of_the_mask_and_holes_are_kept(lengths: list[int], holes: Any) -> None:
     rows = ragged(lengths)
     mask = np.zeros((len(rows), 9), bool)

@@ -158,7 +158,7 @@ def test_a_short_form_that_cannot_be_is_not_believed(root: Path, wrong: dict[str
     assert short.token_files() == whole.token_files() and verify(root).condensed >= 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_whatever_byte_of_a_log_is_altered_its_short_form_is_not_believed(
     compacted: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -172,7 +172,7 @@ def test_whatever_byte_of_a_log_is_altered_its_short_form_is_not_believed(
     assert left(catalogs(root)[0])[0] == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_whatever_length_the_verbs_log_is_cut_to_a_reader_reads_what_the_logs_say(
     compacted: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -45,7 +45,7 @@ def level_weight(x: Any, t: int, level: str) -> float:
 
 
 @given(sequences, st.sampled_from(LEVELS), st.floats(0.1, 1), st.floats(1, 4), st.sampled_from(["clamp", "zero"]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_weights_are_those_of_the_definition(
     ragged: list[Any], level: Any, low: float, high: float, outside: Any
 ) -> None:
@@ -61,7 +61,7 @@ def test_weights_are_those_of_the_definition(
 @given(
     sequences, st.sampled_from(["weight", "k1", "k2", "k3"]), st.sampled_from(["token", "sum", "mean", "max", "any"])
 )
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_rejection_keeps_what_the_definition_keeps(ragged: list[Any], of: Any, by: Any) -> None:
     low, high = (0.5, 2.0) if of == "weight" else (-0.7, 0.9)
     result, spans = apply(reject(of, by, low=low, high=high), ragged)
@@ -78,7 +78,7 @@ def test_rejection_keeps_what_the_definition_keeps(ragged: list[Any], of: Any, b
 
 
 @given(sequences, st.sampled_from(CORRECTIONS))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_no_correction_adds_to_the_mask_or_leaves_its_bounds(ragged: list[Any], correction: Correction) -> None:
     result, _ = apply(correction, ragged)
     assert not (result.mask & ~result.sampled).any()
@@ -88,7 +88,7 @@ def test_no_correction_adds_to_the_mask_or_leaves_its_bounds(ragged: list[Any], 
 
 
 @given(sequences)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_levels_agree_on_sequences_of_one_token(ragged: list[Any]) -> None:
     single = [x[:1] for x in ragged]
     weights = [apply(truncate(3.0, level=level), single)[0].weight for level in LEVELS]

@@ -64,7 +64,7 @@ def test_flat_input_reads_as_padded_input() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=4), st.sampled_from(["token-mask", "token-clamp", "off"]))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_averages_do_not_depend_on_the_micro_batches(group_of_row: list[int], preset: str) -> None:
     groups = [[row for row in range(4) if group_of_row[row] == group] for group in sorted(set(group_of_row))]
     whole = areal.evaluate(batch(), areal.PRESETS[preset])

@@ -104,7 +104,7 @@ def test_raw_logprobs_move_only_the_inference_metrics_and_their_coverage() -> No
 
 
 @given(st.integers(1, 4))
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 def test_chunks_average_scalars_and_add_counts(rows: int) -> None:
     whole = fireworks.evaluate(batch(), {}).metrics
     split = fireworks.evaluate(batch(), {}, micro_batches=rows).metrics

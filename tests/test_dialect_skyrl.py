@@ -18,7 +18,7 @@ from ratioscope.metrics.numpy_engine import statistics
 
 RUNS = golden_runs("skyrl")
 LOSS = "policy/loss_metrics/"
-LAWS = settings(deadline=None, max_examples=40)
+LAWS = settings(max_examples=40)
 
 
 def batch(rows: int = 4, positions: int = 7, *, spread: float = 0.3, seed: int = 0) -> dict[str, Any]:

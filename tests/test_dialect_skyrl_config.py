@@ -152,7 +152,7 @@ def test_a_preset_survives_being_written_and_read(name: str) -> None:
     assert ("logprobs=1" in skyrl.write(settings)) == (settings.corrects or settings.anchors_on_rollout)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.fixed_dictionaries(
         {

@@ -16,7 +16,7 @@ from ratioscope.metrics.dialects import slime
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
 
-LAWS = settings(deadline=None, max_examples=40)
+LAWS = settings(max_examples=40)
 LENGTHS = (5, 3, 8, 1)
 
 

@@ -28,7 +28,7 @@ CASES = sorted({run.case for run in RUNS})
 DOUBLE = {"rtol": 1e-7, "atol": {"_std": 2e-8, "": 1e-8}}
 SINGLE = {"rtol": 1e-5, "atol": {"_std": 3e-4, "": 3e-7}}
 
-LAWS = settings(deadline=None, max_examples=60)
+LAWS = settings(max_examples=60)
 PRESETS = st.sampled_from([(version, name) for version, named in verl.PRESETS_OF.items() for name in named])
 
 

@@ -21,7 +21,7 @@ from ratioscope.metrics.distribution import (
 )
 from ratioscope.metrics.merge import merge
 
-examples = settings(deadline=None, max_examples=100)
+examples = settings(max_examples=100)
 RATIOS = st.lists(st.floats(-12, 12), min_size=1, max_size=30).map(lambda x: np.array(x))
 BOUND = st.sampled_from(THRESHOLDS)
 ANYWHERE = st.floats(1.0, 100.0)

@@ -23,7 +23,7 @@ FOREIGN = st.one_of(
     st.text("<>&\"'`*_[](){}!|~$#@:=+-.\\/ \n\t\r1wGHh%", max_size=40),
     st.sampled_from([text for text in HOSTILE if len(text) < 1000]),
 )
-LAW = settings(deadline=None, max_examples=200)
+LAW = settings(max_examples=200)
 
 
 def parsed_html(document: str) -> tuple[list[str], str]:

@@ -20,14 +20,14 @@ def test_examples_in_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(FINITE)
 def test_digits_are_within_half_a_unit_of_the_third(value: float) -> None:
     shown = digits.digits(value)
     assert _read(shown) == pytest.approx(value, rel=0.0051, abs=0)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(FINITE, st.floats(1e-12, 1e6))
 def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: float) -> None:
     shown = digits.plus_minus(value, error)
@@ -36,7 +36,7 @@ def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: fl
     assert abs(value_shown - value) <= max(0.06 * error, 5.1e-6 * abs(value))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.one_of(FINITE, st.just(math.nan), st.just(math.inf)), min_size=1, max_size=300), st.integers(1, 40))
 def test_thinning_keeps_every_extreme_and_the_two_ends(values: list[float], points: int) -> None:
     array = np.array(values)
@@ -54,7 +54,7 @@ def test_no_rows_thin_to_no_points() -> None:
     assert thinned.thinned(np.zeros(0), np.zeros(0)).exact
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(FINITE, min_size=1, max_size=50))
 def test_every_axis_keeps_the_order_of_values(values: list[float]) -> None:
     array = np.unique(np.array(values))
@@ -69,7 +69,7 @@ def test_an_axis_is_logarithmic_only_where_a_plain_one_would_hide_values() -> No
     assert scale.suitable([0.0, 0.0]) == scale.PLAIN and scale.suitable([math.nan, math.inf]) == scale.PLAIN
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(FINITE, min_size=2, max_size=30))
 def test_ticks_stand_where_their_values_are(values: list[float]) -> None:
     chosen = scale.suitable(values)

@@ -117,7 +117,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.sampled_from(NAMES), st.dictionaries(KEYS | st.text(max_size=6), values, max_size=4))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_no_pasted_configuration_breaks_the_page(trainer: str, config: dict[str, Any]) -> None:
     try:
         entry = entry_of(own_text(trainer, json.dumps(config)))
@@ -128,7 +128,7 @@ def test_no_pasted_configuration_breaks_the_page(trainer: str, config: dict[str,
 
 
 @given(st.text(max_size=60))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_no_text_breaks_the_page(text: str) -> None:
     lab = lab_of(text)
     assert lab_of(lab.text).entries == lab.entries

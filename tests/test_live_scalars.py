@@ -35,7 +35,7 @@ def events(root: Path) -> list[tuple[str, str]]:
     return open_run(root).events.select("event", "note").rows()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.integers(1, 5))
 def test_values_read_in_the_writer_are_those_of_the_metric_frame(tmp_path_factory: Any, seed: int, parts: int) -> None:
     root = tmp_path_factory.mktemp("run")

@@ -14,7 +14,7 @@ from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.registry import STATISTICS
 
-examples = settings(deadline=None, max_examples=20)
+examples = settings(max_examples=20)
 BY = ("gap", "slice", "key")
 
 

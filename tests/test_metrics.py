@@ -19,7 +19,7 @@ from ratioscope.metrics.registry import METRICS, STATISTICS, statistics_of
 from ratioscope.record import GAPS
 
 LOOSE = ("prob_corr", "logprob_corr", "shift_corr", "excess_kurt", "variance_ratio", "pareto_k", "_z")
-examples = settings(deadline=None, max_examples=25)
+examples = settings(max_examples=25)
 
 
 def assert_agrees(rows: Sequence[Row], gap: str) -> None:

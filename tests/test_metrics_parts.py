@@ -45,7 +45,7 @@ def cut(whole: dict[str, Any], ranks: Any, rank: int) -> dict[str, Any]:
     return {**whole, **lists, "positions": places.tolist(), "rank": rank}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 4))
 def test_slices_in_any_order_make_the_whole_sequences(seed: int, lengths: list[int], ranks: int) -> None:
     random = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from frames import distribution
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.metrics.distribution import Histogram, histogram, quantile
@@ -23,7 +23,6 @@ def frame_of(parts: dict[int, Histogram]) -> pl.DataFrame:
     )
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.integers(0, 50), st.lists(st.floats(-30, 30), min_size=1, max_size=30), min_size=1, max_size=5)
 )

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import layout
@@ -73,7 +73,6 @@ entries = st.dictionaries(
 
 
 @given(entries)
-@settings(deadline=None)
 def test_a_commit_line_reads_back_as_it_was_written(entry: dict[str, object]) -> None:
     line = layout.encode_line(entry)
     assert line.endswith(b"\n") and line.count(b"\n") == 1
@@ -81,7 +80,6 @@ def test_a_commit_line_reads_back_as_it_was_written(entry: dict[str, object]) ->
 
 
 @given(entries.filter(bool), st.data())
-@settings(deadline=None)
 def test_a_torn_or_altered_commit_line_is_no_line(entry: dict[str, object], data: st.DataObject) -> None:
     line = layout.encode_line(entry)
     cut = data.draw(st.integers(0, len(line) - 3))
@@ -95,7 +93,6 @@ def test_a_torn_or_altered_commit_line_is_no_line(entry: dict[str, object], data
 
 
 @given(entries)
-@settings(deadline=None)
 def test_a_commit_line_spelled_another_way_still_holds_its_checksum(entry: dict[str, object]) -> None:
     line = json.dumps({"crc32": layout.checksum(entry), **entry}, separators=(",", ":")).encode()
     assert not layout.is_unaltered(line) and layout.decode_line(line) == entry

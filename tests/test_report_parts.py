@@ -16,7 +16,7 @@ VALUES = st.lists(st.none() | st.floats(), max_size=200)
 
 
 @given(VALUES, st.integers(1, 80))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_course_has_a_block_or_a_hole_for_every_part_whatever_the_values(
     values: list[float | None], width: int
 ) -> None:

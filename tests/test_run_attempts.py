@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import real_runs
 import run_folders
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import FakeWriter
 
@@ -55,7 +55,6 @@ def test_an_attempt_that_starts_while_the_run_is_open_hides_the_old_steps(tmp_pa
 ATTEMPTS = st.dictionaries(st.integers(0, 5), st.sets(st.integers(0, 12), min_size=1), max_size=5)
 
 
-@settings(deadline=None)
 @given(ATTEMPTS)
 def test_every_step_is_shown_by_one_attempt_and_the_last_is_shown_whole(steps: dict[int, set[int]]) -> None:
     limits = horizons({attempt: min(found) for attempt, found in steps.items()})

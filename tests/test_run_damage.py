@@ -110,7 +110,7 @@ def test_a_lost_segment_is_computed_from_token_rows_and_said_so(root: Path) -> N
     assert "it is not there" in reason_of(fresh, damaged.relative_to(root))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_flipped_bit_gives_equal_data_or_a_named_quarantine(
     whole_run: tuple[Path, Frames], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -131,7 +131,7 @@ def test_a_flipped_bit_gives_equal_data_or_a_named_quarantine(
     assert_frame_equal(records, clean[2].filter(pl.col("step").is_in(records["step"].unique().to_list())))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_flipped_bit_without_a_log_is_caught_by_the_page_checksums(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

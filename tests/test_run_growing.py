@@ -36,7 +36,7 @@ def assert_same(run: Run, other: Run) -> None:
         assert_frame_equal(mine, theirs)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     turns=st.lists(st.sampled_from(["first", "second", "event", "drop", "look"]), min_size=4, max_size=14),
     segment_steps=st.integers(1, 3),
@@ -138,7 +138,7 @@ def test_a_segment_that_was_replaced_before_its_commit_shows_the_committed_steps
     assert not run.quarantined and not run.notes
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_log_cut_anywhere_loses_no_committed_step(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -168,7 +168,7 @@ def test_a_log_cut_anywhere_loses_no_committed_step(
     assert not run.notes
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_an_altered_log_is_recovered_from_and_said_so(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int

@@ -95,7 +95,7 @@ def test_the_limits_hold_and_what_they_left_out_is_told(tmp_path: Path, monkeypa
 NAMES = st.lists(st.sampled_from(["a", "b", "seed0", "tokens"]), min_size=1, max_size=4).map(tuple)
 
 
-@settings(deadline=None, max_examples=60)  # files are made: a busy disk is no fault of the walk
+@settings(max_examples=60)
 @given(st.sets(NAMES, max_size=8))
 def test_every_run_that_lies_in_no_other_run_is_found(places: set[tuple[str, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from edge_runs import made
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.ingest.run import open_run
@@ -86,7 +86,6 @@ def test_intervals_are_those_the_buckets_are_made_of() -> None:
     assert bucket_label("position", "<b>") == "<b>" and bucket_label("probability", "x") == "x"
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e300) | st.just(math.inf) | st.just(math.nan), max_size=8))
 def test_shares_are_of_one_whole(amounts: list[float]) -> None:
     found = shares(np.array(amounts, np.float64))

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.metrics.staleness import Lagged, lag_bucket, staleness
@@ -49,7 +49,6 @@ def test_the_errors_are_those_of_repeated_runs() -> None:
     assert told.floor_error == 0.002
 
 
-@settings(deadline=None)
 @given(LAGS)
 def test_the_share_lies_between_none_and_all_or_is_not_told(lags: list[Lagged]) -> None:
     found = staleness(lags)
@@ -62,14 +61,12 @@ def test_the_share_lies_between_none_and_all_or_is_not_told(lags: list[Lagged]) 
         assert found.value == pytest.approx(found.floor + found.excess, rel=1e-9, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6), VALUES, st.floats(0, 1))
 def test_equal_gaps_have_no_excess_whatever_their_lags(tokens: list[int], value: float, error: float) -> None:
     found = staleness([Lagged(lag, n, value, error) for lag, n in enumerate(tokens)])
     assert found.excess == 0 and (found.explained == 0 or value == 0)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**6), VALUES)
 def test_tokens_of_lag_0_alone_have_no_excess_and_no_uncertainty_about_it(tokens: int, value: float) -> None:
     found = staleness([Lagged(0, tokens, value, 0.1)])
@@ -77,7 +74,6 @@ def test_tokens_of_lag_0_alone_have_no_excess_and_no_uncertainty_about_it(tokens
     assert value == 0 or (found.explained == 0 and found.explained_error == pytest.approx(0, abs=1e-12))
 
 
-@settings(deadline=None)
 @given(LAGS, st.integers(1, 60))
 def test_the_share_knows_no_unit(lags: list[Lagged], scale: int) -> None:
     scaled = [Lagged(each.lag, each.tokens, each.value * 2**scale, each.error * 2**scale) for each in lags]
@@ -85,7 +81,6 @@ def test_the_share_knows_no_unit(lags: list[Lagged], scale: int) -> None:
     assert second.explained == pytest.approx(first.explained, nan_ok=True, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(LAGS)
 def test_a_lag_cut_in_two_changes_nothing(lags: list[Lagged]) -> None:
     cut = [part for each in lags for part in ([each] if each.lag == 0 else _halves(each))]

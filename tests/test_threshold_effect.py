@@ -50,7 +50,7 @@ def oracle(x: Any, threshold: Threshold) -> dict[str, float]:
 
 
 @given(weights, st.sampled_from(RULES), st.sampled_from((0.0, *FLOORS)), st.sampled_from((*CAPS, math.inf)))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_at_published_thresholds_the_effect_is_that_of_the_weights(x: Any, rule: Rule, low: float, high: float) -> None:
     threshold = Threshold(rule, "token", low, high)
     found, wanted = whole_effect(histogram(x), threshold), oracle(x, threshold)
@@ -62,7 +62,7 @@ def test_at_published_thresholds_the_effect_is_that_of_the_weights(x: Any, rule:
 
 
 @given(weights, st.sampled_from(RULES), st.floats(0, 1), st.floats(1.001, 20))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_in_between_the_interval_holds_the_value(x: Any, rule: Rule, low: float, high: float) -> None:
     threshold = Threshold(rule, "token", low, high)
     found, wanted = whole_effect(histogram(x), threshold), oracle(x, threshold)
@@ -127,7 +127,7 @@ def test_the_frontier_trades_what_is_removed_for_what_is_left() -> None:
 
 
 @given(weights, st.sampled_from(RULES), st.sampled_from(FLOORS), st.sampled_from(CAPS))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_what_is_left_is_counted_where_it_lies(x: Any, rule: Rule, low: float, high: float) -> None:
     left, removed = treated(histogram(x), Threshold(rule, "token", low, high))
     w = np.exp(x)

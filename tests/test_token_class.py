@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import Collector, open_run
@@ -33,7 +33,6 @@ def test_every_class_has_a_meaning_and_an_example() -> None:
     assert set(EXPECTED) == set(MEANINGS)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | st.text(max_size=4), max_size=5), max_size=6))
 def test_lists_of_texts_have_the_classes_of_their_texts(lists: list[list[str | None] | None]) -> None:
     found = token_classes(pa.array(lists, pa.list_(pa.string()))).to_pylist()

@@ -58,7 +58,7 @@ def by_torch(batch: dict[str, Any], gap: str) -> torch.Tensor:
 
 
 @given(batches(), st.sampled_from(list(GAPS)))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_torch_equals_numpy_on_any_batch(batch: dict[str, Any], gap: str) -> None:
     found = by_torch(batch, gap).numpy()[: len(statistics_of(gap))]
     np.testing.assert_allclose(found, by_numpy(batch, gap), rtol=1e-10, atol=1e-12)

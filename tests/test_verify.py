@@ -53,7 +53,7 @@ def test_a_run_that_the_collector_wrote_is_sound_and_its_statistics_are_those_of
     assert found.lines == sum(len(path.read_bytes().splitlines()) for path in root.glob("commits/*"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_every_flipped_bit_of_a_committed_file_is_found(
     sound: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -69,7 +69,7 @@ def test_every_flipped_bit_of_a_committed_file_is_found(
     assert "sha256" in found.troubles[0].found and found.troubles[0].advice
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_every_altered_byte_of_a_log_is_found(
     sound: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
