@@ -205,7 +205,7 @@ def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
     assert "Drift has no importance weights" in words(app) and not app.get("plotly_chart")
     bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
     is_well(bypass)
-    assert "reads total" in html(bypass) and len(charts(bypass)) >= 8
+    assert "reads total" in html(bypass) and len(charts(bypass)) == 7
 
 
 def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(opened: Open, runs: Path) -> None:

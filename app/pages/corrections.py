@@ -43,7 +43,7 @@ CHARTS = (
     ("removed_share", "removed tokens", "share out of the loss"),
     ("removed_share_sequence", "removed sequences", "share with no token left"),
 )
-FIRST = 4
+FIRST = 2
 """Charts shown at once; the others wait in a drawer."""
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
@@ -180,7 +180,9 @@ def _charts(scope: Scope, courses: Sequence[Course]) -> None:
     theme = appearance()
     st.html(series_key([each.entry.name for each in courses], theme=theme))
     _grid(scope, courses, CHARTS[:FIRST])
-    drawer = st.expander("removed tokens and sequences", key="more_effects", on_change="rerun", bind="query-params")
+    drawer = st.expander(
+        "bias, variance and what is removed", key="more_effects", on_change="rerun", bind="query-params"
+    )
     if drawer.open:
         with drawer:
             _grid(scope, courses, CHARTS[FIRST:])
