@@ -98,7 +98,7 @@ def test_the_worst_token_is_one_key_away_and_scrolled_to(dashboard: Dashboard, b
 def test_a_link_to_a_token_scrolls_to_it_and_a_click_on_the_strip_to_another(
     dashboard: Dashboard, browser: Chromium
 ) -> None:
-    link = f"{dashboard.url}/tokens?run=long&step=3&sequence=a+long+response&gap=total&at=20000&from=19100"
+    link = f"{dashboard.url}/tokens?run=long&step=3&sequence=a+long+response&gap=total&at=20000&from=19520"
     opened = browser.visit(link)
     page = opened.page
     _wait_until_in_sight(opened)

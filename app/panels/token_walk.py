@@ -8,9 +8,9 @@ from ..controls import asked
 from ..digits import count
 from ..figures.scale import Floats
 
-WINDOW = 1000
-"""Tokens of text shown at once; the strip chart shows all of them."""
-BEFORE = 250
+WINDOW = 500
+"""Tokens of text shown at once; the strip chart shows all of them. Twice as many take twice as long to draw."""
+BEFORE = 125
 """Tokens shown before the one that was jumped to."""
 
 
