@@ -18,6 +18,7 @@ from ratioscope.app.escape import html as escaped
 from ratioscope.app.pages import PAGES
 from ratioscope.app.pages.distributions import BY_NAME, CAPS, FLOORS
 from ratioscope.app.pages.sequences import worst_first
+from ratioscope.app.panels.token_walk import WINDOW
 from ratioscope.app.served import distinct_names
 from ratioscope.app.serving import server
 from ratioscope.app.theme import DARK, LIGHT
@@ -179,9 +180,9 @@ def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, ru
 
 def test_a_long_response_is_shown_in_windows_and_its_strip_whole(opened: Open) -> None:
     app = opened("tokens", ["long_response"])
-    assert html(app).count("data-h=") == 1000 and "position 0&#10;" in html(app)
-    app.slider(key="from").set_value(4000).run()
-    assert "position 4999" in html(app) and "position 3999" not in html(app)
+    assert html(app).count("data-h=") == WINDOW and "position 0&#10;" in html(app)
+    app.slider(key="from").set_value(5000 - WINDOW).run()
+    assert "position 4999" in html(app) and f"position {4999 - WINDOW}&#10;" not in html(app)
     assert "5,000 tokens" in charts(app)[0]
 
 
