@@ -1,6 +1,7 @@
 """What each threshold trades: the effective sample size that is left against the bias it brings, the chosen one marked."""
 
 import math
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,6 +19,10 @@ LABELLED = (1.0005, 1.001, 1.01, 1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 """Caps worth a label."""
 CLOSE = 0.09
 """Share of both axes within which a second label has no room."""
+
+ABOVE: dict[str, Any] = {"xanchor": "center", "yanchor": "bottom", "yshift": 4}
+BELOW: dict[str, Any] = {"xanchor": "right", "yanchor": "top", "xshift": -4, "yshift": -1}
+"""Where a label stands: a curve that falls has room to the left and below."""
 
 
 def threshold_frontier(
@@ -88,8 +93,9 @@ def _add_rule(figure: go.Figure, rows: pl.DataFrame, rule: str, spans: tuple[flo
         near = any(max(abs(place[0] - other[0]), abs(place[1] - other[1])) < CLOSE for other in taken)
         if any(math.isclose(cap, label) for label in LABELLED) and not near:
             taken.append(place)
-            side = {"yanchor": "bottom", "yshift": 4} if rule == "truncate" else {"yanchor": "top", "yshift": -4}
-            texts.append(words(digits(cap, 5), theme.muted, size=10, x=bias, y=ess, xanchor="center", **side))
+            texts.append(
+                words(digits(cap, 5), theme.muted, size=10, x=bias, y=ess, **ABOVE if rule == "truncate" else BELOW)
+            )
     lay_over(figure, texts=texts)
 
 
