@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import real_runs
 import run_folders
+from flipped import flip_a_bit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_folders import FakeWriter, by_step
@@ -166,9 +167,7 @@ def test_whatever_byte_of_a_log_is_altered_its_short_form_is_not_believed(
     root = tmp_path_factory.mktemp("flip") / "run"
     shutil.copytree(compacted, root)
     log = sorted(root.glob("commits/r*"))[0]
-    content = bytearray(log.read_bytes())
-    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    log.write_bytes(content)
+    flip_a_bit(log, data)
     assert left(catalogs(root)[0])[0] == 0
 
 

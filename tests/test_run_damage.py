@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import real_runs
 import run_folders
+from flipped import flip_a_bit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -119,10 +120,7 @@ def test_a_flipped_bit_gives_equal_data_or_a_named_quarantine(
     shutil.copytree(whole_run[0], root)
     clean = whole_run[1]
     victim = data.draw(st.sampled_from(sorted(p.relative_to(root).as_posix() for p in root.rglob("*.parquet"))))
-    content = bytearray((root / victim).read_bytes())
-    place, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
-    content[place] ^= 1 << bit
-    (root / victim).write_bytes(content)
+    flip_a_bit(root / victim, data)
     run = open_run(root)
     metrics, sequences, records = read_everything(run)
     assert [item.path for item in run.quarantined] == [victim]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import real_runs
 import run_folders
+from flipped import flip_a_bit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import recorded
@@ -61,9 +62,7 @@ def test_every_flipped_bit_of_a_committed_file_is_found(
     root = tmp_path_factory.mktemp("flip") / "run"
     shutil.copytree(sound, root)
     victim = data.draw(st.sampled_from(sorted(root.rglob("*.parquet"))))
-    content = bytearray(victim.read_bytes())
-    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    victim.write_bytes(content)
+    flip_a_bit(victim, data)
     found = verify(root)
     assert files_of(found) == [victim.relative_to(root).as_posix()]
     assert "sha256" in found.troubles[0].found and found.troubles[0].advice
@@ -77,9 +76,7 @@ def test_every_altered_byte_of_a_log_is_found(
     root = tmp_path_factory.mktemp("flip") / "run"
     shutil.copytree(sound, root)
     log = first(root, "commits/*")
-    content = bytearray(log.read_bytes())
-    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    log.write_bytes(content)
+    flip_a_bit(log, data)
     assert log.relative_to(root).as_posix() in files_of(verify(root))
 
 
