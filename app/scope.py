@@ -30,6 +30,11 @@ class Steps:
         """The same, None where none were chosen: what is read of all steps is kept for the next start."""
         return None if self.whole else self.of(recorded)
 
+    def recorded(self, recorded: list[int]) -> list[int]:
+        """Those of the recorded steps that lie in the range."""
+        chosen = self.of(recorded)
+        return [step for step in recorded if step in chosen]
+
     @property
     def whole(self) -> bool:
         return self.first is None and self.last is None
@@ -66,6 +71,17 @@ class Scope:
         """The same, None where none were chosen."""
         return self.steps.chosen(self.view.steps)
 
+    @property
+    def recorded(self) -> list[int]:
+        """Those of the chosen steps that are on record."""
+        return self.steps.recorded(self.view.steps)
+
+    @property
+    def within(self) -> pl.Expr:
+        """Whether a row's step is one of the chosen."""
+        chosen = self.range
+        return pl.col("step").is_between(chosen.start, chosen.stop - 1)
+
     def course(self, view: View | None = None) -> pl.DataFrame:
         """Metrics by step of the chosen steps and tokens, of this run or of another view."""
         shown = self.view if view is None else view
@@ -79,8 +95,8 @@ class Scope:
 
     def distribution(self, level: Level) -> pl.DataFrame:
         """Run.distribution of the chosen steps."""
-        whole, chosen = self.view.distribution(level, self.gap), self.range
-        return whole if self.steps.whole else whole.filter(pl.col("step").is_between(chosen.start, chosen.stop - 1))
+        whole = self.view.distribution(level, self.gap)
+        return whole if self.steps.whole else whole.filter(self.within)
 
 
 def steps_of(text: str) -> Steps:

@@ -34,7 +34,7 @@ def render(scope: Scope) -> None:
             "alerts of", [ALL, MINE], default=ALL, required=True, key="of", bind="query-params"
         )
         rules = _rules()
-    if not any(step in scope.range for step in scope.view.steps):
+    if not scope.recorded:
         st.info("None of the chosen steps is on record.")
         return
     shown = _within(scope, graded if which != MINE else graded.filter(gap=scope.gap))
@@ -50,7 +50,7 @@ def _within(scope: Scope, graded: pl.DataFrame) -> pl.DataFrame:
     """Grades of the chosen steps: as if the run began and ended there."""
     if scope.steps.whole:
         return graded
-    return graded.filter(pl.col("step").is_between(scope.range.start, scope.range.stop - 1))
+    return graded.filter(scope.within)
 
 
 def _rules() -> Rules:
@@ -125,7 +125,7 @@ def _timeline(scope: Scope, found: Sequence[Alert]) -> None:
     frame = alert_frame(found)
     steps = pl.Series(list(scope.range)[:1] + list(scope.range)[-1:], dtype=pl.Float64)
     noted = scope.view.events().filter(~pl.col("kind").is_in(["watch", "act"]))
-    noted = noted.filter(pl.col("step").is_between(scope.range.start, scope.range.stop - 1))
+    noted = noted.filter(scope.within)
     st.session_state["_peaks"] = frame["peak_step"].to_list()
     draw(
         alert_lanes(frame, steps.to_numpy(), events=noted, theme=appearance()),

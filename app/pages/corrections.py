@@ -60,7 +60,7 @@ def render(scope: Scope) -> None:
     gap: Gap = "total" if scope.gap == "total" else "mismatch"
     steps = scope.range
     source = Source(scope.view, gap, steps, scope.view.of(_row_digests))
-    chosen = sum(step in steps for step in scope.view.run.steps)
+    chosen = len(scope.recorded)
     st.subheader("One threshold", anchor=False)
     if not chosen:
         st.caption("No step of the run lies in the chosen range.")

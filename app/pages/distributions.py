@@ -110,9 +110,7 @@ def render(scope: Scope) -> None:
             numbers=lambda: part.rows,
         )
     compared_steps(scope, level, step)
-    shown_steps = scope.range
-    recorded = [step] if step is not None else [each for each in view.run.steps if each in shown_steps]
-    density_drawer(scope, recorded)
+    density_drawer(scope, scope.recorded if step is None else [step])
 
 
 def _histogram(run: Run, part: Part) -> Histogram:

@@ -194,11 +194,7 @@ def _course(run: Run, scope: Scope, name: str, theme: ThemeName) -> go.Figure:
 def _within(scope: Scope) -> pl.DataFrame:
     """What happened at the chosen steps."""
     events = scope.view.events()
-    return (
-        events
-        if scope.steps.whole
-        else events.filter(pl.col("step").is_between(scope.range.start, scope.range.stop - 1))
-    )
+    return events if scope.steps.whole else events.filter(scope.within)
 
 
 def _clickable(figure: go.Figure, name: str) -> go.Figure:

@@ -44,8 +44,7 @@ TOLD = (
 
 
 def render(scope: Scope) -> None:
-    chosen = scope.chosen
-    if chosen is not None and not any(step in chosen for step in scope.view.steps):
+    if not scope.recorded:
         st.info("No step of this range is on record.")
         return
     absent = absences(scope.view).get("lag")

@@ -31,7 +31,7 @@ def render(scope: Scope) -> None:
     measured = measured_picker([words for words in SLICES if not words.written and words.name not in absent])
     _say_filter(scope)
     chosen = scope.chosen
-    if chosen is not None and not any(step in chosen for step in view.run.steps):
+    if not scope.recorded:
         st.info("No step of this range is on record.")
         return
     shown = [words for words in SLICES if words.name not in absent and (words.written or words.name in measured)]

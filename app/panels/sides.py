@@ -33,8 +33,7 @@ class Side:
 
     def recorded(self, shown: View) -> list[int]:
         """The steps of its range that are on record."""
-        chosen = self.range_of(shown)
-        return [step for step in shown.steps if step in chosen]
+        return self.steps.recorded(shown.steps)
 
     @property
     def words(self) -> str:
