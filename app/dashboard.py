@@ -8,9 +8,9 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 
+from .browser.listener import listen, note_state
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
-from .in_browser import listen, note_state
 from .keys import keys_button
 from .live import drawn, followed, live_line, pause_button
 from .pages import PAGES, Page

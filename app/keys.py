@@ -17,7 +17,7 @@ KEYS = (
 
 
 def keys_button() -> None:
-    """A button for the list of keys; `?` presses it (in_browser.py), for Streamlit's shortcuts know letters and digits only."""
+    """A button for the list of keys; `?` presses it, see browser/listener.py."""
     st.button("", icon=":material/keyboard:", key="keys", help="keys: ?", type="tertiary", on_click=_ask)
     if st.session_state.pop("_keys", False):
         _listed()

@@ -15,10 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 VERDICT = "() => !!document.querySelector('[class^=rs-verdict]')"
 """What a reader is told first."""
-FIRST_CHART = "() => !!document.querySelector('[data-testid=stPlotlyChart] .main-svg')"
+FIRST_CHART = "() => !!document.querySelector('.rs-chart .main-svg')"
 WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
   && !document.querySelector('[data-testid=stSkeleton]')
-  && [...document.querySelectorAll('[data-testid=stPlotlyChart]')].every(chart => chart.querySelector('.main-svg'))"""
+  && [...document.querySelectorAll('[class*=_chart] .stBidiComponent')].every(chart => chart.querySelector('.main-svg'))
+  && !document.querySelector('[data-waits]')"""
 """The script has run, and every chart is drawn."""
 PATIENCE = 120_000
 

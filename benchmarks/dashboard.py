@@ -24,6 +24,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import numpy as np
+from _interactions import OF_A_LONG_SEQUENCE, OF_A_RUN, answers
 from _long_runs import FOLDER, Shape, long_runs, records
 from _painted import FIRST_CHART, VERDICT, WHOLE, machine, seconds_until, told
 
@@ -102,7 +103,7 @@ def _visits(browser: Chromium, url: str, runs: Sequence[Path], repeat: int, star
 
 
 def _pages(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> None:
-    """From page to page by the navigation, each first once and then again; and another gap on the first page."""
+    """From page to page by the navigation, each first once and then again; and what is done to a page."""
     for root in (runs[0], runs[-1]):
         page = _tab(browser)
         page.goto(f"{url}/?run={quote(root.name)}")
@@ -115,9 +116,8 @@ def _pages(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> No
         for title in titles:
             print(told(f"{root.name}, to {title}: first time", took[title][:1]))
             print(told(f"{root.name}, to {title}: again", took[title][1:], SWITCH))
-        gaps = [_gap_chosen(page, gap) for _ in range(repeat + 1) for gap in ("total", "mismatch")]
-        print(told(f"{root.name}, another gap on {PAGES[0].title}: first time", gaps[:1]))
-        print(told(f"{root.name}, another gap on {PAGES[0].title}: again", gaps[2:], INTERACTION))
+        for act in OF_A_RUN:
+            print(told(f"{root.name}, {act.about}", answers(page, url, root.name, act, repeat), INTERACTION))
         page.close()
 
 
@@ -144,6 +144,10 @@ def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
         page.close()
     print(told(f"sequence of {TOKENS:,} tokens: first time", took[:1], LONG_SEQUENCE))
     print(told(f"sequence of {TOKENS:,} tokens: again", took[1:], LONG_SEQUENCE))
+    page = _tab(browser)
+    for act in OF_A_LONG_SEQUENCE:
+        print(told(act.about, answers(page, url, root.name, act, repeat), INTERACTION))
+    page.close()
 
 
 def _switched(page: Page, title: str) -> float:
@@ -153,17 +157,6 @@ def _switched(page: Page, title: str) -> float:
         page.locator("[data-testid=stTopNavDropdownLink], [data-testid=stTopNavSection]").last.click()
     asked = page.evaluate("runsAsked()")
     return seconds_until(page, f"asked => hasRun(asked) && ({WHOLE})()", lambda: link.click(), asked)
-
-
-def _gap_chosen(page: Page, gap: str) -> float:
-    """Seconds from the click until every chart over steps is of this gap."""
-    shown = (
-        "([gap, asked]) => { const titles = [...document.querySelectorAll('[data-testid=stPlotlyChart] .gtitle')]"
-        ".map(title => title.textContent);"
-        " return hasRun(asked) && titles.length > 2 && titles.filter(t => t.includes(gap)).length >= titles.length - 1; }"
-    )
-    button = page.get_by_test_id("stButtonGroup").get_by_role("radio", name=gap, exact=True)
-    return seconds_until(page, shown, lambda: button.click(), [gap, page.evaluate("runsAsked()")])
 
 
 def _tab(browser: Chromium) -> Page:

@@ -39,14 +39,14 @@ with Collector(folder) as collector:
         print(step, time.time(), flush=True)
         time.sleep(every)
 """
-LAST_POINT = """() => Math.max(...[...document.querySelectorAll('[data-testid=stPlotlyChart] .js-plotly-plot')]
+LAST_POINT = """() => Math.max(...[...document.querySelectorAll('.rs-chart')]
   .flatMap(chart => (chart.data || []).map(trace => {
     const x = trace.x && trace.x._inputArray ? trace.x._inputArray : trace.x;
     return x && x.length ? Math.max(...Array.from(x).map(Number).filter(Number.isFinite)) : -1;
   })), -1)"""
 """The last step that any chart reaches."""
 RANGE = """() => {
-  const charts = document.querySelectorAll('[data-testid=stPlotlyChart] .js-plotly-plot');
+  const charts = document.querySelectorAll('.rs-chart');
   const axis = charts.length && charts[charts.length - 1]._fullLayout?.xaxis;
   return axis ? Array.from(axis.range).map(Number) : null;
 }"""
@@ -93,7 +93,7 @@ def _follow(page: Page, root: Path, chosen: argparse.Namespace) -> None:
 
 def _zoom(page: Page) -> None:
     """Zooms into the last chart as a reader does, with the mouse."""
-    chart = page.locator("[data-testid=stPlotlyChart]").last
+    chart = page.locator(".rs-chart").last
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box is not None
@@ -102,7 +102,6 @@ def _zoom(page: Page) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=5)
     page.mouse.up()
-    page.wait_for_timeout(1000)  # until the page has told the server of it: nothing in the page tells when
     page.wait_for_function(WHOLE, timeout=120_000)
 
 

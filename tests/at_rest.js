@@ -62,7 +62,8 @@
   const runs = () => none("[data-testid=stApp][data-test-script-state=notRunning]") || !none("[data-testid=stSkeleton]");
   const drawn = () => // a file of charts has no script that runs
     !(location.protocol.startsWith("http") && runs()) && document.readyState === "complete" &&
-    [...document.querySelectorAll("[data-testid=stPlotlyChart], .js-plotly-plot")].every((e) => e.querySelector(".main-svg"));
+    [...document.querySelectorAll("[class*=_chart] .stBidiComponent, .js-plotly-plot")].every((e) => e.querySelector(".main-svg")) &&
+    none("[data-waits]");
   const moves = (animation) =>
     animation.playState === "running" && animation.effect.getComputedTiming().endTime !== Infinity;
 

@@ -8,6 +8,7 @@ import pytest
 from edge_runs import made
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.app.browser.chart import NAME
 from ratioscope.app.serving import server
 
 SECONDS = 120
@@ -53,8 +54,9 @@ def well(app: AppTest) -> AppTest:
 
 
 def charts(app: AppTest) -> list[str]:
-    """The figures on the page, as JSON."""
-    return [chart.proto.spec for chart in app.get("plotly_chart")]
+    """The figures on the page, as JSON: the second line of what the browser is told, see app/browser/chart.py."""
+    told = [element.proto for element in app.get("bidi_component") if element.proto.component_name == NAME]
+    return [json.dumps(json.loads(chart.bytes.decode().split("\n")[1])["figure"], ensure_ascii=False) for chart in told]
 
 
 def html(app: AppTest) -> str:

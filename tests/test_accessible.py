@@ -41,7 +41,15 @@ def test_charts_and_tables_are_shown_by_functions_that_want_a_text() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "st"):
                 continue
-            if node.attr in ("plotly_chart", "dataframe", "table", "data_editor", "line_chart", "bar_chart"):
+            if node.attr in (
+                "plotly_chart",
+                "altair_chart",
+                "dataframe",
+                "table",
+                "data_editor",
+                "line_chart",
+                "bar_chart",
+            ):
                 assert path.name == "drawn.py", f"{path.name}:{node.lineno} shows a chart or table past drawn.py"
 
 

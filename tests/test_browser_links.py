@@ -148,8 +148,8 @@ def test_every_chart_and_table_has_words_for_those_who_do_not_see_it(dashboard: 
     for card in PAGES:
         opened.go_to(card.title)
         assert opened.page.evaluate("document.documentElement.lang") == "en"
-        for kind in ("stPlotlyChart", "stDataFrame"):
-            for shown in opened.page.locator(f"[data-testid={kind}]").all():
+        for kind in (".rs-chart", "[data-testid=stDataFrame]"):
+            for shown in opened.page.locator(kind).all():
                 words = shown.evaluate(
                     "e => (e.closest('[aria-label]') ?? e.querySelector('[aria-label]'))?.ariaLabel ?? ''"
                 )

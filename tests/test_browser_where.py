@@ -61,7 +61,7 @@ def test_asked_for_slices_are_measured_and_stay_in_the_link(dashboard: Dashboard
     page.get_by_role("button", name="measure all").click()
     page.locator(".st-key-slice_minibatch .main-svg").first.wait_for(state="attached")
     opened.settled()
-    assert page.locator("[data-testid=stPlotlyChart]").count() == 10
+    assert page.locator(".rs-chart").count() == 10
     is_well(opened)
 
 

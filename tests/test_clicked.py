@@ -12,16 +12,16 @@ from ratioscope.app.panels import drawn
 @pytest.mark.parametrize(
     ("points", "meaning"),
     [
+        (None, None),
         ([], None),
         ([{"x": 12, "customdata": ["step 12 ■ act", 12]}], ["step 12 ■ act", 12]),
         ([{"x": 12, "customdata": "weight_sync after 3 updates"}], None),
         ([{"x": 12}], None),
     ],
-    ids=["taken back", "a bar", "the mark of an event", "a point without data"],
+    ids=["nothing yet", "nothing", "a bar", "the mark of an event", "a point without data"],
 )
 def test_only_what_is_a_link_is_followed(
-    monkeypatch: pytest.MonkeyPatch, points: list[dict[str, Any]], meaning: object
+    monkeypatch: pytest.MonkeyPatch, points: list[dict[str, Any]] | None, meaning: object
 ) -> None:
-    chart = SimpleNamespace(selection=SimpleNamespace(points=points))
-    monkeypatch.setattr(st, "session_state", {"ribbon": chart})
+    monkeypatch.setattr(st, "session_state", {"ribbon": SimpleNamespace(points=points)})
     assert drawn.clicked("ribbon") == meaning

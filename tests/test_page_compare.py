@@ -12,7 +12,7 @@ from edge_runs import RUNS, made
 from frames import hostile_texts
 from hypothesis import given
 from hypothesis import strategies as st
-from pages_open import Open, plain, well
+from pages_open import Open, charts, plain, well
 from recorded import recorded
 from streamlit.testing.v1 import AppTest
 
@@ -68,7 +68,7 @@ def test_two_runs_are_compared_and_the_settings_that_differ_are_listed(opened: O
     b = open_run(made(runs, "healthy")).metrics(())["mismatch/kl_k3"][0]
     row = shown[shown["metric"] == "kl_k3"].iloc[0]
     assert row["B / A"] == digits(b / a) and row["says"] == "differs" and shown["metric"][0] == "kl_k3"
-    assert len(app.get("plotly_chart")) == 3
+    assert len(charts(app)) == 3
 
 
 def test_sides_ranges_and_metrics_stand_in_the_link(opened: Open, runs: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_page_does_not_wait_for_pairs_and_a_reading_can_be_cancelled(opened:
         app = opened("compare", ["stale"], pair_by="sequence_id")
         well(app.button(key="pair").click().run())
         assert "waiting for another job" in app.get("progress")[0].proto.text
-        assert len(app.get("plotly_chart")) == 3 and "B − A" not in plain(app).split("Partners have")[1]
+        assert len(charts(app)) == 3 and "B − A" not in plain(app).split("Partners have")[1]
         app.button(key="cancel_job").click().run()
         for job in jobs()._jobs.values():
             job.wait(60)

@@ -202,7 +202,7 @@ def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open
 def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
     app = opened("corrections", "stale", gap="drift")
     is_well(app)
-    assert "Drift has no importance weights" in words(app) and not app.get("plotly_chart")
+    assert "Drift has no importance weights" in words(app) and not charts(app)
     bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
     is_well(bypass)
     assert "reads total" in html(bypass) and len(charts(bypass)) == 7

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from edge_runs import made
-from pages_open import Open
+from pages_open import Open, charts
 from statistics_runs import write_statistics_run
 from streamlit.testing.v1 import AppTest
 
@@ -76,11 +76,11 @@ def test_all_metrics_of_a_gap_can_be_shown_at_once(on_tree: Open, gap: str) -> N
 )
 @pytest.mark.parametrize("run", ["stale", "holes", "fp8/seed0"])
 def test_every_choice_works_on_every_kind_of_run(on_tree: Open, run: str, query: dict[str, Any]) -> None:
-    assert len(on_tree(run=run, **query, **{"with": ["bf16/seed0"]}).get("plotly_chart")) > len(main_of("mismatch"))
+    assert len(charts(on_tree(run=run, **query, **{"with": ["bf16/seed0"]}))) > len(main_of("mismatch"))
 
 
-def test_what_the_axis_smoothing_and_steps_are_stands_on_the_charts(on_tree: Open) -> None:
-    spec = _charts(on_tree(run="fp8/seed0", smooth="10", axis="log", steps="10:19"))[0]
+def test_what_the_axis_smoothing_and_steps_are_stands_on_thecharts(on_tree: Open) -> None:
+    spec = charts(on_tree(run="fp8/seed0", smooth="10", axis="log", steps="10:19"))[0]
     assert "half-life 10 steps" in spec and "log axis" in spec
     line = next(trace for trace in json.loads(spec)["data"] if trace.get("name") == "fp8/seed0")
     assert "seed0" not in json.loads(spec)["layout"]["title"]["text"] and len(line["customdata"]) == 10
@@ -88,22 +88,22 @@ def test_what_the_axis_smoothing_and_steps_are_stands_on_the_charts(on_tree: Ope
 
 def test_runs_are_laid_over_each_other_and_drawn_as_one_by_seed_or_setting(on_tree: Open) -> None:
     others = ["fp8/seed1", "fp8/seed2", "bf16/seed0", "bf16/seed1", "bf16/seed2", "stale"]
-    spec = _charts(on_tree(run="fp8/seed0", **{"with": others}))[0]
+    spec = charts(on_tree(run="fp8/seed0", **{"with": others}))[0]
     assert [name for name in ("fp8/seed0", *others) if name not in spec] == [] and "7 runs, without bands" in spec
     app = on_tree(run="fp8/seed0", **{"with": others}, group="seeds")
-    spec = _charts(app)[0]
+    spec = charts(app)[0]
     assert "mean over 3 runs" in spec and "fp8 (3 runs)" in spec and "fp8/seed1:" not in spec
     assert "3 runs: seed0, seed1, seed2" in "\n".join(element.proto.body for element in app.html)
     assert app.selectbox(key="group").options[:2] == ["each by itself", "seeds"]
     assert "engine.dtype" in app.selectbox(key="group").options
-    spec = _charts(on_tree(run="fp8/seed0", **{"with": others}, group="engine.dtype"))[0]
+    spec = charts(on_tree(run="fp8/seed0", **{"with": others}, group="engine.dtype"))[0]
     assert "engine.dtype=fp8 (3 runs)" in spec and "stale" in spec
 
 
 def test_a_run_without_the_gap_is_named(on_tree: Open) -> None:
     app = on_tree(run="stale", gap="drift", **{"with": ["fp8/seed0"]})
     assert any("without drift" in caption.value and "fp8" in caption.value for caption in app.caption)
-    assert len(app.get("plotly_chart")) == len(main_of("drift")) + 1
+    assert len(charts(app)) == len(main_of("drift")) + 1
 
 
 def test_a_run_of_statistics_alone_says_what_it_cannot_show(on_tree: Open) -> None:
@@ -142,10 +142,5 @@ def test_time_between_known_steps_is_shared_out(tmp_path: Path) -> None:
     assert (seconds[1:] > seconds[:-1]).all() and seconds[4] == found[1][1]
 
 
-def _charts(app: AppTest) -> list[str]:
-    """The figures, without what plotly escapes for a page of HTML."""
-    return [json.dumps(json.loads(chart.proto.spec), ensure_ascii=False) for chart in app.get("plotly_chart")]
-
-
 def _titles(app: AppTest) -> list[str]:
-    return [json.loads(spec)["layout"]["title"]["text"].partition(" <i>")[0] for spec in _charts(app)]
+    return [json.loads(spec)["layout"]["title"]["text"].partition(" <i>")[0] for spec in charts(app)]

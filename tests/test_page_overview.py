@@ -11,7 +11,7 @@ import run_folders
 from edge_runs import RUNS
 from hypothesis import given
 from hypothesis import strategies as st
-from pages_open import Open, plain
+from pages_open import Open, charts, plain
 from run_folders import FakeWriter
 
 from ratioscope.app.ages import age
@@ -32,7 +32,7 @@ def test_the_verdict_comes_first_then_the_collector_then_the_cards(opened: Open)
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
 def test_at_most_six_charts_are_drawn_at_first(opened: Open, name: str) -> None:
-    assert 1 < len(opened("overview", name).get("plotly_chart")) <= 6
+    assert 1 < len(charts(opened("overview", name))) <= 6
 
 
 def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from edge_runs import made
 from frames import traces
-from pages_open import Open, plain
+from pages_open import Open, charts, plain
 
 from ratioscope.app.figures.both_sides import both_sides
 from ratioscope.app.figures.gap_parts import gap_parts
@@ -42,7 +42,7 @@ def test_the_cards_are_the_floor_and_what_lies_above_it(opened: Open, runs: Path
     )
     assert found["excess over the floor"] == pytest.approx(whole - floor, rel=0.01)
     assert found["explained by lag"] == pytest.approx(100 * (1 - floor / whole), rel=0.01)
-    assert "±" in shown["explained by lag"] and len(app.get("plotly_chart")) == 4
+    assert "±" in shown["explained by lag"] and len(charts(app)) == 4
 
 
 def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
@@ -62,7 +62,7 @@ def test_without_lag_0_the_floor_is_not_told(opened: Open) -> None:
 @pytest.mark.parametrize("gap", ["total", "drift"])
 def test_every_gap_has_its_lags_and_drift_no_floor(opened: Open, gap: str) -> None:
     app = opened("staleness", "stale", theme="dark", gap=gap)
-    assert len(app.get("plotly_chart")) == 4 and len(app.metric) == (0 if gap == "drift" else 4)
+    assert len(charts(app)) == 4 and len(app.metric) == (0 if gap == "drift" else 4)
 
 
 def test_a_range_of_steps_is_all_that_is_counted(opened: Open, runs: Path) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 from edge_runs import made
 from frames import traces
 from hostile import HOSTILE
-from pages_open import Open
+from pages_open import Open, charts
 
 from ratioscope.app.figures.slice_bars import LABEL, short_label, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
@@ -37,7 +37,7 @@ def test_written_slices_are_drawn_without_reading_a_token(
     for name in ("sequences", "sequence", "tokens", "records"):
         monkeypatch.setattr(Run, name, lambda *given: pytest.fail("a page load reads token rows"))
     app = opened("where", "stale")
-    assert len(app.get("plotly_chart")) == 3
+    assert len(charts(app)) == 3
     said = "\n".join(caption.value for caption in app.caption).replace("\\", "")
     assert "By turn: not available, because no row has turn; log turns." in said
 
@@ -46,7 +46,7 @@ def test_bars_are_the_values_of_the_run(opened: Open, runs: Path) -> None:
     app = opened("where", "stale", metric="abs_log_ratio")
     by_position = open_run(made(runs, "stale")).metrics("position").sort(pl.col("position").cast(pl.Int64))
     wanted = by_position["mismatch/abs_log_ratio"].to_list()
-    figure = json.loads(app.get("plotly_chart")[0].proto.spec)
+    figure = json.loads(charts(app)[0])
     dots = next(trace for trace in figure["data"] if trace.get("mode") == "markers")
     places = np.frombuffer(base64.b64decode(dots["x"]["bdata"]), dots["x"]["dtype"])
     assert places.tolist() == pytest.approx(wanted) and [key for _, key in dots["customdata"]] == [
@@ -56,11 +56,11 @@ def test_bars_are_the_values_of_the_run(opened: Open, runs: Path) -> None:
 
 def test_slices_of_token_rows_are_measured_when_asked_for(opened: Open, runs: Path) -> None:
     app = opened("where", "stale", measured=["token_class", "token_id"])
-    assert len(app.get("plotly_chart")) == 5
-    specs = "".join(chart.proto.spec for chart in app.get("plotly_chart"))
+    assert len(charts(app)) == 5
+    specs = "".join(charts(app))
     assert "word start" in specs and "“<|im_end|>”".replace("<", "&lt;").replace(">", "&gt;") in specs
     app.button[0].click().run()
-    assert len(app.get("plotly_chart")) == 3 + len(list(app.button_group(key="measured").value or ()))
+    assert len(charts(app)) == 3 + len(list(app.button_group(key="measured").value or ()))
 
 
 def test_without_texts_the_token_class_says_how_to_record_them(opened: Open, tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_without_texts_the_token_class_says_how_to_record_them(opened: Open, tmp
 def test_every_metric_of_every_gap_can_be_asked_for(opened: Open, gap: str) -> None:
     for metric in METRICS[gap != "drift"]:
         app = opened("where", "stale", gap=gap, metric=metric, heat="position", steps="-5:")
-        assert len(app.get("plotly_chart")) == 4, metric
-        assert all(metric in chart.proto.spec for chart in app.get("plotly_chart"))
+        assert len(charts(app)) == 4, metric
+        assert all(metric in chart for chart in charts(app))
 
 
 def test_a_filter_marks_its_bar_and_a_range_without_steps_is_said(opened: Open) -> None:
     app = opened("where", "stale", only="lag=6")
-    assert sum("▶ 6" in chart.proto.spec for chart in app.get("plotly_chart")) == 1
+    assert sum("▶ 6" in chart for chart in charts(app)) == 1
     assert "No step of this range" in opened("where", "stale", steps="100000:").info[0].value
 
 

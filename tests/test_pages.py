@@ -37,7 +37,7 @@ ELSEWHERE = ("overview", "alerts", "compare")
 def test_every_page_draws_every_run(opened: Open, path: str, name: str) -> None:
     app = opened(path, [name])
     well(app)
-    shown = len(app.get("plotly_chart")) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption)
+    shown = len(charts(app)) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption)
     assert shown > 0 and (len(app.info) == 1) == (name == "empty")
 
 
@@ -59,7 +59,7 @@ def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.M
     monkeypatch.setenv(server.RUNS, json.dumps([str(made(runs, "stale"))]))
     app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
     well(app)
-    assert "■ act" in html(app) and len(app.get("plotly_chart")) == 5
+    assert "■ act" in html(app) and len(charts(app)) == 5
 
 
 def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
@@ -68,7 +68,7 @@ def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
 
 def test_more_metrics_are_drawn_when_asked_for(opened: Open) -> None:
     app = opened("overview", ["stale"], more="true")
-    assert len(app.get("plotly_chart")) == 1 + len(headline.CHARTS["mismatch"])
+    assert len(charts(app)) == 1 + len(headline.CHARTS["mismatch"])
 
 
 def test_numbers_behind_a_page_are_those_of_the_run(opened: Open, runs: Path) -> None:

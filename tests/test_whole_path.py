@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from oracle import ERRORS, ORACLE, Tokens
-from streamlit.testing.v1 import AppTest
+from pages_open import charts, unopened, well
 from tiny_trl import TrainingTrace, train
 
 import ratioscope
@@ -120,15 +120,5 @@ def test_every_page_of_the_dashboard_draws_it(
 ) -> None:
     monkeypatch.setenv(server.RUNS, json.dumps([str(recorded[1])]))
     monkeypatch.setenv("PAGE", page.path)
-    app = AppTest.from_function(_script, default_timeout=60).run()
-    assert not app.exception and not app.error
-    assert app.get("plotly_chart") or app.get("arrow_data_frame") or app.dataframe
-
-
-def _script() -> None:
-    """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
-    import os
-
-    from ratioscope.app import dashboard, pages
-
-    dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
+    app = well(unopened().run())
+    assert charts(app) or app.get("arrow_data_frame") or app.dataframe

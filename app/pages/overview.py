@@ -14,6 +14,7 @@ from ratioscope.metrics.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
 from ..ages import age
+from ..browser.chart import points
 from ..controls import nearest
 from ..digits import count
 from ..escape import streamlit_label as label
@@ -187,27 +188,13 @@ def _course(run: Run, scope: Scope, name: str, theme: ThemeName) -> go.Figure:
     """The chart of a metric."""
     metric = BY_NAME[name]
     limits, events = limits_of(metric, scope.gap), _within(scope)
-    figure = metric_over_steps(scope.course(), metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
-    return _clickable(figure, name)
+    return metric_over_steps(scope.course(), metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
 
 
 def _within(scope: Scope) -> pl.DataFrame:
     """What happened at the chosen steps."""
     events = scope.view.events()
     return events if scope.steps.whole else events.filter(scope.within)
-
-
-def _clickable(figure: go.Figure, name: str) -> go.Figure:
-    """The figure with markers that are not seen on the line that has none: Plotly lets nothing else be clicked.
-
-    The drag mode is said anew because Streamlit takes zooming away from charts that can be clicked and do not say it.
-    """
-    figure.update_layout(dragmode="zoom")
-    return figure.update_traces(
-        mode="lines+markers",
-        marker={"opacity": 0, "size": 8, "maxdisplayed": DRAWN},
-        selector={"name": name, "mode": "lines"},
-    )
 
 
 def _bar_chosen() -> None:
@@ -217,6 +204,6 @@ def _bar_chosen() -> None:
 
 def _point_chosen(key: str, steps: Sequence[int]) -> None:
     """On to the step that was clicked; a point of a thinned line stands for its neighbours, and leads to the nearest step."""
-    points = st.session_state[key].selection.points
-    if points:
-        go_to("sequences", step=nearest(steps, round(float(points[0]["x"]))))
+    steps_clicked = [point["x"] for point in points(key) if isinstance(point["x"], int | float)]
+    if steps_clicked:
+        go_to("sequences", step=nearest(steps, round(steps_clicked[0])))

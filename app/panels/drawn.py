@@ -9,10 +9,11 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ..browser.chart import chart, points
+from ..browser.listener import is_narrow
 from ..digits import count
 from ..escape import visible
 from ..export import Shown, csv_of
-from ..in_browser import is_narrow, zoomed
 from ..theme import DARK, LIGHT, NARROW, Theme
 
 CONFIG: dict[str, Any] = {
@@ -52,23 +53,17 @@ def draw(
     numbers: Callable[[], pl.DataFrame] | None = None,
     on_click: Callable[[], None] | None = None,
 ) -> None:
-    """The figure as it is, without Streamlit's theme over it. Sessions may share it: a zoom is a copy's.
+    """The figure as it is. Sessions may share it.
 
-    numbers: the table behind the figure, made when the reader asks for it. on_click: called when a point was selected, see
+    numbers: the table behind the figure, made when the reader asks for it. on_click: called when a point was clicked, see
     `clicked`.
     """
     shown = page_shown()
     _free_axes(figure)
-    figure = zoomed(figure, key)
     shown.charts[key] = (alt, figure)
     config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
     with st.container(gap=None, key=f"{key}_chart"):
-        if on_click is None:
-            st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt)
-        else:
-            st.plotly_chart(
-                figure, theme=None, key=key, config=config, alt=alt, on_select=on_click, selection_mode="points"
-            )
+        chart(figure, key, alt, config, on_click)
         if numbers is not None:
             shown.tables[key] = numbers
             _numbers(numbers, key, alt, shown)
@@ -120,10 +115,9 @@ def _download(frame: pl.DataFrame, key: str, shown: Shown) -> None:
 
 
 def clicked(key: str) -> Any:
-    """The customdata of the point selected in the chart of this key; None if the selection was taken back, or if the point is
-    no link but the mark of an event, which has words alone."""
-    points = st.session_state[key].selection.points
-    found = points[0].get("customdata") if points else None
+    """The customdata of the point clicked in the chart of this key; None if the point is no link but the mark of an event, which
+    has words alone."""
+    found = next((point.get("customdata") for point in points(key)), None)
     return None if isinstance(found, str) else found
 
 

@@ -5,7 +5,7 @@ import streamlit as st
 from ..view import View
 
 LATER, EARLIER = "shift+j", "shift+k"
-"""Beside `]` and `[`, which press the buttons too (in_browser.py): Streamlit's shortcuts know letters and digits only."""
+"""Beside `]` and `[`, which press the buttons too (browser/listener.js): Streamlit's shortcuts know letters and digits only."""
 
 
 def step_buttons(view: View, step: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from ratioscope.errors import ConfigError, MissingExtra
 
 from ..theme import DARK, LIGHT
-from .chart_script import Ahead
+from .chart_library import ChartLibrary
 from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
 from .sign_in import PARAMETER, SignIn, checked
@@ -181,7 +181,7 @@ def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None
             on_ready()
         yield
 
-    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(Ahead)], lifespan=lifespan)
+    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(ChartLibrary)], lifespan=lifespan)
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:

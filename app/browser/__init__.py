@@ -1,0 +1,1 @@
+"""What of ours runs in the browser, and the components that put it there."""

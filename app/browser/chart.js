@@ -1,0 +1,116 @@
+// The charts of a page, each drawn in place: what was zoomed or hidden stays as it is while a run grows. Those on the screen
+// are drawn before those that are not, and the browser paints and listens between two. It reads what chart.py tells, no more.
+const charts = new Map() // by the place that Streamlit made
+const waiting = new Set()
+const decoder = new TextDecoder()
+let drawing = false
+
+const turn = () => new Promise(resolve => setTimeout(resolve))
+const usual = 450 // pixels, of a chart that names no height
+
+function farOff({ div }) {
+  const { top, bottom } = div.getBoundingClientRect()
+  return bottom > 0 && top < innerHeight ? top - 1e6 : Math.abs(top)
+}
+
+async function drawAll() {
+  if (drawing) return
+  drawing = true
+  await turn() // all that came with one answer stand in line by then
+  while (waiting.size) {
+    const chart = [...waiting].reduce((first, other) => (farOff(other) < farOff(first) ? other : first))
+    waiting.delete(chart)
+    try {
+      await draw(chart, await plotly(chart.library))
+    } catch (error) {
+      giveUp(chart, error)
+    }
+    delete chart.div.dataset.waits
+    await turn()
+  }
+  drawing = false
+}
+
+function giveUp(chart, error) {
+  console.error(error)
+  window.Plotly?.purge(chart.div)
+  chart.div.textContent = `This chart cannot be drawn: ${error.message}`
+  chart.listens = false
+  chart.told = "" // the next time the page is drawn it is tried again
+}
+
+async function draw(chart, { react }) {
+  const { div, figure, config } = chart
+  const whole = document.fullscreenElement === div
+  chart.width = div.clientWidth
+  if (!chart.width) return // out of sight: once it has a width, it is told so
+  const height = whole ? innerHeight : figure.layout.height ?? usual
+  const layout = { ...figure.layout, height, width: chart.width, uirevision: chart.revision }
+  if (!chart.listens) div.replaceChildren() // words that stand there instead
+  await react(div, figure.data, layout, config)
+  if (!chart.listens) {
+    chart.listens = true
+    div.on("plotly_click", ({ points }) => chart.clicked(points))
+  }
+}
+
+function wait(chart) {
+  chart.div.dataset.waits = ""
+  waiting.add(chart)
+  drawAll()
+}
+
+const enlarge = {
+  name: "full screen",
+  title: "Full screen",
+  icon: { width: 24, height: 24, path: "M4 4h6v2H6v4H4V4zm10 0h6v6h-2V6h-4V4zM4 14h2v4h4v2H4v-6zm14 0h2v6h-6v-2h4v-4z" },
+  click: div => (document.fullscreenElement ? document.exitFullscreen() : div.requestFullscreen()),
+}
+
+function withEnlarge(config) {
+  const own = config.modeBarButtons?.map((group, at) => (at ? group : [...group, enlarge]))
+  return own ? { ...config, modeBarButtons: own } : { ...config, modeBarButtonsToAdd: [enlarge] }
+}
+
+function made(place) {
+  const div = document.createElement("div")
+  div.className = "rs-chart"
+  div.setAttribute("role", "figure")
+  place.append(div)
+  // Plotly keeps a zoom where the revision is the same, and not nought
+  const chart = { div, told: "", state: null, revision: 1, width: 0, listens: false }
+  chart.observer = new ResizeObserver(() => {
+    if (div.clientWidth !== chart.width && !waiting.has(chart)) wait(chart)
+  })
+  charts.set(place, chart)
+  return chart
+}
+
+function tell(chart, { alt, state, library }, told) {
+  const { figure, config } = JSON.parse(told)
+  if (chart.told && state !== chart.state) chart.revision += 1 // another choice, not more of the same: no zoom outlives it
+  Object.assign(chart, { told, library, figure, config: withEnlarge(config) })
+  chart.div.style.height = `${figure.layout.height ?? usual}px`
+  chart.div.style.background = figure.layout.template?.layout?.paper_bgcolor ?? ""
+  wait(chart)
+  chart.observer.observe(chart.div)
+}
+
+export default function ({ parentElement, data, setTriggerValue }) {
+  const chart = charts.get(parentElement) ?? made(parentElement)
+  const [first, told] = decoder.decode(data).split("\n")
+  const head = JSON.parse(first)
+  chart.clicked = points => {
+    if (head.clickable) setTriggerValue("points", points.map(({ x, customdata, data }) => ({ x, customdata, trace: data.name })))
+  }
+  chart.div.setAttribute("aria-label", head.alt)
+  if (told !== chart.told) tell(chart, head, told)
+  chart.state = head.state
+  return () => {
+    chart.observer.disconnect()
+    waiting.delete(chart)
+    charts.delete(parentElement)
+    window.Plotly?.purge(chart.div)
+    chart.div.remove()
+  }
+}

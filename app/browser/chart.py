@@ -1,0 +1,54 @@
+"""A chart in the browser.
+
+Streamlit's own takes a chart away and draws another whenever its data change, each twice; this one is drawn in place, once, and
+those on the screen first (chart.js). So the answer to a click is seen sooner, and a zoom outlives a refresh.
+"""
+
+import json
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io as pio
+import streamlit as st
+from streamlit.components import v2
+
+from ..serving.chart_library import PLACE
+from .listener import state
+from .scripts import script
+
+NAME = "ratioscope_chart"
+_TEXTS: dict[int, str] = {}
+"""By the figure's id, as long as it lives."""
+
+
+def chart(
+    figure: go.Figure, key: str, alt: str, config: Mapping[str, Any], on_click: Callable[[], object] | None = None
+) -> None:
+    """The figure, as wide as its place. config: of plotly.js. on_click: called when a point was clicked, see `points`."""
+    told = {"alt": alt, "state": state(), "clickable": on_click is not None, "library": PLACE}
+    drawn = f'{{"config": {json.dumps(config)}, "figure": {_text(figure)}}}'
+    _component()(key=key, data=f"{json.dumps(told)}\n{drawn}".encode(), on_points_change=on_click or _nothing)
+
+
+def _text(figure: go.Figure) -> str:
+    """The figure as JSON, made once: it takes as long as all else that a page does for a chart it has shown before."""
+    if id(figure) not in _TEXTS:
+        _TEXTS[id(figure)] = str(pio.to_json(figure, validate=False))
+        weakref.finalize(figure, _TEXTS.pop, id(figure), None)
+    return _TEXTS[id(figure)]
+
+
+def points(key: str) -> list[dict[str, Any]]:
+    """What was clicked in the chart of this key, the nearest first: `x`, `customdata` and the name of the `trace`."""
+    return [point for point in st.session_state[key].points or () if isinstance(point, dict)]
+
+
+@st.cache_resource(show_spinner=False)
+def _component() -> Any:
+    return v2.component(NAME, js=script("library.js", "chart.js"), isolate_styles=False)
+
+
+def _nothing() -> None:
+    """Streamlit keeps what a component may tell by what is called for it."""
