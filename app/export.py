@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 import polars as pl
 
+from .browser.library import plotly_js
 from .escape import csv, html, script_json
 from .terminal import jsonable
 from .theme import FONT, Theme
 
 Table = Callable[[], pl.DataFrame]
-_POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that equal numbers make equal bytes."""
 
@@ -64,8 +65,6 @@ def zip_of(tables: dict[str, Table], name: Callable[[str, str], str]) -> bytes:
 
 def html_of(title: str, charts: Sequence[tuple[str, go.Figure]], theme: Theme) -> bytes:
     """One page with these charts as they are on the screen, to be zoomed and hovered; it loads nothing and needs no server."""
-    from plotly.offline import get_plotlyjs
-
     figures = ",".join(script_json(str(figure.to_json())) for _, figure in charts)
     places = "".join(
         f'<div id="chart{at}" role="img" aria-label="{html(alt)}"></div>' for at, (alt, _) in enumerate(charts)
@@ -76,7 +75,7 @@ def html_of(title: str, charts: Sequence[tuple[str, go.Figure]], theme: Theme) -
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<style>body{{margin:16px;font:14px {FONT};background:{theme.background};color:{theme.text}}}"
         "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:12px}</style></head>"
-        f"<body><h1>{html(title)}</h1><main>{places}</main><script>{get_plotlyjs()}</script>"
+        f"<body><h1>{html(title)}</h1><main>{places}</main><script>{plotly_js()}</script>"
         f"<script>const figures=[{figures}];{draw}</script></body></html>"
     ).encode()
 

@@ -79,7 +79,7 @@ def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browse
     shown = page.evaluate("getComputedStyle(document.querySelectorAll('.rs-text i')[1], '::after').content")
     assert "rollout" in shown
     page.locator(".st-key-strip").hover()
-    page.wait_for_function("document.querySelector('.st-key-strip .hoverlayer').textContent.includes('rollout')")
+    page.wait_for_function("() => document.querySelector('.st-key-strip .hoverlayer').textContent.includes('rollout')")
     is_well(opened)
 
 
@@ -106,7 +106,7 @@ def test_the_keyboard_walks_through_sequences_and_the_link_follows(dashboard: Da
     again = browser.visit(page.url)
     assert second != first and again.page.locator(".rs-text").inner_text() == second
     page.keyboard.press("k")
-    page.wait_for_function(f"document.querySelector('.rs-text').innerText === {first!r}")
+    page.wait_for_function(f"() => document.querySelector('.rs-text').innerText === {first!r}")
 
 
 def test_the_gap_and_the_run_stay_when_the_page_changes(dashboard: Dashboard, browser: Chromium) -> None:

@@ -62,11 +62,11 @@ def test_a_chart_is_as_wide_as_its_place_and_fills_the_screen_if_asked(dashboard
     chart = opened.page.locator(".st-key-chart_kl_k3 .rs-chart")
     chart.hover()
     chart.locator("[data-title='Full screen']").click()
-    opened.page.wait_for_function(f"{CHART}.querySelector('.main-svg').clientWidth === innerWidth")
+    opened.page.wait_for_function(f"() => {CHART}.querySelector('.main-svg').clientWidth === innerWidth")
     opened.settled()
     assert opened.page.evaluate(f"{CHART}.querySelector('.main-svg').clientHeight === innerHeight")
     opened.page.evaluate("document.exitFullscreen()")
-    opened.page.wait_for_function(f"{CHART}.querySelector('.main-svg').clientWidth === {narrow['place']}")
+    opened.page.wait_for_function(f"() => {CHART}.querySelector('.main-svg').clientWidth === {narrow['place']}")
     opened.settled()
     assert _size(opened) == narrow
     is_well(opened)
@@ -83,7 +83,7 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
     page.unroute(f"**{PLACE}")
     page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
-    page.wait_for_function("!document.querySelector('[data-waits]')")
+    page.wait_for_function("() => !document.querySelector('[data-waits]')")
     assert page.get_by_text("This chart cannot be drawn").count() == 0
 
 

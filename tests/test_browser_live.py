@@ -40,7 +40,7 @@ def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium,
         assert scrolled > 50
         began = time.monotonic()
         writer.write(1)
-        page.wait_for_function(f"({NEWEST})() === 12", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 12", timeout=30_000)
         print(f"drawn {time.monotonic() - began:.1f} s after the step began")
         opened.settled()
         assert page.evaluate(RANGE) == zoomed
@@ -62,11 +62,11 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
         page.wait_for_timeout(2500)
         assert page.evaluate(NEWEST) == 2
         _newer(page, "2 newer steps").click()
-        page.wait_for_function(f"({NEWEST})() === 4", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 4", timeout=30_000)
         writer.write(1)
         _newer(page, "1 newer step").wait_for(timeout=30_000)
         page.keyboard.press("p")
-        page.wait_for_function(f"({NEWEST})() === 5", timeout=30_000)
+        page.wait_for_function(f"() => ({NEWEST})() === 5", timeout=30_000)
         assert page.get_by_text("paused · ").count() == 0 and opened.errors == [] and opened.exceptions == 0
 
 
@@ -108,7 +108,7 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
         other = browser.visit(dashboard.url)
         for steps in (6, 8, 10):  # more than the two revisions that are kept of any run
             writer.write(2)
-            other.page.wait_for_function(f"({NEWEST})() === {steps - 1}", timeout=30_000)
+            other.page.wait_for_function(f"() => ({NEWEST})() === {steps - 1}", timeout=30_000)
         held.page.bring_to_front()  # what lies behind draws no chart
         _newer(held.page, "6 newer steps").wait_for(timeout=30_000)
         assert "parts are of newer steps" not in held.page.content()
@@ -120,7 +120,7 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
         held.page.get_by_text("parts are of newer steps").wait_for(timeout=30_000)
         assert held.page.evaluate(NEWEST) == 3
         _newer(held.page, "6 newer steps").click()
-        held.page.wait_for_function(f"({NEWEST})() === 9", timeout=30_000)
+        held.page.wait_for_function(f"() => ({NEWEST})() === 9", timeout=30_000)
         assert "parts are of newer steps" not in held.page.content()
         for opened in (held, other):
             assert opened.errors == [] and opened.exceptions == 0

@@ -53,7 +53,7 @@ def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(brow
         opened = browser.visit(f"{dashboard.url}/runs")
         page = opened.page
         page.get_by_text("not yet read").wait_for(state="detached")
-        page.wait_for_function("window.tickAgain !== undefined")
+        page.wait_for_function("() => window.tickAgain !== undefined")
         _click(opened, 14, 0)
         page.get_by_text("see its metrics").wait_for()
         _click(opened, 14, 1)

@@ -2,16 +2,29 @@
 
 import asyncio
 import gzip
+import hashlib
+import re
 
+import plotly.graph_objects as go
 import pytest
 from browser import Chromium, Dashboard, chromium, is_well
-from plotly.offline import get_plotlyjs
 
+from ratioscope.app.browser.library import FILE, SHA256, plotly_js
 from ratioscope.app.serving.asgi import Message, Receive, Scope, Send
 from ratioscope.app.serving.chart_library import PLACE, ChartLibrary
 
 SERVED = ("healthy",)
+TRACES = frozenset(name for name in dir(go) if name.islower()) - {"layout"}
 FETCHED = "name => performance.getEntriesByType('resource').filter(entry => entry.name.endsWith(name)).length"
+
+
+def test_the_script_is_what_its_authors_published_and_has_every_kind_of_trace_that_is_drawn() -> None:
+    assert hashlib.sha256(FILE.read_bytes()).hexdigest() == SHA256
+    sources = "\n".join(path.read_text() for path in FILE.parents[2].rglob("*.py"))
+    named = re.findall(r"\bgo\.([A-Z]\w+)\(|\.add_(\w+)\(", sources)
+    drawn = {name.lower() for pair in named for name in pair} & TRACES
+    held = set(re.findall(r'moduleType:"trace",name:"(\w+)"', plotly_js()))
+    assert {"scatter", "bar", "heatmap"} <= drawn <= held <= TRACES
 
 
 def test_a_page_names_the_script_and_nothing_else_does() -> None:
@@ -21,7 +34,7 @@ def test_a_page_names_the_script_and_nothing_else_does() -> None:
 
 def test_the_script_is_the_installed_one_and_may_be_kept() -> None:
     began, body = _answered(PLACE, b"text/html")
-    assert gzip.decompress(body["body"]).decode() == get_plotlyjs()
+    assert gzip.decompress(body["body"]).decode() == plotly_js()
     assert began["status"] == 200 and b"immutable" in dict(began["headers"])[b"cache-control"]
 
 
@@ -34,7 +47,7 @@ def test_nothing_else_is_answered_there(path: str, method: str) -> None:
 def test_a_page_without_a_chart_has_it_ready_for_the_next(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/health?run=healthy")
     assert opened.page.locator(".main-svg").count() == 0
-    opened.page.wait_for_function("'Plotly' in window")
+    opened.page.wait_for_function("() => 'Plotly' in window")
     opened.go_to("Overview")
     assert opened.page.locator(".main-svg").count() > 0 and opened.page.evaluate(FETCHED, PLACE) == 1
     is_well(opened)

@@ -75,7 +75,7 @@ def test_the_pages_are_drawn_for_a_narrow_window_once_it_is_told(opened: Open, p
 @pytest.mark.parametrize("page", PAGES)
 def test_no_note_runs_out_of_its_sheet(dashboard: Dashboard, browser: Chromium, page: str) -> None:
     opened = browser.visit(f"{dashboard.url}/{page}{'&' if '?' in page else '?'}run=stale", width=400)
-    opened.page.wait_for_function(f"({OUTSIDE})().length === 0", timeout=30_000)
+    opened.page.wait_for_function(f"() => ({OUTSIDE})().length === 0", timeout=30_000)
     opened.settled()
     opened.whole()
     assert opened.page.evaluate(OUTSIDE) == []
@@ -93,7 +93,7 @@ def test_a_page_is_drawn_anew_when_its_window_becomes_narrow_and_not_otherwise(
     assert opened.page.evaluate("window.runs") == 0
     for width, least in ((400, 1), (900, 2)):
         opened.resize(width)
-        opened.page.wait_for_function(f"window.runs >= {least}", timeout=30_000)
+        opened.page.wait_for_function(f"() => window.runs >= {least}", timeout=30_000)
         opened.settled()
         opened.page.wait_for_timeout(1500)
     assert opened.page.evaluate("window.runs") <= 4, "the fragment that was told, and the page, for each of two changes"

@@ -125,7 +125,7 @@ def test_the_policy_allows_these_scripts_and_nothing_else(html: str) -> None:
 
 
 def test_plotly_is_embedded_once(html: str) -> None:
-    assert html.count("* plotly.js v") == 1
+    assert html.count("* plotly.js (cartesian - minified) v") == 1
 
 
 def themed(drawing: dict[str, Any], theme: str) -> Any:

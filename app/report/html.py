@@ -13,6 +13,7 @@ from typing import Any
 from ratioscope.errors import MissingExtra
 from ratioscope.record import GAPS
 
+from ..browser.library import plotly_js
 from ..digits import count, digits
 from ..escape import html as escaped
 from ..escape import script_json
@@ -32,7 +33,6 @@ def html_report(data: ReportData) -> str:
     try:
         import jinja2
         from markupsafe import Markup
-        from plotly.offline import get_plotlyjs
     except ImportError:
         raise MissingExtra("an HTML report", "dashboard") from None
     from .drawings import drawings, tokens_html, tokens_legend, tokens_style
@@ -46,7 +46,7 @@ def html_report(data: ReportData) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(digits=digits, count=count, sparkline=sparkline.svg_path)
-    scripts = (get_plotlyjs(), (FOLDER / "page.js").read_text(encoding="utf-8"))
+    scripts = (plotly_js(), (FOLDER / "page.js").read_text(encoding="utf-8"))
     figures = drawings(data)
     by_name = {figure.name: {"light": figure.light, "dark": figure.dark} for figure in figures}
     return environment.get_template("page.html").render(

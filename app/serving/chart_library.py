@@ -1,17 +1,13 @@
-"""Plotly's script, which draws charts: served from the installed package, and sent for before a page knows that it needs it.
-
-It is nearly five megabytes. Every page names it in a header, so that the browser fetches it while it starts.
-"""
+"""Serves the script that draws charts. Every page names it in a header, so that the browser fetches it while it starts."""
 
 import asyncio
 import gzip
 from functools import cache
 
-import plotly
-
+from ..browser.library import FILE, plotly_js
 from .asgi import Application, Message, Receive, Scope, Send
 
-PLACE = f"/charts/plotly-{plotly.__version__}.min.js"
+PLACE = f"/charts/{FILE.name}"
 """Its path on the server. Another version has another, so a browser may keep what it got for good."""
 HEADERS = (
     (b"content-type", b"text/javascript; charset=utf-8"),
@@ -23,9 +19,7 @@ HEADERS = (
 @cache
 def compressed() -> bytes:
     """The script: a third of its size, which is felt through a tunnel."""
-    from plotly.offline import get_plotlyjs
-
-    return gzip.compress(get_plotlyjs().encode(), compresslevel=6)
+    return gzip.compress(plotly_js().encode(), compresslevel=6)
 
 
 class ChartLibrary:

@@ -18,8 +18,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
-        # plotly.js holds one `new Function`, index.html inline scripts; Streamlit loads our script as a blob
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        # index.html holds inline scripts; Streamlit loads ours as a blob
+        "script-src 'self' 'unsafe-inline' blob:",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "font-src 'self' data:",
