@@ -9,6 +9,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
+from .browser.listener import in_address
 from .escape import streamlit_label as label
 from .escape import visible
 from .figures.over_steps import gap_words
@@ -42,7 +43,9 @@ def run_picker(found: Served) -> str:
         width=270,
         format_func=visible,
     )
-    return chosen if chosen is not None and chosen in found.runs else found.first
+    name = chosen if chosen is not None and chosen in found.runs else found.first
+    in_address("run", visible(name))
+    return name
 
 
 def gap_picker(gaps: Sequence[str]) -> str:
@@ -145,7 +148,9 @@ def step_picker(view: View) -> int:
         bind="query-params",
         width=170,
     )
-    return worst_step(view.grades(), steps) if chosen is None else nearest(steps, int(chosen))
+    step = worst_step(view.grades(), steps) if chosen is None else nearest(steps, int(chosen))
+    in_address("step", step)
+    return step
 
 
 def asked(key: str) -> str | int | None:

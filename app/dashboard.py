@@ -5,20 +5,21 @@ from functools import partial
 from pathlib import Path
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
 
-from .browser.listener import listen, note_state
+from .browser.listener import listen, note_place, page_begins
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
 from .keys import keys_button
 from .live import drawn, followed, live_line, pause_button
 from .pages import PAGES, Page
-from .panels.drawn import page_begins
+from .panels.drawn import shown_begins
 from .panels.empty import WAITS, how_to_attach, say_empty
 from .scope import Scope, Steps
 from .served import Served, served, watch
-from .share import share
+from .share import say_link, share
 from .view import View, view
 
 ICON = (
@@ -32,11 +33,16 @@ def main() -> None:
 
     The choices are made outside the page, so that they keep their place in the URL when the page changes.
     """
+    page_begins()
     st.set_page_config(page_title="ratioscope", page_icon=ICON, layout="wide")
     draw: list[Callable[[], object]] = []
     pages = {
         card.path: st.Page(
-            partial(_call_first, draw), title=card.title, url_path=card.path, help=card.help, default=card is PAGES[0]
+            partial(_call_first, draw, card),
+            title=card.title,
+            url_path=card.path,
+            help=card.help,
+            default=card is PAGES[0],
         )
         for card in PAGES
     }
@@ -46,10 +52,10 @@ def main() -> None:
     current.run()
 
 
-def _call_first(draw: list[Callable[[], object]]) -> None:
+def _call_first(draw: list[Callable[[], object]], card: Page) -> None:
     draw[0]()
     drawn()
-    listen()
+    listen("" if card is PAGES[0] else card.path)
 
 
 def prepared(card: Page) -> Callable[[], object]:
@@ -63,11 +69,11 @@ def prepared(card: Page) -> Callable[[], object]:
     header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
     with header:
         name = run_picker(found)
-    note_state(f"{name}/{card.path}")
+    note_place(f"{name}/{card.path}")
     if card.about == "runs":
         with header:
-            _tools(card, name, None)
-        return partial(card.render, Scope(View(found.runs[name], 0)))
+            link = _tools(card, name, None)
+        return partial(_with_link, link, partial(card.render, Scope(View(found.runs[name], 0))))
     try:
         chosen = followed(found.runs[name])
     except RatioscopeError as error:
@@ -77,25 +83,32 @@ def prepared(card: Page) -> Callable[[], object]:
         gap = gap_picker(chosen.run.gaps) if "gap" in heeds else ""
         with st.container(width="content"):
             live_line(chosen)
-        _tools(card, name, chosen)
+        link = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
         steps = steps_field() if "steps" in heeds else Steps()
         only = only_field() if "only" in heeds else None
         others = others_picker(found, name) if "others" in heeds else ()
     if not (chosen.run.steps and chosen.run.gaps):
-        return partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer"))
-    return partial(card.render, Scope(chosen, gap, steps, only, tuple(_views(found, others))))
+        return partial(_with_link, link, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
+    scope = Scope(chosen, gap, steps, only, tuple(_views(found, others)))
+    return partial(_with_link, link, partial(card.render, scope))
 
 
-def _tools(card: Page, name: str, shown: View | None) -> None:
-    """What can be done with any page, at the end of its header."""
+def _with_link(place: DeltaGenerator, draw: Callable[[], object]) -> None:
+    draw()
+    say_link(place)
+
+
+def _tools(card: Page, name: str, shown: View | None) -> DeltaGenerator:
+    """What can be done with any page, at the end of its header; the place for its link."""
     with st.container(
         horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall", key="tools"
     ):
         if shown is not None:
             pause_button(shown)
-        share(page_begins(name, card.path))
+        link = share(shown_begins(name, card.path))
         keys_button()
+    return link
 
 
 def _views(found: Served, names: Sequence[str]) -> Iterator[View]:

@@ -1,26 +1,31 @@
 """What a reader takes away from a page: its link, its numbers, its charts."""
 
 from functools import partial
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from .browser.listener import address
 from .export import Shown, html_of, json_of, zip_of
 from .panels.drawn import IMAGES, appearance
 
 
-def share(shown: Shown) -> None:
-    """A drawer with the link to this very view, and downloads of what it shows, made when they are asked for."""
+def share(shown: Shown) -> DeltaGenerator:
+    """A drawer with downloads of what the page shows, made when they are asked for; and the place for its link."""
     with st.popover("", icon=":material/ios_share:", help="link and downloads", type="tertiary", key="share"):
-        _link()
+        place = st.container(key="link")
         _downloads(shown)
+    return place
 
 
-def _link() -> None:
-    query = urlencode(st.query_params.to_dict(), doseq=True)
-    base = (st.context.url or "").split("?")[0]
-    st.caption("The address is the view: whoever opens it here sees the same page, run and choices.")
-    st.code(f"{base}?{query}" if query else base, language=None, wrap_lines=True)
+def say_link(place: DeltaGenerator) -> None:
+    """The link to this very view, complete once the page is drawn."""
+    here = urlsplit(st.context.url or "")
+    link = here._replace(path=here.path or "/", query=urlencode(address(), doseq=True), fragment="").geturl()
+    with place:
+        st.caption("The address is the view: whoever opens it here sees the same page, run and choices.")
+        st.code(link, language=None, wrap_lines=True)
 
 
 def _downloads(shown: Shown) -> None:

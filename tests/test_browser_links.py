@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from browser import Chromium, Dashboard, Opened, chromium
+from browser import Chromium, Dashboard, Opened, chromium, is_well
 from edge_runs import made
 from serving import refused, serving
 
@@ -57,6 +57,46 @@ def test_the_command_opens_the_view_it_is_asked_for(browser: Chromium, runs: Pat
         opened.page.close()
     code, said = refused(run, "--page", "token")
     assert code == 2 and all(card.path in said for card in PAGES)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("?", "run=stale"),
+        ("sequences?", "run=stale&step=14"),
+        ("tokens?", "run=stale&step=14&sequence="),
+        ("metrics?with=two_policies&with=hostile&", "run=stale"),
+    ],
+)
+def test_what_was_chosen_for_the_reader_stands_in_the_address_and_in_the_link(
+    dashboard: Dashboard, browser: Chromium, path: str, wanted: str
+) -> None:
+    """The worst step of a growing run is another one later."""
+    opened = browser.visit(f"{dashboard.url}/{path}")
+    assert f"/{path}{wanted}" in opened.page.url
+    said = _said(opened)
+    opened.page.locator(".st-key-share button").first.click()
+    link = opened.page.locator("[data-testid=stPopoverBody] pre").inner_text()
+    assert link == opened.page.url
+    again = browser.visit(link)
+    assert _said(again) == said and again.page.url == opened.page.url
+    is_well(again)
+
+
+def test_back_leads_from_page_to_page_whatever_was_chosen_on_them(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(dashboard.url)
+    visited = [opened.page.url]
+    for title, gap in (("Sequences", "total"), ("Tokens", "drift"), ("Where", "total")):
+        opened.go_to(title)
+        with opened.rerun():
+            opened.page.get_by_test_id("stButtonGroup").get_by_role("radio", name=gap, exact=True).click()
+        visited.append(opened.page.url)
+    assert opened.page.evaluate("history.length") == 1 + len(visited)
+    for url in reversed(visited[:-1]):
+        opened.page.go_back()
+        opened.page.wait_for_url(lambda now, url=url: now.split("?")[0] == url.split("?")[0])
+        opened.settled()
+    is_well(opened)
 
 
 def test_choices_survive_a_page_that_does_not_show_them(dashboard: Dashboard, browser: Chromium) -> None:

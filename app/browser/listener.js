@@ -1,4 +1,5 @@
-// Tells whether the window is narrow, presses the buttons of `?`, `[` and `]`, and has Plotly ready where a page draws no chart.
+// Tells whether the window is narrow, presses the buttons of `?`, `[` and `]`, puts choices that were made for the reader into the
+// address, and has Plotly ready where a page draws no chart.
 const narrow = matchMedia("(max-width: 520px)")
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
 let known = false
@@ -15,7 +16,21 @@ function tellWidth() {
   if (narrow.matches !== known) tell("narrow", (known = narrow.matches))
 }
 
+const push = history.pushState.bind(history)
+history.pushState = (state, title, url) => { // a choice replaces the address, so that Back leads to the page before
+  const same = new URL(url, location.href).pathname === location.pathname
+  return same ? history.replaceState(state, title, url) : push(state, title, url)
+}
+
+function complete({ address, path }) {
+  const url = new URL(location.href)
+  if (url.pathname !== `/${path}`) return // the reader has gone on
+  for (const [key, value] of Object.entries(address)) if (!url.searchParams.has(key)) url.searchParams.set(key, value)
+  if (url.href !== location.href) history.replaceState(history.state, "", url)
+}
+
 export default function ({ data, setStateValue }) {
+  complete(data)
   tell = setStateValue
   known = data.narrow
   tellWidth()

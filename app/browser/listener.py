@@ -1,6 +1,9 @@
-"""What the browser tells of itself: whether its window is narrow. Plotly breaks no line, so the page is drawn anew for it.
+"""The script that listens in the browser, and what it is told; see listener.js.
 
-Streamlit's shortcuts know letters and digits only; the same script listens to `?`, `[` and `]` (listener.js).
+It tells whether the window is narrow: Plotly breaks no line, so the page is drawn anew for it. It listens to `?`, `[` and `]`:
+Streamlit's shortcuts know letters and digits only. It completes the address: Streamlit leaves out what was chosen for the reader,
+such as the worst step, and a link without it leads elsewhere once the run has grown. Of each page visited it leaves one address
+to go back to.
 """
 
 from typing import Any
@@ -12,15 +15,33 @@ from ..serving.chart_library import PLACE
 from .scripts import script
 
 
-def note_state(place: str) -> None:
+def page_begins() -> None:
+    """Forgets what the page drawn before had in its address."""
+    st.session_state["_address"] = {}
+
+
+def in_address(key: str, value: object) -> None:
+    """Notes a choice that the address must tell, also where it was made for the reader. key: of its widget."""
+    st.session_state.setdefault("_address", {})[key] = str(value)
+
+
+def address() -> dict[str, list[str]]:
+    """What the address tells of the page that is drawn: what the reader chose, and then what was chosen for them."""
+    made = {key: [value] for key, value in st.session_state.get("_address", {}).items()}
+    return {key: st.query_params.get_all(key) for key in st.query_params} | {
+        key: value for key, value in made.items() if key not in st.query_params
+    }
+
+
+def note_place(place: str) -> None:
     """Notes what is about to be drawn. place: run and page; a zoom is kept as long as it and the URL stay the same."""
     st.session_state["_drawn_narrow"] = is_narrow()
-    st.session_state["_state"] = f"{place}?{sorted(st.query_params.to_dict().items())}"
+    st.session_state["_place"] = place
 
 
 def state() -> str:
-    """What is being drawn, as it was noted."""
-    return str(st.session_state.get("_state", ""))
+    """What is being drawn, and by which choices."""
+    return f"{st.session_state.get('_place', '')}?{sorted(address().items())}"
 
 
 def is_narrow() -> bool:
@@ -29,11 +50,12 @@ def is_narrow() -> bool:
 
 
 @st.fragment
-def listen() -> None:
-    """Puts the script on the page; below all that is drawn, for it has a place of its own there."""
+def listen(path: str) -> None:
+    """Puts the script on the page; below all that is drawn, for it has a place of its own there. path: in the URL."""
     if is_narrow() != st.session_state.get("_drawn_narrow", is_narrow()):
         st.rerun()
-    data = {"library": PLACE, "narrow": is_narrow()}
+    address = st.session_state.get("_address", {})
+    data = {"library": PLACE, "narrow": is_narrow(), "address": address, "path": path}
     _component()(key="listener", data=data, on_narrow_change=_note_narrow, height=0)
 
 

@@ -11,6 +11,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.token_values import BY_NAME, VALUES
 from ratioscope.record import GAPS, POLICIES
 
+from ..browser.listener import in_address
 from ..controls import asked, step_picker
 from ..digits import count, digits
 from ..escape import streamlit_label as label
@@ -109,6 +110,7 @@ def _sequence_picker(ids: Sequence[str]) -> str:
         on_change=forget_token,
     )
     name = chosen or names[0]
+    in_address("sequence", name)
     at = offered.index(name)
     before, after = offered[max(0, at - 1)], offered[min(len(offered) - 1, at + 1)]
     st.button("previous", key="previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == name)

@@ -33,7 +33,7 @@ def page_shown() -> Shown:
     return found if isinstance(found, Shown) else Shown()
 
 
-def page_begins(run: str, page: str) -> Shown:
+def shown_begins(run: str, page: str) -> Shown:
     """Notes which page is about to be drawn; what is drawn from here on is noted in what is returned."""
     st.session_state["_shown"] = shown = Shown(run, page)
     return shown
