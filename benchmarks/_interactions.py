@@ -21,7 +21,7 @@ HEARD = 2500
 
 @dataclass(frozen=True)
 class Act:
-    """about: what is done, and on which page. page: its path and query. do: does it; its second argument counts."""
+    """about: what is done, and on which page. page: its path. do: does it; its second argument counts."""
 
     about: str
     page: str
@@ -37,29 +37,30 @@ def _slid(key: str) -> Callable[[Page, int], object]:
     """A slider moved to its next value, and back."""
 
     def slide(page: Page, number: int) -> None:
-        page.locator(f".st-key-{key} [role=slider]").focus()
+        page.locator(f".st-key-{key}").get_by_role("slider").focus()
         page.keyboard.press(("ArrowRight", "ArrowLeft")[number % 2])
 
     return slide
 
 
-def _pressed(key: str) -> Callable[[Page, int], object]:
-    return lambda page, number: page.keyboard.press(key)
+def _pressed(*keys: str) -> Callable[[Page, int], object]:
+    """One key after the other."""
+    return lambda page, number: page.keyboard.press(keys[number % len(keys)])
 
 
 OF_A_RUN = (
     Act("another gap on Overview", "", _gap),
     Act("the cap moved on Distributions", "distributions", _slid("cap")),
     Act("the threshold moved on Corrections", "corrections", _slid("cap_at")),
-    Act("another step on Sequences", "sequences", _pressed("[")),
-    Act("the next sequence on Tokens", "tokens", _pressed("j")),
+    Act("another step on Sequences", "sequences", _pressed("[", "]")),
+    Act("the next sequence on Tokens", "tokens", _pressed("j", "k")),
 )
 OF_A_LONG_SEQUENCE = (Act("the next worse of 32,768 tokens", "tokens", _pressed("n")),)
 
 
-def answers(page: Page, url: str, run: str, act: Act, repeat: int) -> list[float]:
+def answers(page: Page, url: str, run: str, step: int, act: Act, repeat: int) -> list[float]:
     """How long each answer took. The first two are left out: both sides of what is done have been seen by then."""
-    page.goto(f"{url}/{act.page}?run={quote(run)}")
+    page.goto(f"{url}/{act.page}?run={quote(run)}&step={step}")
     page.wait_for_function(WHOLE, timeout=PATIENCE)
     page.evaluate(WATCH)
     page.wait_for_timeout(HEARD)

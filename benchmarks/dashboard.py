@@ -69,7 +69,7 @@ def main() -> None:
             with Dashboard([*runs, long_sequence]) as dashboard:
                 _visits(browser, dashboard.url, runs, chosen.repeat, start)
                 if start == "a second start":
-                    _pages(browser, dashboard.url, runs, chosen.repeat)
+                    _pages(browser, dashboard.url, runs, chosen.steps - 1, chosen.repeat)
                     _laid_over(browser, dashboard.url, runs, chosen.repeat)
                     _tokens(browser, dashboard.url, long_sequence, chosen.repeat)
                 _wait_for_warmth(dashboard.pid)
@@ -102,11 +102,14 @@ def _visits(browser: Chromium, url: str, runs: Sequence[Path], repeat: int, star
         print(told(f"first page, {start}, {root.name}: later visits, whole", painted[1:]))
 
 
-def _pages(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> None:
-    """From page to page by the navigation, each first once and then again; and what is done to a page."""
+def _pages(browser: Chromium, url: str, runs: Sequence[Path], step: int, repeat: int) -> None:
+    """From page to page by the navigation, each first once and then again; and what is done to a page.
+
+    step: one with token rows, so that there are sequences and tokens to show.
+    """
     for root in (runs[0], runs[-1]):
         page = _tab(browser)
-        page.goto(f"{url}/?run={quote(root.name)}")
+        page.goto(f"{url}/sequences?run={quote(root.name)}&step={step}")
         page.wait_for_function(WHOLE)
         titles = [card.title for card in PAGES if card.about != "runs"][1:] + [PAGES[0].title]
         took: dict[str, list[float]] = {title: [] for title in titles}
@@ -117,7 +120,7 @@ def _pages(browser: Chromium, url: str, runs: Sequence[Path], repeat: int) -> No
             print(told(f"{root.name}, to {title}: first time", took[title][:1]))
             print(told(f"{root.name}, to {title}: again", took[title][1:], SWITCH))
         for act in OF_A_RUN:
-            print(told(f"{root.name}, {act.about}", answers(page, url, root.name, act, repeat), INTERACTION))
+            print(told(f"{root.name}, {act.about}", answers(page, url, root.name, step, act, repeat), INTERACTION))
         page.close()
 
 
@@ -146,7 +149,7 @@ def _tokens(browser: Chromium, url: str, root: Path, repeat: int) -> None:
     print(told(f"sequence of {TOKENS:,} tokens: again", took[1:], LONG_SEQUENCE))
     page = _tab(browser)
     for act in OF_A_LONG_SEQUENCE:
-        print(told(act.about, answers(page, url, root.name, act, repeat), INTERACTION))
+        print(told(act.about, answers(page, url, root.name, 0, act, repeat), INTERACTION))
     page.close()
 
 
