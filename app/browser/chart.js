@@ -5,7 +5,8 @@ const waiting = new Set()
 const decoder = new TextDecoder()
 let drawing = false
 
-const turn = () => new Promise(resolve => setTimeout(resolve))
+const later = () => new Promise(resolve => setTimeout(resolve))
+const turn = () => window.scheduler?.yield?.() ?? later()
 const usual = 450 // pixels, of a chart that names no height
 
 function farOff({ div }) {
@@ -16,7 +17,7 @@ function farOff({ div }) {
 async function drawAll() {
   if (drawing) return
   drawing = true
-  await turn() // all that came with one answer stand in line by then
+  await later() // all that came with one answer stand in line by then
   while (waiting.size) {
     const chart = [...waiting].reduce((first, other) => (farOff(other) < farOff(first) ? other : first))
     waiting.delete(chart)
