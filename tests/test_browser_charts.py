@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from browser import Chromium, Dashboard, Opened, chromium, is_well
 
+from ratioscope.app.browser.scripts import script
 from ratioscope.app.serving.chart_library import PLACE
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
@@ -16,6 +17,29 @@ WATCH = """() => {
   new MutationObserver(seen => seen.filter(e => e.target.dataset.waits === undefined)
     .forEach(e => drawn.push(e.target.getBoundingClientRect().top)))
     .observe(document, { subtree: true, attributes: true, attributeFilter: ["data-waits"] });
+}"""
+
+OVERTAKEN = """async text => {
+  const { default: component } = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  const place = document.body.appendChild(document.createElement("div"));
+  const said = '{"alt": "", "state": "", "library": "/none.js"}\\n{"config": {}, "figure": {"data": [], "layout": {}}}';
+  const bytes = new TextEncoder().encode(said);
+  const data = text.includes("keydown") ? { narrow: false, address: {}, path: "" } : bytes;
+  const call = () => component({ parentElement: place, data, setTriggerValue() {}, setStateValue() {} });
+  const pressed = () => {
+    let clicks = 0;
+    const button = document.querySelector(".st-key-keys button");
+    button.click = () => (clicks += 1);
+    document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true }));
+    delete button.click;
+    return clicks;
+  };
+  const others = pressed();
+  const first = call(), second = call();
+  first();
+  const between = [place.childElementCount, text.includes("keydown") ? pressed() - others : 1];
+  second();
+  return { between, after: [place.childElementCount, text.includes("keydown") ? pressed() - others : 0] };
 }"""
 
 
@@ -85,6 +109,16 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
     page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
     page.wait_for_function("() => !document.querySelector('[data-waits]')")
     assert page.get_by_text("This chart cannot be drawn").count() == 0
+
+
+@pytest.mark.parametrize(("names", "kept"), [(("library.js", "chart.js"), 1), (("library.js", "listener.js"), 0)])
+def test_clearing_up_after_a_call_takes_nothing_from_a_later_one(
+    dashboard: Dashboard, browser: Chromium, names: tuple[str, str], kept: int
+) -> None:
+    """Streamlit calls a component anew before the last call has come back, and then clears up after that one."""
+    opened = browser.visit(f"{dashboard.url}/health?run=stale")
+    assert opened.page.evaluate(OVERTAKEN, script(*names)) == {"between": [kept, 1], "after": [0, 0]}
+    is_well(opened)
 
 
 def _choose(opened: Opened, gap: str) -> None:

@@ -79,7 +79,7 @@ function made(place) {
   div.setAttribute("role", "figure")
   place.append(div)
   // Plotly keeps a zoom where the revision is the same, and not nought
-  const chart = { div, told: "", state: null, revision: 1, width: 0, listens: false }
+  const chart = { div, told: "", state: null, revision: 1, width: 0, listens: false, calls: 0 }
   chart.observer = new ResizeObserver(() => {
     if (div.clientWidth !== chart.width && !waiting.has(chart)) wait(chart)
   })
@@ -107,7 +107,9 @@ export default function ({ parentElement, data, setTriggerValue }) {
   chart.div.setAttribute("aria-label", head.alt)
   if (told !== chart.told) tell(chart, head, told)
   chart.state = head.state
+  const call = ++chart.calls
   return () => {
+    if (call !== chart.calls) return // Streamlit clears up after a call that another has overtaken
     chart.observer.disconnect()
     waiting.delete(chart)
     charts.delete(parentElement)

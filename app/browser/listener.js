@@ -3,6 +3,7 @@
 const narrow = matchMedia("(max-width: 520px)")
 const presses = { "?": "keys", "[": "step_before", "]": "step_after" }
 let known = false
+let calls = 0
 let tell = () => {}
 
 function ask(event) {
@@ -38,5 +39,8 @@ export default function ({ data, setStateValue }) {
   document.addEventListener("keydown", ask)
   const idle = window.requestIdleCallback ?? setTimeout
   idle(() => plotly(data.library).catch(() => {}))
-  return () => document.removeEventListener("keydown", ask)
+  const call = ++calls
+  return () => { // Streamlit clears up after a call that another has overtaken, too
+    if (call === calls) document.removeEventListener("keydown", ask)
+  }
 }
