@@ -39,12 +39,10 @@ with Collector(folder) as collector:
         print(step, time.time(), flush=True)
         time.sleep(every)
 """
-LAST_POINT = """() => Math.max(...[...document.querySelectorAll('.rs-chart')]
-  .flatMap(chart => (chart.data || []).map(trace => {
-    const x = trace.x && trace.x._inputArray ? trace.x._inputArray : trace.x;
-    return x && x.length ? Math.max(...Array.from(x).map(Number).filter(Number.isFinite)) : -1;
-  })), -1)"""
-"""The last step that any chart reaches."""
+DRAWN = """steps => !document.querySelector('[data-waits]') && [...document.querySelectorAll('.rs-chart')]
+  .map(chart => / over ([0-9,]+) steps$/.exec(chart.ariaLabel ?? '')?.[1] ?? '0')
+  .filter(told => Number(told.replaceAll(',', '')) >= steps).length > 2"""
+"""Whether the charts over steps tell so many, and are drawn."""
 RANGE = """() => {
   const charts = document.querySelectorAll('.rs-chart');
   const axis = charts.length && charts[charts.length - 1]._fullLayout?.xaxis;
@@ -81,8 +79,7 @@ def _follow(page: Page, root: Path, chosen: argparse.Namespace) -> None:
     delays = []
     for line in writer.stdout:
         step, at = line.split()
-        reached = f"step => ({LAST_POINT})() >= step - 0.5"
-        page.wait_for_function(reached, arg=int(step), timeout=120_000)
+        page.wait_for_function(DRAWN, arg=int(step) + 1, timeout=120_000)
         delays.append(time.time() - float(at))
     writer.wait(60)
     print(told("a committed step is in the charts", delays, AIM))
