@@ -47,7 +47,7 @@ def alert_lanes(
         fixedrange=True,
         showgrid=False,
     )
-    figure.update_layout(dragmode="zoom", bargap=0, margin={"b": 34}, barmode="overlay", hovermode="closest")
+    figure.update_layout(bargap=0, margin={"b": 34}, barmode="overlay", hovermode="closest")
     add_events(figure, events, theme)
     step_axis(figure, steps)
     fit_labels(figure)

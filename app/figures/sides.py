@@ -81,7 +81,7 @@ def courses(
     if relative:
         figure.update_xaxes(title={"text": "steps since the first of each range", "standoff": 16})
         fit_labels(figure)
-    figure.update_layout(hovermode="x unified", dragmode="zoom")
+    figure.update_layout(hovermode="x unified")
     return figure
 
 

@@ -107,7 +107,7 @@ def _lay_out(figure: go.Figure, rows: dict[str, tuple[float, float]], positions:
             axis |= {"showgrid": True, "gridcolor": theme.grid, "showline": False, "ticks": "", "zeroline": False}
         figure.update_layout({f"yaxis{number if number > 1 else ''}": axis})
     tell_nearest(figure)
-    figure.update_layout(hoversubplots="axis", bargap=0, dragmode="zoom")
+    figure.update_layout(hoversubplots="axis", bargap=0)
     room = max(0.5, 0.005 * len(positions))
     figure.update_xaxes(
         range=[positions[0] - room, positions[-1] + room],
