@@ -27,10 +27,9 @@ def in_address(key: str, value: object) -> None:
 
 def address() -> dict[str, list[str]]:
     """What the address tells of the page that is drawn: what the reader chose, and then what was chosen for them."""
-    made = {key: [value] for key, value in st.session_state.get("_address", {}).items()}
-    return {key: st.query_params.get_all(key) for key in st.query_params} | {
-        key: value for key, value in made.items() if key not in st.query_params
-    }
+    chosen = {key: st.query_params.get_all(key) for key in st.query_params}
+    made = st.session_state.get("_address", {})
+    return chosen | {key: [value] for key, value in made.items() if key not in chosen}
 
 
 def note_place(place: str) -> None:
