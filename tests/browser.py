@@ -111,6 +111,19 @@ class Opened:
         )
         self.settled()
 
+    def zoom(self, key: str) -> None:
+        """Draws a box over the middle of the chart of this key, as a reader does."""
+        area = self.page.locator(f".st-key-{key} .nsewdrag").first
+        area.scroll_into_view_if_needed()
+        box = area.bounding_box()
+        assert box is not None
+        middle = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
+        self.page.mouse.up()
+        self.settled()
+
     def resize(self, width: int, height: int = 900) -> None:
         self.page.set_viewport_size({"width": width, "height": height})
         self.settled()

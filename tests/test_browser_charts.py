@@ -47,7 +47,7 @@ def test_another_choice_is_drawn_into_the_same_chart_without_the_zoom(dashboard:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
     whole = opened.page.evaluate(RANGE)
     opened.page.evaluate(f"window.before = {CHART}")
-    _zoom(opened)
+    opened.zoom("chart_kl_k3")
     assert opened.page.evaluate(RANGE) != whole
     _choose(opened, "total")
     assert opened.page.evaluate(f"window.before === {CHART}")
@@ -58,7 +58,7 @@ def test_another_choice_is_drawn_into_the_same_chart_without_the_zoom(dashboard:
 
 def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/?run=stale")
-    _zoom(opened)
+    opened.zoom("chart_kl_k3")
     zoomed = opened.page.evaluate(RANGE)
     opened.page.evaluate(WATCH)
     with opened.rerun():
@@ -132,17 +132,3 @@ def _size(opened: Opened) -> dict[str, Any]:
     )
     assert isinstance(found, dict)
     return found
-
-
-def _zoom(opened: Opened) -> None:
-    """Draws a box over the middle of the chart."""
-    area = opened.page.locator(".st-key-chart_kl_k3 .nsewdrag").first
-    area.scroll_into_view_if_needed()
-    box = area.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    opened.page.mouse.move(box["x"] + 0.3 * box["width"], middle)
-    opened.page.mouse.down()
-    opened.page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
-    opened.page.mouse.up()
-    opened.settled()

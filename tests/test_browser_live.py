@@ -31,8 +31,7 @@ def test_zoom_scroll_drawers_and_typed_text_outlive_a_refresh(browser: Chromium,
         page = opened.page
         page.locator("[data-testid=stExpander] summary").first.click()
         opened.settled()
-        page.locator(f".st-key-{CHART}").scroll_into_view_if_needed()
-        _zoom(opened)
+        opened.zoom(CHART)
         zoomed = page.evaluate(RANGE)
         assert 1 < zoomed[0] < zoomed[1] < 11
         page.get_by_role("textbox", name="steps", exact=True).fill("3:")
@@ -152,15 +151,3 @@ def _newer(page: Page, words: str) -> Locator:
 def _select_alert(opened: Opened) -> None:
     """Selects the first row of the table of alerts, or takes its selection back; a table is drawn on a canvas."""
     opened.page.locator("[class*=st-key-alert_rows] canvas").first.click(position={"x": 14, "y": 52}, force=True)
-
-
-def _zoom(opened: Opened) -> None:
-    """Draws a box over the middle of the chart."""
-    area = opened.page.locator(f".st-key-{CHART} .nsewdrag").first.bounding_box()
-    assert area is not None
-    mouse, middle = opened.page.mouse, area["y"] + area["height"] / 2
-    mouse.move(area["x"] + 0.3 * area["width"], middle)
-    mouse.down()
-    mouse.move(area["x"] + 0.7 * area["width"], middle, steps=5)
-    mouse.up()
-    opened.page.wait_for_timeout(500)
