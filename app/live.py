@@ -29,12 +29,10 @@ from .theme import MARKS
 from .view import View, view
 
 EVERY = 1.0
-"""Seconds between two looks at a run that may grow."""
+"""Seconds between two looks at a run, also at one that has ended: it may be resumed."""
 REST = 1.0
 """Times what a page took to draw pass before it is drawn anew: a heavy page takes half of a core at most. Convention."""
 LONGEST_REST = 5.0
-ENDED_EVERY = 10.0
-"""The same for a run that has ended: it may be resumed."""
 SILENT = 120.0
 """Seconds without a commit from which a writer of unknown fate is called silent. Convention; some steps take longer."""
 LATE = f"{MARKS['watch']} parts are of newer steps"
@@ -147,8 +145,7 @@ def drawn() -> None:
 
 def live_line(shown: View) -> None:
     """How the run stands, kept current; draws the page anew once more of the run is committed."""
-    ended = _standing(shown.path).ended
-    st.fragment(_line, run_every=ENDED_EVERY if ended else EVERY, key="live")(shown)
+    st.fragment(_line, run_every=EVERY, key="live")(shown)
 
 
 def pause_button(shown: View) -> None:
@@ -179,7 +176,7 @@ def _line(shown: View) -> None:
 
 
 def _words(found: Standing, shown: View) -> str:
-    steps, dropped = shown.steps, shown.run.dropped["sequences"]
+    steps, dropped = shown.steps, shown.run.conservation.dropped
     facts = [
         "paused" if paused() else "",
         LATE if held() and shown.is_late else "",
