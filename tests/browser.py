@@ -57,6 +57,7 @@ class Dashboard:
     """The dashboard of these runs, served while the context is open."""
 
     def __init__(self, runs: Sequence[Path]) -> None:
+        self.runs = list(runs)
         self._command = [sys.executable, "-c", SERVE, *map(str, runs)]
 
     def __enter__(self) -> Self:

@@ -1,10 +1,11 @@
-"""Hours with the dashboard open on a run that grows: it follows, and the server's memory stays where it was. Long only."""
+"""Hours with the dashboard open on a run that grows: it follows, and what server and tab hold stays where it was. Long only."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ def watched(folder: Path, *, minutes: float) -> Figures:
 def _watch(figures: Figures, actors: tuple[Writer, Dashboard, Chromium, Opened], steps: int, seconds: float) -> None:
     writer, dashboard, browser, opened = actors
     megabytes: list[float] = []
+    heap: list[float] = []
     waits: list[float] = []
     began = time.monotonic()
     visits = 0
@@ -62,14 +64,14 @@ def _watch(figures: Figures, actors: tuple[Writer, Dashboard, Chromium, Opened],
         waits.append(_until_shown(opened, steps - 1))
         if passed > visits * VISIT_SECONDS:
             visits += 1
-            _visit(
-                figures, browser, f"{dashboard.url}/{PAGES[visits % len(PAGES)].path if visits % len(PAGES) else ''}"
-            )
+            _visit(figures, browser, _address(dashboard, visits))
         megabytes.append(_resident(dashboard.pid))
+        heap.append(_heap(opened))
         opened.page.wait_for_timeout(max(0.0, EVERY_SECONDS - (time.monotonic() - began - passed)) * 1000)
-    fifths = [float(np.mean(part)) for part in np.array_split(np.array(megabytes), 5)]
-    growth = fifths[-1] - fifths[1]
-    figures.demand(growth < MOST_GROWTH, f"memory by fifths of the time: {[round(part) for part in fifths]} MB")
+    server, tab = _fifths(megabytes), _fifths(heap)
+    for what, fifths in (("memory", server), ("the tab's heap", tab)):
+        growth = fifths[-1] - fifths[1]
+        figures.demand(growth < MOST_GROWTH, f"{what} by fifths of the time: {[round(part) for part in fifths]} MB")
     late = sum(wait >= LATEST_SECONDS for wait in waits)
     figures.demand(not late, f"{late} of {len(waits)} steps were not on the screen within {LATEST_SECONDS:g} s")
     figures.demand(not opened.errors, f"errors in the browser: {opened.errors[:3]}")
@@ -79,9 +81,39 @@ def _watch(figures: Figures, actors: tuple[Writer, Dashboard, Chromium, Opened],
         steps=steps,
         visitors=visits,
         median_ms_until_shown=round(1000 * float(np.median(waits))),
-        MB_at_first=round(fifths[1]),
-        MB_at_last=round(fifths[-1]),
+        MB_at_first=round(server[1]),
+        MB_at_last=round(server[-1]),
+        MB_of_a_new_server=round(_of_a_new_server(figures, browser, dashboard)),
+        tab_MB_at_first=round(tab[1]),
+        tab_MB_at_last=round(tab[-1]),
     )
+
+
+def _of_a_new_server(figures: Figures, browser: Chromium, old: Dashboard) -> float:
+    """MB of a server that has only just been asked for every page of the run, as it is by now: what the run itself takes."""
+    with Dashboard([old.runs[0]]) as dashboard:
+        for visit in range(len(PAGES)):
+            _visit(figures, browser, _address(dashboard, visit))
+        return _resident(dashboard.pid)
+
+
+def _fifths(values: Sequence[float]) -> list[float]:
+    return [float(np.mean(part)) for part in np.array_split(np.array(values), 5)]
+
+
+def _address(dashboard: Dashboard, visit: int) -> str:
+    page = PAGES[visit % len(PAGES)]
+    return f"{dashboard.url}/{page.path if page is not PAGES[0] else ''}"
+
+
+def _heap(opened: Opened) -> float:
+    """MB that a tab's scripts hold once what is no longer needed was thrown away."""
+    session = opened.page.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+    session.send("HeapProfiler.collectGarbage")
+    told = {metric["name"]: metric["value"] for metric in session.send("Performance.getMetrics")["metrics"]}
+    session.detach()
+    return float(told["JSHeapUsedSize"]) / (1 << 20)
 
 
 def _until_shown(opened: Opened, step: int) -> float:
