@@ -13,7 +13,7 @@ from frames import tokens
 from pages_open import Open, html, well, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.figures.strip_chart import token_strip
+from ratioscope.app.figures.strip_chart import strip_at, token_strip
 from ratioscope.app.figures.tinted_text import Band, tint, token_text
 from ratioscope.app.panels.token_walk import worst_order
 from ratioscope.ingest.run import open_run
@@ -135,12 +135,22 @@ def test_advantages_have_a_row_of_their_own_where_they_change() -> None:
 
 def test_a_click_on_a_bucket_of_the_strip_names_its_worst_token() -> None:
     frame = tokens(5000)
-    figure: Any = token_strip(frame, "mismatch", at=7, window=(0, 1999))
+    figure: Any = token_strip(frame, "mismatch")
     places = [place for _, place in figure.data[-1].customdata]
     sizes = frame["mismatch"].abs().to_numpy()
     assert int(np.argmax(sizes)) in places and len(places) == len(set(places)) <= 1000
     for first, last in zip(places, places[1:], strict=False):
         assert first < last
+
+
+def test_a_strip_tells_where_the_reader_is_and_is_left_as_it_was() -> None:
+    strip: Any = token_strip(tokens(5000), "mismatch")
+    before = strip.to_json()
+    told: Any = strip_at(strip, at=7, window=(0, 1999))
+    spans = [(shape.x0, shape.x1) for shape in told.layout.shapes[len(strip.layout.shapes) :]]
+    assert spans == [(-0.5, 1999.5), (7, 7)]
+    assert strip.to_json() == before
+    assert len(told.layout.annotations) == len(strip.layout.annotations)
 
 
 def test_a_band_holds_its_lower_end_only() -> None:

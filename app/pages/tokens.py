@@ -16,7 +16,7 @@ from ..controls import asked, step_picker
 from ..digits import count, digits
 from ..escape import streamlit_label as label
 from ..escape import visible
-from ..figures.strip_chart import token_strip
+from ..figures.strip_chart import strip_at, token_strip
 from ..figures.tinted_text import OPEN, Band, token_text, token_values
 from ..panels.drawn import appearance, clicked, draw
 from ..panels.links import go_to
@@ -184,7 +184,7 @@ def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
     st.html(chosen.view.of(_text, chosen, (first, rows), gap, theme, by, band, at))
     window = (first, first + rows - 1) if rows < len(tokens) else None
     draw(
-        chosen.view.of(_strip, chosen, gap, theme, at, window),
+        chosen.view.of(_strip_at, chosen, gap, theme, at, window),
         "strip",
         f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}; a click chooses a token",
         numbers=lambda: tokens,
@@ -208,10 +208,14 @@ def _text(
     return token_text(chosen.tokens.slice(*part), gap, theme=THEMES[theme], by=by, band=band, at=at)
 
 
-def _strip(
+def _strip_at(
     run: Run, chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None
 ) -> go.Figure:
-    return token_strip(chosen.tokens, gap, theme=THEMES[theme], at=at, window=window)
+    return strip_at(chosen.view.of(_strip, chosen, gap, theme), THEMES[theme], at=at, window=window)
+
+
+def _strip(run: Run, chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
+    return token_strip(chosen.tokens, gap, theme=THEMES[theme])
 
 
 def _tint_picker(gap: str) -> tuple[str, Band]:
