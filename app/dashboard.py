@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
 
-from .browser.listener import listen, note_place, page_begins
+from .browser.listener import listen, page_begins
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
 from .keys import keys_button
@@ -33,12 +33,11 @@ def main() -> None:
 
     The choices are made outside the page, so that they keep their place in the URL when the page changes.
     """
-    page_begins()
     st.set_page_config(page_title="ratioscope", page_icon=ICON, layout="wide")
     draw: list[Callable[[], object]] = []
     pages = {
         card.path: st.Page(
-            partial(_call_first, draw, card),
+            partial(_call_first, draw),
             title=card.title,
             url_path=card.path,
             help=card.help,
@@ -52,14 +51,15 @@ def main() -> None:
     current.run()
 
 
-def _call_first(draw: list[Callable[[], object]], card: Page) -> None:
+def _call_first(draw: list[Callable[[], object]]) -> None:
     draw[0]()
     drawn()
-    listen("" if card is PAGES[0] else card.path)
+    listen()
 
 
 def prepared(card: Page) -> Callable[[], object]:
     """The header of a page, drawn; and what is left to draw: the page on the chosen run, or what is wrong with it."""
+    page_begins("" if card is PAGES[0] else card.path)
     found = served()
     if not found.roots:
         return partial(st.info, "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`")
@@ -69,7 +69,6 @@ def prepared(card: Page) -> Callable[[], object]:
     header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
     with header:
         name = run_picker(found)
-    note_place(f"{name}/{card.path}")
     if card.about == "runs":
         with header:
             link = _tools(card, name, None)

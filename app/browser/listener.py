@@ -15,32 +15,28 @@ from ..serving.chart_library import PLACE
 from .scripts import script
 
 
-def page_begins() -> None:
-    """Forgets what the page drawn before had in its address."""
+def page_begins(path: str) -> None:
+    """Notes that the page of this path, in the URL, is about to be drawn; what was drawn before is forgotten."""
+    st.session_state["_path"] = path
     st.session_state["_address"] = {}
+    st.session_state["_drawn_narrow"] = is_narrow()
 
 
 def in_address(key: str, value: object) -> None:
     """Notes a choice that the address must tell, also where it was made for the reader. key: of its widget."""
-    st.session_state.setdefault("_address", {})[key] = str(value)
+    st.session_state["_address"][key] = str(value)
 
 
 def address() -> dict[str, list[str]]:
     """What the address tells of the page that is drawn: what the reader chose, and then what was chosen for them."""
     chosen = {key: st.query_params.get_all(key) for key in st.query_params}
-    made = st.session_state.get("_address", {})
+    made = st.session_state["_address"]
     return chosen | {key: [value] for key, value in made.items() if key not in chosen}
 
 
-def note_place(place: str) -> None:
-    """Notes what is about to be drawn. place: run and page; a zoom is kept as long as it and the URL stay the same."""
-    st.session_state["_drawn_narrow"] = is_narrow()
-    st.session_state["_place"] = place
-
-
 def state() -> str:
-    """What is being drawn, and by which choices."""
-    return f"{st.session_state.get('_place', '')}?{sorted(address().items())}"
+    """What is being drawn, and by which choices: a zoom is kept as long as it stays the same."""
+    return f"{st.session_state['_path']}?{sorted(address().items())}"
 
 
 def is_narrow() -> bool:
@@ -49,11 +45,11 @@ def is_narrow() -> bool:
 
 
 @st.fragment
-def listen(path: str) -> None:
-    """Puts the script on the page; below all that is drawn, for it has a place of its own there. path: in the URL."""
-    if is_narrow() != st.session_state.get("_drawn_narrow", is_narrow()):
+def listen() -> None:
+    """Puts the script on the page; below all that is drawn, for it has a place of its own there."""
+    if is_narrow() != st.session_state["_drawn_narrow"]:
         st.rerun()
-    address = st.session_state.get("_address", {})
+    path, address = st.session_state["_path"], st.session_state["_address"]
     data = {"library": PLACE, "narrow": is_narrow(), "address": address, "path": path}
     _component()(key="listener", data=data, on_narrow_change=_note_narrow, height=0)
 
