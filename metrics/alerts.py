@@ -14,7 +14,7 @@ import polars as pl
 
 from .finding import Severity
 from .metric import ALL_GAPS
-from .severity import GRADE, grades_of
+from .severity import GRADE, grades_of, reading
 from .signals import SIGNALS, Signal
 
 
@@ -100,7 +100,7 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
     grades = grades_of(signal, tested)
     if not grades.any():
         return
-    steps, values, readings = rows["step"], rows["value"], rows["reading"]
+    steps = rows["step"]
     for stretch in _stretches(grades, tested < signal.watch * (1 - rules.hysteresis), rules):
         within = slice(stretch.first, stretch.last + 1)
         peak = stretch.first + int(np.argmax(tested[within]))
@@ -113,8 +113,8 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
             None if stretch.closed is None else steps[stretch.closed],
             int((grades[within] > 0).sum()),
             steps[peak],
-            values[peak],
-            readings[peak],
+            rows["value"][peak],
+            reading(signal, rows.row(peak, named=True)),
         )
 
 

@@ -1,7 +1,6 @@
 """Severity per step: every signal of the table graded for every gap; the worst wins and says which it was."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from ratioscope.record import GAPS
 from .finding import LABELS, Confidence, Finding, Severity
 from .frame import metric_frame
 from .metric import Values
-from .signals import SIGNALS, Measured, Signal, at_least
+from .signals import SIGNALS, Signal, at_least
 
 __all__ = [
-    "FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "grades_of", "lag_zero_floors", "verdict",
+    "FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "grades_of", "lag_zero_floors", "reading", "verdict",
 ]  # fmt: skip
 
 FIRST_STEPS = 3
@@ -35,36 +34,45 @@ def grade(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None
     frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
     step shows its KL. Steps on which nothing could be graded are left out.
     """
-    parts = _parts(frame, floors_of_gaps)
-    graded = [part.frame.with_columns(_part=pl.lit(place), _row=part.kept) for place, part in enumerate(parts)]
-    if not graded:
-        return pl.DataFrame(schema=_SCHEMA)
+    graded = grade_signals(frame, floors_of_gaps)
     decided = pl.col("severity").to_physical()
     shown = (pl.col("signal") != "kl_k3").cast(pl.Int8)
     order = pl.when(decided == 0).then(shown).otherwise(0)
     deciding = (
-        pl.concat(graded)
-        .with_columns(_order=order, _decided=decided)
+        graded.with_columns(_order=order, _decided=decided)
         .sort("step", "_decided", "_order", descending=[False, True, False], maintain_order=True)
         .group_by("step", maintain_order=True)
         .first()
     )
-    # Spelled for the rows that decide alone: of 10,000 steps that is a twentieth of all readings.
-    places = zip(deciding["_part"].to_list(), deciding["_row"].to_list(), strict=True)
-    readings = pl.Series([parts[part].reading(row) for part, row in places], dtype=pl.String)
-    return deciding.with_columns(reading=readings).select(list(_SCHEMA))
+    readings = pl.Series(
+        [reading(_SIGNAL[row["signal"]], row) for row in deciding.iter_rows(named=True)], dtype=pl.String
+    )
+    return deciding.select(pl.exclude("at_least", "_order", "_decided")).with_columns(reading=readings)
 
 
 def grade_signals(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None) -> pl.DataFrame:
-    """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, reading.
+    """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, at_least.
 
-    tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one.
+    tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one;
+    at_least: whether the value is a lower bound. Rows come in the order in which signals and gaps decide, see `grade`.
     """
+    known = floors(frame) if floors_of_gaps is None else {**floors(frame), **floors_of_gaps}
+    ordered = frame.sort("step")
     parts = [
-        part.frame.with_columns(reading=pl.Series(map(part.reading, part.kept), dtype=pl.String))
-        for part in _parts(frame, floors_of_gaps)
+        _graded(ordered, signal, gap, known.get(gap, np.nan))
+        for signal in SIGNALS
+        for gap in signal.gaps
+        if f"{gap}/tokens" in ordered.columns
     ]
-    return pl.concat(parts).select(list(_SCHEMA)) if parts else pl.DataFrame(schema=_SCHEMA)
+    return pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA)
+
+
+def reading(signal: Signal, row: Mapping[str, Any]) -> str:
+    """What the signal says of a row of grade_signals. Made for the rows that are told: there are many more than those."""
+    value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
+    times = value / floor if floor else np.nan
+    least = "at least " if row["at_least"] else ""
+    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
 
 
 def floors(frame: pl.DataFrame) -> dict[str, float]:
@@ -114,7 +122,7 @@ def verdict(grades: pl.DataFrame) -> Finding:
         return _healthy(grades)
     counted = at_worst.group_by("signal", "gap", maintain_order=True).agg(pl.len())
     row = counted.sort("len", descending=True, maintain_order=True).row(0, named=True)
-    signal = next(s for s in SIGNALS if s.name == row["signal"])
+    signal = _SIGNAL[row["signal"]]
     own = at_worst.filter(signal=row["signal"], gap=row["gap"])
     peak = own.sort("tested", descending=True).row(0, named=True)
     first = int(at_worst.filter(gap=row["gap"])["step"].min())  # type: ignore[arg-type]
@@ -154,55 +162,35 @@ def _confidence(steps: int) -> Confidence:
 
 _SCHEMA: dict[str, PolarsType] = {
     "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
-    "threshold": pl.Float64, "floor": pl.Float64, "reading": pl.String,
+    "threshold": pl.Float64, "floor": pl.Float64, "at_least": pl.Boolean,
 }  # fmt: skip
+_SIGNAL = {signal.name: signal for signal in SIGNALS}
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One signal of one gap. frame: as grade_signals, without readings; kept: the rows of `measured` it has."""
-
-    signal: Signal
-    gap: str
-    measured: Measured
-    kept: npt.NDArray[np.intp]
-    frame: pl.DataFrame
-
-    def reading(self, row: Any) -> str:
-        """What the signal says of a row of `measured`."""
-        return _reading(self.signal, self.gap, self.measured, row)
-
-
-def _parts(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None) -> list[_Part]:
-    """Every signal and gap, in the order in which they decide."""
-    known = floors(frame) if floors_of_gaps is None else {**floors(frame), **floors_of_gaps}
-    ordered = frame.sort("step")
-    return [
-        _graded(ordered, signal, gap, known.get(gap, np.nan))
-        for signal in SIGNALS
-        for gap in signal.gaps
-        if f"{gap}/tokens" in ordered.columns
-    ]
-
-
-def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> _Part:
+def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.DataFrame:
+    """The rows of one signal of one gap."""
     with np.errstate(all="ignore"):
         measured = signal.measure(_columns(frame, gap), np.full(len(frame), floor))
     kept = np.flatnonzero(~np.isnan(measured.tested))
     grades = grades_of(signal, measured.tested[kept])
     reached = np.where(grades == Severity.ACT, np.nan if signal.act is None else signal.act, signal.watch)
     floors_shown = np.full(len(frame), np.nan) if measured.floor is None else measured.floor
-    graded = pl.DataFrame(
-        {
-            "step": frame["step"].gather(kept).cast(pl.Int64),
-            "severity": pl.Series(np.array(LABELS)[grades], dtype=pl.String).cast(GRADE),
-            "value": measured.value[kept],
-            "tested": measured.tested[kept],
-            "threshold": reached,
-            "floor": pl.Series(floors_shown[kept], nan_to_null=True),
-        }
-    ).with_columns(pl.lit(signal.name).alias("signal"), pl.lit(gap).alias("gap"))
-    return _Part(signal, gap, measured, kept, graded.select([name for name in _SCHEMA if name != "reading"]))
+    bounds = np.zeros(len(frame), np.bool_) if measured.bound is None else measured.bound
+    return (
+        pl.DataFrame(
+            {
+                "step": frame["step"].gather(kept).cast(pl.Int64),
+                "severity": pl.Series(np.array(LABELS)[grades], dtype=pl.String).cast(GRADE),
+                "value": measured.value[kept],
+                "tested": measured.tested[kept],
+                "threshold": reached,
+                "floor": pl.Series(floors_shown[kept], nan_to_null=True),
+                "at_least": bounds[kept],
+            }
+        )
+        .with_columns(pl.lit(signal.name).alias("signal"), pl.lit(gap).alias("gap"))
+        .select(list(_SCHEMA))
+    )
 
 
 def grades_of(signal: Signal, tested: Values) -> Grades:
@@ -214,14 +202,6 @@ def grades_of(signal: Signal, tested: Values) -> Grades:
         return grades
     padded = np.concatenate(([0], grades, [0]))
     return np.minimum(grades, np.maximum(padded[:-2], padded[2:]))
-
-
-def _reading(signal: Signal, gap: str, measured: Measured, index: Any) -> str:
-    value = measured.value[index]
-    floor = np.nan if measured.floor is None else measured.floor[index]
-    least = "at least " if measured.bound is not None and measured.bound[index] else ""
-    times = value / floor if floor else np.nan
-    return f"{gap}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
 
 
 def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:

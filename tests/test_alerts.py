@@ -33,8 +33,8 @@ def _graded(*series: tuple[str, str, list[float]]) -> pl.DataFrame:
     """What grade_signals gives for series of (signal, gap, tested), steps 0, 10, 20 ..."""
     rows: list[Any] = []
     for name, gap, tested in series:
-        rows += [(10 * at, name, gap, value, value, f"{gap}: {value}") for at, value in enumerate(tested)]
-    return pl.DataFrame(rows, ["step", "signal", "gap", "value", "tested", "reading"], orient="row")
+        rows += [(10 * at, name, gap, value, value, None, False) for at, value in enumerate(tested)]
+    return pl.DataFrame(rows, ["step", "signal", "gap", "value", "tested", "floor", "at_least"], orient="row")
 
 
 def _of(tested: list[float], rules: Rules = RULES) -> tuple[Alert, ...]:
@@ -46,7 +46,7 @@ def test_an_alert_opens_and_closes() -> None:
     (alert,) = _of([calm, out, act, act, out, calm, calm, 0.0085, *[calm] * 6])
     assert (alert.first_step, alert.last_step, alert.closed_at) == (10, 70, 120)
     assert (alert.severity, alert.steps, alert.peak_step, alert.peak) == (Severity.ACT, 4, 20, act)
-    assert alert.reading == "mismatch: 0.3" and alert.signal is K3 and not alert.is_open
+    assert alert.reading == "mismatch: KL K3 is 0.3 nats/token" and alert.signal is K3 and not alert.is_open
 
 
 def test_one_step_out_of_bounds_opens_nothing_and_one_act_step_makes_a_watch_alert() -> None:

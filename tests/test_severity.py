@@ -11,7 +11,7 @@ from real_runs import HEALTHY, INDEX, records
 from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.severity import SIGNALS, floors, grade, grade_signals, lag_zero_floors, verdict
+from ratioscope.metrics.severity import SIGNALS, floors, grade, grade_signals, lag_zero_floors, reading, verdict
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -132,5 +132,9 @@ def test_every_signal_says_its_source() -> None:
 
 def test_chi_squared_says_at_least_where_the_tail_is_not_known() -> None:
     frame = frame_of({"ess_token": [0.01, 0.01], "ess_token_se": [0.001, math.nan]})
-    readings = grade_signals(frame).filter(signal="chi2_of_ess_token")["reading"]
-    assert readings.to_list() == ["mismatch: 1/ess_token - 1 is 99", "mismatch: 1/ess_token - 1 is at least 99"]
+    signal = next(one for one in SIGNALS if one.name == "chi2_of_ess_token")
+    rows = grade_signals(frame).filter(signal=signal.name).iter_rows(named=True)
+    assert [reading(signal, row) for row in rows] == [
+        "mismatch: 1/ess_token - 1 is 99",
+        "mismatch: 1/ess_token - 1 is at least 99",
+    ]
