@@ -24,6 +24,7 @@ from ratioscope.process import Here, here
 from .ages import age
 from .digits import count
 from .escape import streamlit_label as label
+from .serving.warming import run_opened
 from .shelf import OnShow
 from .theme import MARKS
 from .view import View, view
@@ -141,6 +142,8 @@ def drawn() -> None:
     """Notes that the page was drawn, and with it how long that takes."""
     found = _drawn()
     found.took = time.monotonic() - found.began
+    if found.path:
+        run_opened(found.path)
 
 
 def live_line(shown: View) -> None:

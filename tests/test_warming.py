@@ -2,6 +2,7 @@
 
 import gc
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from edge_runs import made
@@ -38,10 +39,33 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: 
 
 
 def test_what_stays_for_good_is_left_out_of_collections() -> None:
-    kept = [[]]
+    kept: list[object] = [[]]
     warming._leave_out_of_collections()
     try:
         assert gc.get_freeze_count() > 10_000
         assert not any(found is kept for found in gc.get_objects())
     finally:
         gc.unfreeze()
+
+
+def test_what_the_first_chart_needs_is_loaded() -> None:
+    warming._first_figure()  # whatever it raised would pass unseen in its thread
+
+
+def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "_KNOWN", set())
+    monkeypatch.setattr(warming, "_OPENED", SimpleQueue())
+    root = str(made(tmp_path, "stale"))
+    warming.run_opened(root)
+    warming.run_opened(root)
+    assert warming._OPENED.get_nowait() == root and warming._OPENED.empty()
+    view.make_ahead(root, warming._next)
+    held, shown = view._shelf().bytes, view.view(root)
+    shown.events()
+    for level in ("token", "sequence"):
+        shown.distribution(level, shown.run.gaps[0])
+    assert view._shelf().bytes == held, "all of it was there"
+
+
+def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> None:
+    view.make_ahead(str(tmp_path / "absent"), warming._next)

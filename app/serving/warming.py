@@ -1,31 +1,42 @@
-"""What the first reader of a server would wait for, done before anybody asks: imports, what the first page shows of each run, and
-then what takes longest on the other pages.
+"""What a reader would wait for, done before anybody asks: imports, what the first page shows of each run, and what takes longest
+on the other pages; of a run that somebody has opened, what its next page will show.
 
-One thread does it, behind all that is asked for meanwhile; who asks for a thing that is being made waits for that one.
+Threads of low priority do it; who asks for a thing that is being made waits for that one.
 """
 
 import gc
 import os
 import threading
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
     from ..view import Wanted
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
 LAZY = 10
-"""How much the thread yields to others (its nice value)."""
+"""How much a thread yields to others (its nice value)."""
+_OPENED: SimpleQueue[str] = SimpleQueue()
+_KNOWN: set[str] = set()
 
 
-def start_warming() -> threading.Thread:
-    """The thread, running; it ends with the process."""
-    thread = threading.Thread(target=_warm, name="ratioscope-warm", daemon=True)
-    thread.start()
-    return thread
+def start_warming() -> None:
+    """Starts the threads; they end with the process."""
+    for work in (_warm, _read_ahead):
+        threading.Thread(target=work, name=f"ratioscope{work.__name__}", daemon=True).start()
+
+
+def run_opened(path: str) -> None:
+    """Notes that a page of this run has been drawn, so that what its other pages need is made while the reader looks at it."""
+    if path not in _KNOWN:
+        _KNOWN.add(path)
+        _OPENED.put(path)
 
 
 def _warm() -> None:
@@ -41,12 +52,36 @@ def _warm() -> None:
         found = served()
         first = [found.runs[found.first]] if found.first in found.runs else []
         warm(first)
-        with suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LAZY)
+        _yield_to_others()
         prepare(first, _by_slice())
         others = [path for path in found.runs.values() if path not in first][: RUNS - len(first)]
         warm(others)
         prepare(others, _by_slice())
+
+
+def _read_ahead() -> None:
+    from ..view import make_ahead
+
+    _yield_to_others()
+    while True:
+        make_ahead(_OPENED.get(), _next)
+
+
+def _next(run: "Run") -> list["Wanted"]:
+    """What most pages need beside what the first shows: what happened, and the distributions of the gap that is shown first."""
+    from ratioscope.ingest.run import Run
+
+    from ..happened import happened
+
+    distributions: list[Wanted] = [
+        (Run.distribution, (level, gap)) for gap in run.gaps[:1] for level in ("token", "sequence")
+    ]
+    return [(happened, ()), *distributions]
+
+
+def _yield_to_others() -> None:
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LAZY)
 
 
 def _leave_out_of_collections() -> None:
@@ -74,9 +109,13 @@ def _by_slice() -> list["Wanted"]:
 
 
 def _first_figure() -> None:
-    """The first chart of a process takes half a second longer than the next: plotly loads what it needs when it needs it."""
+    """The first chart of a process takes half a second longer than the next: plotly loads what it needs when it needs it, and
+    a metric's card every trainer's names for it."""
+    from ratioscope.metrics.card import card
+
     from ..figures.over_steps import metric_over_steps
     from ..headline import BY_NAME
 
+    card("kl_k3")
     frame = pl.DataFrame({"step": [0, 1], "mismatch/kl_k3": [0.1, 0.2], "mismatch/kl_k3_se": [0.01, 0.01]})
     metric_over_steps(frame, BY_NAME["kl_k3"], "mismatch").to_json()
