@@ -1,6 +1,5 @@
 """What is made before anybody asks: of each run once, under the names that pages ask for, of a run that keeps nobody waiting."""
 
-import gc
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -36,16 +35,6 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: 
     calls: list[Path] = []
     view.prepare([str(tmp_path / "absent"), root], [(lambda run: calls.append(run.path), ())])
     assert calls == [Path(root)]
-
-
-def test_what_stays_for_good_is_left_out_of_collections() -> None:
-    kept: list[object] = [[]]
-    warming._leave_out_of_collections()
-    try:
-        assert gc.get_freeze_count() > 10_000
-        assert not any(found is kept for found in gc.get_objects())
-    finally:
-        gc.unfreeze()
 
 
 def test_what_the_first_chart_needs_is_loaded() -> None:

@@ -22,6 +22,7 @@ from ..theme import DARK, LIGHT
 from .chart_library import ChartLibrary
 from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
+from .memory import share_heaps
 from .sign_in import PARAMETER, SignIn, checked
 
 TURN = 0.0005
@@ -128,6 +129,7 @@ def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[
     door = replace(door, port=door.port or free_port(door.host))
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     sys.setswitchinterval(TURN)
+    share_heaps()
     settings = SETTINGS | {
         "server.address": door.host,
         "server.port": door.port,

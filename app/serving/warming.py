@@ -4,7 +4,6 @@ on the other pages; of a run that somebody has opened, what its next page will s
 Threads of low priority do it; who asks for a thing that is being made waits for that one.
 """
 
-import gc
 import os
 import threading
 from contextlib import suppress
@@ -12,6 +11,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import polars as pl
+
+from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -48,7 +49,7 @@ def _warm() -> None:
         from ..view import prepare, warm
 
         _first_figure()
-        _leave_out_of_collections()
+        leave_out_of_collections()
         found = served()
         first = [found.runs[found.first]] if found.first in found.runs else []
         warm(first)
@@ -82,13 +83,6 @@ def _next(run: "Run") -> list["Wanted"]:
 def _yield_to_others() -> None:
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LAZY)
-
-
-def _leave_out_of_collections() -> None:
-    """Streamlit collects garbage after every run of a script, also of a part of the page; nobody is answered meanwhile. Of some
-    175,000 objects nearly all are code and tables of libraries, which stay for good: without them it takes 8 ms instead of 70."""
-    gc.collect()
-    gc.freeze()
 
 
 def _by_slice() -> list["Wanted"]:
