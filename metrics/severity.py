@@ -16,7 +16,8 @@ from .metric import Values
 from .signals import SIGNALS, Signal, at_least
 
 __all__ = [
-    "FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "grades_of", "lag_zero_floors", "reading", "verdict",
+    "FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "grades_of", "lag_zero_floors", "reading",
+    "verdict",
 ]  # fmt: skip
 
 FIRST_STEPS = 3
