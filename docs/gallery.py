@@ -8,16 +8,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
-from PIL import Image
+from PIL import Image, ImageColor
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Chromium, Dashboard, Opened  # noqa: E402
+
+from ratioscope.app.theme import DARK, LIGHT  # noqa: E402
 
 GALLERY = ROOT / "docs" / "gallery"
 RUNS = {path.name.rsplit("-", 1)[-1]: path for path in sorted((ROOT / "sample_data" / "runs").glob("*/"))}
@@ -89,8 +92,28 @@ def draw(opened: Opened, name: str) -> None:
 def save(picture: bytes, name: str) -> None:
     path = GALLERY / f"{name}.png"
     image = Image.open(BytesIO(picture)).convert("RGB")
-    image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(palette=_palette(image), dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.relative_to(ROOT)}  {path.stat().st_size // 1000} kB")
+
+
+def _palette(image: Image.Image) -> Image.Image:
+    """The colours that carry a meaning as they are, however little of the page has them; the others as near as possible."""
+    drawn = {colour for _, colour in image.getcolors(1 << 24) or ()}
+    exact = [
+        colour for text in sorted(_colours(asdict(LIGHT), asdict(DARK))) if (colour := ImageColor.getrgb(text)) in drawn
+    ]
+    others = image.quantize(COLOURS - len(exact), method=Image.Quantize.MEDIANCUT).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*(part for colour in exact for part in colour), *others][: 3 * COLOURS])
+    return palette
+
+
+def _colours(*found: object) -> set[str]:
+    """All colours in these values of themes."""
+    inside = [list(one.values()) if isinstance(one, dict) else one for one in found if isinstance(one, (dict, tuple))]
+    return {one for one in found if isinstance(one, str) and one.startswith("#")}.union(
+        *(_colours(*one) for one in inside)
+    )
 
 
 if __name__ == "__main__":

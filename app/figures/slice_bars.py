@@ -130,7 +130,10 @@ def _add_shares(
     facts: Sequence[Sequence[str]],
     theme: Theme,
 ) -> None:
-    """A bar for the part of the gap, and a stroke for the part of the tokens: longer than the stroke is worse than average."""
+    """A bar for the part of the gap, and a stroke for the part of the tokens: longer than the stroke is worse than average.
+
+    The parts of the gap stand in a column of their own: beside a stroke they would be read as what the stroke means.
+    """
     share = _values(parts, "share_of_gap")
     figure.add_bar(
         x=100 * np.nan_to_num(share),
@@ -146,13 +149,13 @@ def _add_shares(
     )
     of_tokens = _values(parts, "share_of_tokens")
     figure.add_scatter(
-        x=100 * np.fmax(np.nan_to_num(share), of_tokens),
+        x=np.full(len(parts), _end_of_shares(parts)),
         y=rows,
         xaxis="x2",
         yaxis="y2",
         mode="text",
-        text=[f" {_percent(part)}" for part in share],
-        textposition="middle right",
+        text=[_percent(part) for part in share],
+        textposition="middle left",
         textfont={"size": 11, "color": theme.muted},
         cliponaxis=False,
         hoverinfo="skip",
@@ -180,13 +183,12 @@ def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str |
     ends = [0.4, len(parts) + 0.6]
     layout: Any = figure.layout  # plotly makes its attributes at run time
     side = {"range": ends, "tickvals": rows, "fixedrange": True, "showgrid": False, "zeroline": False}
-    largest = float(100 * max(np.nan_to_num(_values(parts, "share_of_gap")).max(), parts["share_of_tokens"].max() or 0))
     figure.update_layout(
         bargap=0,
         dragmode=False,
         xaxis={"domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0},
         xaxis2={
-            "domain": RIGHT, "anchor": "y2", "range": [0, 1.6 * largest], "fixedrange": True, "ticksuffix": " %",
+            "domain": RIGHT, "anchor": "y2", "range": [0, _end_of_shares(parts)], "fixedrange": True, "ticksuffix": " %",
             "nticks": 3, "tickangle": 0, "title": {"text": "gap ▬ tokens │"},
         },
         yaxis={**side, "ticktext": labels, "ticklabelstandoff": 4},
@@ -196,12 +198,20 @@ def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str |
         },
         margin={"r": 8, "b": 40, "t": layout.margin.t + 14},
     )  # fmt: skip
+    head: Overlay = {"x": 1, "xref": "paper", "y": 1, "yref": "paper", "yanchor": "bottom"}
     lay_over(
         figure,
         texts=[
-            words("N", theme.muted, x=1, xref="paper", xanchor="left", y=1, yref="paper", yanchor="bottom", xshift=6)
+            words("N", theme.muted, xanchor="left", xshift=6, **head),
+            words("gap", theme.muted, xanchor="right", **head),
         ],
     )
+
+
+def _end_of_shares(parts: pl.DataFrame) -> float:
+    """Where the axis of the shares ends, in percent: the longest bar leaves room for a column of numbers."""
+    longest = max(np.nan_to_num(_values(parts, "share_of_gap")).max(), parts["share_of_tokens"].max() or 0)
+    return float(1.8 * 100 * longest)
 
 
 def _add_marks(
