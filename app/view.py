@@ -1,7 +1,8 @@
 """What the pages read of a run: its frames, each made once per revision and shared by all sessions.
 
-The only file that caches. Keys are (path, revision, arguments), never a frame: Streamlit hashes large frames by a sample and
-returns wrong results for those that differ elsewhere. The frames are immutable, so that every session may hold the same one.
+What is read of runs is kept here alone, on the shelf. Keys are (path, revision, arguments), never a frame: Streamlit hashes large
+frames by a sample and returns wrong results for those that differ elsewhere. The frames are immutable, so that every session may
+hold the same one.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -59,9 +60,10 @@ class View:
         return cast(Made, _shelf().of(self.key(make, arguments), lambda: self._made(make, arguments)))
 
     def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
-        if self.run.revision != self.revision:
+        made = make(self.run, *arguments)
+        if self.run.revision != self.revision:  # asked afterwards, for the run may have moved on meanwhile
             _shelf().note_late(self.path, self.revision)
-        return make(self.run, *arguments)
+        return made
 
     @property
     def is_late(self) -> bool:
@@ -113,6 +115,9 @@ def view(path: str) -> View:
     """The run as far as it is committed at this moment. Raises SourceError where it cannot be read."""
     run = _opened(path)
     run.refresh()
+    if run.is_replaced:
+        _opened.clear(path)
+        run = _opened(path)
     return View(path, run.revision)
 
 

@@ -20,13 +20,15 @@ from .writer_history import WriterHistory
 @dataclass
 class Catalog:
     """The run at `root` as far as `refresh` has read it. version: grows with every change, files set aside included. in_short:
-    logs that `compact` condensed are read by their short forms, as long as none of the files left out there is wanted."""
+    logs that `compact` condensed are read by their short forms, as long as none of the files left out there is wanted. replaced:
+    a log that was read is gone and others lie there, so that this is another run, which has to be opened anew."""
 
     root: Path
     files: ParquetFiles
     in_short: bool = False
     histories: dict[str, WriterHistory] = field(default_factory=dict)
     version: int = 0
+    replaced: bool = False
     _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
@@ -35,8 +37,9 @@ class Catalog:
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
-        changed = False
-        for file in sorted(logs(self.root), key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
+        changed, found = False, logs(self.root)
+        self.replaced |= bool(found) and any(commit_file(writer).as_posix() not in found for writer in self.histories)
+        for file in sorted(found, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
         changed |= self._retry()
         if not self._looked or self._notes or self._doubtful():

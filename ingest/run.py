@@ -95,6 +95,11 @@ class Run:
             return changed
 
     @property
+    def is_replaced(self) -> bool:
+        """Whether another run has been recorded in the folder since: what was read is of both, and it has to be opened anew."""
+        return self._catalog.replaced
+
+    @property
     def info(self) -> dict[str, Any]:
         """run.json as it was found; empty where it cannot be read."""
         return self._run_file.info

@@ -1,5 +1,6 @@
-"""More runs than are kept open at once: one that was let go and opened again shows what it has become meanwhile."""
+"""Runs that are opened again: more than are kept open at once, and one whose folder holds another run by now."""
 
+import shutil
 from pathlib import Path
 
 from statistics_runs import write_statistics_run
@@ -21,3 +22,15 @@ def test_a_run_that_is_opened_again_is_not_shown_as_it_was(tmp_path: Path) -> No
         collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
     after = views.view(str(path))
     assert len(after.metrics()) == 2 and after.revision != before.revision
+
+
+def test_a_run_recorded_anew_in_the_same_folder_is_not_mixed_with_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for tokens in (2, 3):
+        shutil.rmtree(path, ignore_errors=True)
+        with Collector(path) as collector:
+            collector.log(step=0, rollout_logprobs=[[-1.0] * tokens], old_logprobs=[[-1.1] * tokens])
+        shown = views.view(str(path))
+        assert shown.metrics()["mismatch/tokens"].to_list() == [tokens]
+    shutil.rmtree(path)
+    assert views.view(str(path)) == shown, "nothing lies there: what was read is shown on"
