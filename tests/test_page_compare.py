@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages_open import Open, charts, plain, well
 from recorded import recorded
+from run_folders import write_run_file
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.compared import compared_metrics, numbers_of, paired_sentence, sentence, settings_table, table_of
@@ -30,6 +31,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.comparison import Compared, Estimate, Paired
 from ratioscope.metrics.distribution import histogram
+from ratioscope.record import SCHEMA_VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +161,16 @@ def test_several_seeds_a_side_are_a_mean_with_the_error_between_them(opened: Ope
     app = opened("compare", folders, a=["seed0", "seed2"], b=["seed1", "seed3"])
     assert app.multiselect(key="a").value == ["seed0", "seed2"]
     assert "errors are those between the runs" in plain(app)
+
+
+def test_a_run_of_a_side_that_cannot_be_read_lends_its_name_to_no_other(opened: Open, tmp_path: Path) -> None:
+    for name in ("odd", "plain", "base"):
+        recorded("trl_vllm_base", tmp_path / name, name=name)
+    write_run_file(tmp_path / "odd", schema_version=SCHEMA_VERSION + 1)
+    app = opened("compare", [tmp_path / "base", tmp_path / "odd", tmp_path / "plain"], a=["odd", "plain"], b=["base"])
+    assert "A: plain" in plain(app) and any("odd is left out" in box.value for box in app.warning)
+    drawn = next(chart for chart in charts(app) if "kl_k3" in chart)
+    assert "plain" in drawn and "odd" not in drawn
 
 
 def _one(a: tuple[float, float], b: tuple[float, float], metric: str = "kl_k3") -> Compared:

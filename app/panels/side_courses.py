@@ -26,7 +26,7 @@ def side_courses(a: Side, b: Side, gap: str) -> None:
     runs = [
         Course(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps)))
         for place, side in enumerate((a, b))
-        for label_of, shown in zip(side.names, side.views, strict=False)
+        for label_of, shown in zip(side.names, side.views, strict=True)
         if side.recorded(shown)
     ]
     draw(

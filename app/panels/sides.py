@@ -54,8 +54,8 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     if (names_a, names_b) == ((own,), (own,)) and not (typed_a or typed_b):
         typed_a, typed_b = _halves(scope.view.steps)
         steps_a, steps_b = steps_of(typed_a), steps_of(typed_b)
-    a = Side("A", names_a, _views(found, names_a), typed_a, steps_a)
-    b = Side("B", names_b, _views(found, names_b), typed_b, steps_b)
+    a = Side("A", *_opened(found, names_a, scope.view), typed_a, steps_a)
+    b = Side("B", *_opened(found, names_b, scope.view), typed_b, steps_b)
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
@@ -92,15 +92,17 @@ def _halves(steps: Sequence[int]) -> tuple[str, str]:
     return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
 
 
-def _views(found: Served, names: Sequence[str]) -> tuple[View, ...]:
-    """The runs of a side; one that cannot be read is left out, and said to be."""
-    opened = []
+def _opened(found: Served, names: Sequence[str], page: View) -> tuple[tuple[str, ...], tuple[View, ...]]:
+    """The runs of a side, with their names; one that cannot be read is left out, and said to be. page: the run of the page,
+    which is shown as it is there."""
+    opened = {}
     for name in names:
         try:
-            opened.append(view(found.runs[name]))
+            path = found.runs[name]
+            opened[name] = page if path == page.path else view(path)
         except (RatioscopeError, KeyError) as error:
             st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
-    return tuple(opened)
+    return tuple(opened), tuple(opened.values())
 
 
 def _swapped(a: Side, b: Side) -> None:
