@@ -37,15 +37,16 @@ def long_run(folder: Path) -> Path:
 SERVED = ("stale", "hostile", lambda runs: long_run(runs / "long"))
 
 
-def test_from_a_cell_of_the_heat_map_to_its_tokens(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/distributions?run=stale")
+@pytest.mark.parametrize("over", ["run", "step&step=0"])
+def test_from_a_cell_of_the_heat_map_to_its_tokens(dashboard: Dashboard, browser: Chromium, over: str) -> None:
+    opened = browser.visit(f"{dashboard.url}/distributions?run=stale&over={over}")
     page = opened.page
     points = page.locator(".st-key-heat .scatterlayer .trace .points path")
     points.nth(points.count() // 2).click(force=True)
     page.wait_for_url("**/sequences?**")
     opened.settled()
     asked = query(opened)
-    assert ":" in asked["within"] and int(asked["step"]) in range(0, 23, 2)
+    assert ":" in asked["within"] and int(asked["step"]) in range(2, 23, 2)
     assert "with tokens of log-ratio" in page.content()
     is_well(opened)
 

@@ -144,7 +144,9 @@ def _bar_chosen(level: Level, step: int) -> None:
 def _to_sequences(level: Level, step: int, low: float | None, high: float | None) -> None:
     """The sequences of the step with something between these log-ratios; None: no bound (JSON has no infinity)."""
     ends = ["" if end is None or math.isinf(end) else f"{end:.12g}" for end in (low, high)]
-    at = {} if asked("step") is not None and st.session_state.get("over") == "step" else {"step": step}
+    at = {"step": step}
+    if asked("step") is not None and st.session_state.get("over") == "step":  # it is in the URL as the picker's own
+        st.session_state["step"], at = step, {}
     if level == "token":
         go_to("sequences", within=":".join(ends), **at)
         return

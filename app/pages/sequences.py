@@ -70,7 +70,7 @@ def render(scope: Scope) -> None:
     _say_step(view, step, gap, frame, found, filters)
     if group is not None and len(found):
         say_group(found, whole.filter(group_id=group)["sequence_id"].n_unique())
-    if by_prompt:
+    if by_prompt and found["group_id"].count():
         show_groups(found, gap)
     elif len(found):
         _show(view, worst_first(found, gap, order or "tokens").head(SHOWN), step, gap, order or "tokens")
