@@ -2,6 +2,7 @@
 
 import threading
 
+import plotly.graph_objects as go
 import polars as pl
 import pytest
 
@@ -55,6 +56,10 @@ def test_a_growing_run_leaves_its_old_revisions() -> None:
 def test_a_thing_larger_than_the_bound_is_given_all_the_same() -> None:
     shelf = Shelf(most_bytes=1 << 10)
     assert len(shelf.of(("run", 0, "f", ()), frame)) == 1 << 17  # type: ignore[arg-type]
+
+
+def test_figures_are_counted_too() -> None:
+    assert size_of((go.Figure(), "words")) > 1 << 20
 
 
 def test_what_raises_leaves_nothing() -> None:
