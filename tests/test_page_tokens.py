@@ -64,6 +64,15 @@ def test_the_worst_token_is_reached_first_then_the_next_and_back(opened: Open, r
     assert app.number_input(key="at").value is None
 
 
+def test_a_token_is_not_carried_over_to_the_sequence_of_another_step(opened: Open) -> None:
+    app = opened("tokens", ["stale"], step="14", at="2")
+    assert app.number_input(key="at").value == 2
+    well(app.button(key="step_before").click().run())
+    assert app.number_input(key="step").value == 12 and app.number_input(key="at").value is None
+    app.number_input(key="at").set_value(3).run()
+    assert app.number_input(key="at").value == 3
+
+
 def test_order_goes_by_size_of_what_is_tinted_and_leaves_masked_tokens_out(runs: Path, opened: Open) -> None:
     opened("tokens", ["holes"])
     frame = open_run(runs / "holes").sequence(5, "5-0")

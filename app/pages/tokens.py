@@ -23,7 +23,7 @@ from ..panels.links import go_to
 from ..panels.places import control_row
 from ..panels.step_walk import step_buttons
 from ..panels.token_json import json_drawer
-from ..panels.token_walk import forget_token, go_to_token, text_window, token_picker, worst_order
+from ..panels.token_walk import forget_token, go_to_token, keep_token_of, text_window, token_picker, worst_order
 from ..scope import Scope
 from ..theme import THEMES, ThemeName
 from ..view import View
@@ -79,6 +79,7 @@ def render(scope: Scope) -> None:
         sequence_id = _sequence_picker(ranked["sequence_id"].unique(maintain_order=True).to_list())
         rows = frame.filter(pl.col("sequence_id") == sequence_id)
         minibatch = _minibatch_picker(rows)
+    keep_token_of(f"{view.path} {step} {sequence_id}")
     tokens = view.tokens(step, sequence_id, minibatch)
     chosen = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
     row = (chosen if len(chosen) else rows).row(0, named=True)

@@ -73,6 +73,16 @@ def forget_token() -> None:
     st.session_state["from"] = 0
 
 
+def keep_token_of(sequence: str) -> None:
+    """Forgets the chosen token where it was chosen in another sequence, and not by a link to this one."""
+    chosen = (sequence, asked("at"))
+    before = st.session_state.get("_token_of", chosen)
+    if before[0] != sequence and str(before[1]) == str(chosen[1]):
+        forget_token()
+        chosen = (sequence, None)
+    st.session_state["_token_of"] = chosen
+
+
 def _follow(rows: int) -> None:
     at = asked("at")
     if at is not None and rows > WINDOW:
