@@ -6,6 +6,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
@@ -18,7 +19,6 @@ from .served import Served
 from .view import View
 
 NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
-SEVERITIES = ("healthy", "watch", "act")
 MOST_OTHERS = 7
 """Runs beside the shown one; there are eight colours."""
 
@@ -31,7 +31,8 @@ def run_picker(found: Served) -> str:
     if len(found.runs) == 1 and not found.waits:
         st.markdown(f"**{label(found.first, 80)}**")
         return found.first
-    if asked("run") not in found.runs:
+    wanted = asked("run")
+    if wanted not in found.runs:
         st.session_state["run"] = found.first
     chosen = st.selectbox(
         "run",
@@ -44,6 +45,8 @@ def run_picker(found: Served) -> str:
         format_func=visible,
     )
     name = chosen if chosen is not None and chosen in found.runs else found.first
+    if wanted is not None and wanted not in found.runs:
+        st.caption("the run that was asked for is not served here, or no longer: this is another", width="content")
     in_address("run", visible(name))
     return name
 
@@ -161,7 +164,7 @@ def asked(key: str) -> str | int | None:
 
 def worst_step(grades: pl.DataFrame, steps: Sequence[int]) -> int:
     """The first of the steps with the worst grade; the last step where none is worse than healthy."""
-    bad = grades.filter(pl.col("severity") != SEVERITIES[0])
+    bad = grades.filter(pl.col("severity") != Severity.HEALTHY.label)
     if bad.is_empty():
         return steps[-1]
     worst = bad.sort("severity", "value", descending=True, nulls_last=True)
