@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isnan, nan
+from math import nan
 from typing import Literal
 
 import numpy as np
@@ -199,7 +199,3 @@ def _left(frame: pl.DataFrame) -> Histogram:
     untold = np.full(len(merged), nan)
     counts = merged["counts"].to_numpy().round().astype(np.int64)
     return Histogram(merged["buckets"].to_numpy(), counts, untold, untold)
-
-
-def is_known(value: Interval) -> bool:
-    return not isnan(value.low)

@@ -1,7 +1,7 @@
 """A run that is being written, followed: how it stands, in one line, and the page drawn anew as it grows.
 
-A look at the run is a listing of its commit logs. Nothing is drawn anew while something is selected in a chart or a table,
-for that would take the selection away, nor while the reader has paused: then the line says how much there is, and offers to
+A look at the run is a listing of its commit logs. Nothing is drawn anew while a row of a table is selected, for that
+would take the selection away, nor while the reader has paused: then the line says how much there is, and offers to
 show it. All sessions share a run, and others may follow it meanwhile: what was made of the revision on show is kept, so that a
 drawer opened later, or a choice made later, is of the same steps. What was never made before the run had moved on can only be
 made of what it is by then; the line says so.
@@ -10,7 +10,7 @@ made of what it is by then; the line says so.
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -18,14 +18,14 @@ from zlib import crc32
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.pulse import Sizes, Word, latest, sizes, steps_since, words
+from ratioscope.ingest.pulse import Sizes, latest, sizes, steps_since, words
 from ratioscope.process import Here, here
 
-from .ages import age
 from .digits import count
 from .escape import streamlit_label as label
 from .serving.warming import run_opened
 from .shelf import OnShow
+from .standing import Standing, standing
 from .theme import MARKS
 from .view import View, view
 
@@ -34,8 +34,6 @@ EVERY = 1.0
 REST = 1.0
 """Times what a page took to draw pass before it is drawn anew: a heavy page takes half of a core at most. Convention."""
 LONGEST_REST = 5.0
-SILENT = 120.0
-"""Seconds without a commit from which a writer of unknown fate is called silent. Convention; some steps take longer."""
 LATE = f"{MARKS['watch']} parts are of newer steps"
 """Of a page that was held: a part of it was first asked for when the run had moved on."""
 
@@ -53,55 +51,6 @@ class Drawn:
     at: float = 0.0
     began: float = 0.0
     took: float = 0.0
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a run stands: in words and in brief, since when, and why no more can be said. step: the newest that was committed."""
-
-    word: str
-    why: str
-    ago: str = ""
-    ended: bool = False
-    brief: str = ""
-    step: int | None = None
-
-
-def standing(found: Sequence[Word], here: Here, now: float) -> Standing:
-    """How a run with these writers stands."""
-    known = _standing_of(found, here, now)
-    return replace(
-        known, brief=known.brief or known.word, step=max((w.step for w in found if w.step is not None), default=None)
-    )
-
-
-def _standing_of(found: Sequence[Word], here: Here, now: float) -> Standing:
-    states = [word.state(here) for word in found]
-    quiet = now - max((word.spoke for word in found), default=now)
-    dead = states.count("gone")
-    if not found or set(states) == {"closed"}:
-        return Standing("ended", "", f"{age(quiet)} ago" if found else "", ended=True)
-    part = f" · {MARKS['watch']} {dead} of {len(found)} writers dead" if dead else ""
-    if "alive" in states:
-        return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
-    if "unknown" not in states:
-        gone = "its process is gone" if dead == 1 else f"their {dead} processes are gone"
-        return Standing(
-            f"{MARKS['act']} dead: no commit for {age(quiet)}, {gone}",
-            "The log was not closed in order.",
-            f"{age(quiet)} ago",
-            brief=f"{MARKS['act']} dead",
-        )
-    hosts = sorted({str(word.host) for word, state in zip(found, states, strict=True) if state == "unknown"})
-    why = f"Written on {', '.join(hosts[:3])}, or in another container: whether the process runs cannot be told from here."
-    if quiet > SILENT:
-        return Standing(
-            f"{MARKS['watch']} silent for {age(quiet)}{part}",
-            why,
-            f"{age(quiet)} ago",
-            brief=f"{MARKS['watch']} silent{part}",
-        )
-    return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
 
 
 def followed(path: str) -> View:
@@ -123,7 +72,7 @@ def held() -> bool:
 
 
 def selected() -> bool:
-    """Whether a row of a table or a point of a chart is selected."""
+    """Whether a row of a table is selected."""
     return any(map(_is_selection, _values()))
 
 
@@ -217,7 +166,7 @@ def _values() -> list[object]:
 
 
 def _is_selection(value: object) -> bool:
-    """Whether a widget's value is what is selected in a chart or table, and that is something."""
+    """Whether a widget's value is what is selected in a table, and that is something."""
     chosen = value.get("selection") if isinstance(value, dict) else None
     return isinstance(chosen, dict) and any(bool(part) for part in chosen.values())
 

@@ -26,7 +26,7 @@ from ratioscope.process import Here
 
 from .figures.thinned import thinned
 from .grading import step_grades, verdict_of
-from .live import Standing, standing
+from .standing import Standing, standing
 from .theme import MARKS
 
 POINTS = 60

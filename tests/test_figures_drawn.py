@@ -18,7 +18,7 @@ from ratioscope.app import figures
 from ratioscope.app.figures.cards import metric_cards, verdict_line
 from ratioscope.app.figures.cells import cells
 from ratioscope.app.figures.ribbon import worst_of_buckets
-from ratioscope.app.figures.tinted_text import STEPS, tint
+from ratioscope.app.figures.tinted_text import tint
 from ratioscope.app.figures.weights import SLICES
 from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.limit import Limit
@@ -26,6 +26,7 @@ from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
 from ratioscope.metrics.finding import Finding, Severity
 from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.token_values import BY_NAME as TOKEN_VALUES
 
 K3 = BY_NAME["kl_k3"]
 EVENTS = pl.DataFrame({"step": [3, 9], "event": ["weight_sync", "resume"], "note": ["v2", None], "time": [0.0, 1.0]})
@@ -265,7 +266,8 @@ def test_ids_and_positions_stand_in_for_text() -> None:
 
 
 def test_tints_are_stepped_two_sided_and_grow() -> None:
-    values = [-9.0, *(-edge for edge in reversed(STEPS)), 0.0, *STEPS, 9.0]
+    steps = TOKEN_VALUES["log_ratio"].steps
+    values = [-9.0, *(-edge for edge in reversed(steps)), 0.0, *steps, 9.0]
     assert [tint(value) for value in values] == [
         "l6",
         *(f"l{n}" for n in range(6, -1, -1)),

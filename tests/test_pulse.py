@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.app.live import SILENT, standing
+from ratioscope.app.standing import SILENT, standing
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
 from ratioscope.ingest.pulse import Word, latest, sizes, steps_since, words

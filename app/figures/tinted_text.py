@@ -22,8 +22,6 @@ from ..escape import html as escaped
 from ..theme import CODE_FONT, FONT, LIGHT, Theme, faded
 from .scale import Floats
 
-STEPS = BY_NAME["log_ratio"].steps
-"""|log-ratio| from which the next stronger tint is used, in nats."""
 OPACITIES = (0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72)
 LONGEST = 200
 """Characters of one token's text that are shown."""

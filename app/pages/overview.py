@@ -48,7 +48,9 @@ def render(scope: Scope) -> None:
     st.html(_collector(view.run))
     frame = scope.course()
     if frame.is_empty():
-        st.info("No token of the chosen steps and part is on record. Take back the choice of steps or the chip above.")
+        st.info(
+            "No token of the chosen steps and part is on record. Take back the choice of steps, or of tokens, above."
+        )
         return
     st.html(view.of(_cards, scope, theme.name))
     _ribbon(scope)
@@ -130,8 +132,8 @@ def _ribbon(scope: Scope) -> None:
 
 def _grades(scope: Scope) -> pl.DataFrame:
     """Of the chosen steps."""
-    grades, shown = scope.view.grades(), scope.range
-    return grades if scope.steps.whole else grades.filter(pl.col("step").is_between(shown.start, shown.stop - 1))
+    grades = scope.view.grades()
+    return grades if scope.steps.whole else grades.filter(scope.within)
 
 
 def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:

@@ -12,7 +12,6 @@ from ratioscope.process import here
 from ..controls import MOST_OTHERS
 from ..digits import count
 from ..escape import streamlit_label as label
-from ..live import Standing
 from ..names import shortened
 from ..panels.drawn import table
 from ..panels.empty import say_empty
@@ -20,6 +19,7 @@ from ..panels.links import go_to
 from ..run_summary import Summary, summaries
 from ..scope import Scope
 from ..served import Served, served
+from ..standing import Standing
 from ..theme import MARKS
 
 BUDGET = 1.0
