@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratioscope.app.headline import BY_NAME, limits_of
 from ratioscope.app.limit import Limit
 from ratioscope.app.report.course import spells
-from ratioscope.app.report.scorecard import reading_of, words_of
+from ratioscope.app.report.scorecard import _or_worse, reading_of, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
 from ratioscope.metrics.severity import grade
@@ -46,6 +47,14 @@ def test_spells_are_consecutive_steps_of_one_severity_with_their_worst_reading()
 
 def test_spells_of_nothing_are_none() -> None:
     assert spells(grade(frame([]))) == ()
+
+
+def test_a_bound_on_the_mild_side_is_no_proof_of_health() -> None:
+    metric, limits = BY_NAME["ess_token"], limits_of(BY_NAME["ess_token"], "mismatch")
+    assert _or_worse("healthy", metric, limits, None) == "healthy or worse"
+    assert _or_worse("watch", metric, limits, None) == "watch or worse"
+    assert _or_worse("act", metric, limits, None) == "act" and _or_worse("healthy", metric, limits, 0.01) == "healthy"
+    assert _or_worse("healthy", BY_NAME["kl_k3"], limits_of(BY_NAME["kl_k3"], "mismatch"), None) == "healthy"
 
 
 def test_a_reading_is_that_of_the_furthest_limit_reached() -> None:

@@ -63,6 +63,14 @@ class Part:
     def histogram(self) -> Histogram:
         return self.scope.view.of(_histogram, self)
 
+    @property
+    def hides_its_tail(self) -> bool:
+        """Whether k-hat has failed, so that the effective sample size of these weights is a bound."""
+        steps = self.scope.chosen if self.step is None else range(self.step, self.step + 1)
+        row = self.scope.view.metrics((), steps).row(0, named=True)
+        name = f"{self.scope.gap}/ess_{self.level}"
+        return row.get(name) is not None and row.get(f"{name}_se") is None
+
 
 def render(scope: Scope) -> None:
     view, gap = scope.view, scope.gap
@@ -92,7 +100,7 @@ def render(scope: Scope) -> None:
         on_click=partial(_cell_chosen, level),
     )
     low, high, how = _bounds()
-    _effect(part.histogram, low, high, how)
+    _effect(part, low, high, how)
     left, right = columns(2, "weights")
     with left:
         draw(
@@ -165,11 +173,12 @@ def _bounds() -> tuple[float, float, How]:
     return BY_NAME.get(floor, 0.0), BY_NAME.get(cap, math.inf), HOWS.get(word or "", "truncate")
 
 
-def _effect(part: Histogram, low: float, high: float, how: How) -> None:
+def _effect(part: Part, low: float, high: float, how: How) -> None:
     """What the bounds do to these weights, exactly: the bounds are edges of the histogram."""
-    clipped = clipped_share(part, low=low, high=high)
-    removed = mass_removed(part, low=low, high=high, how=how)
-    before, after = ess_after(part), ess_after(part, low=low, high=high, how=how)
+    weights = part.histogram
+    clipped = clipped_share(weights, low=low, high=high)
+    removed = mass_removed(weights, low=low, high=high, how=how)
+    before, after = ess_after(weights), ess_after(weights, low=low, high=high, how=how)
     facts = (
         ("clipped share", clipped, "share of the weights that lie outside the bounds"),
         (
@@ -177,12 +186,17 @@ def _effect(part: Histogram, low: float, high: float, how: How) -> None:
             removed,
             "share of the summed weight that is lost; negative where a floor adds more than the cap takes",
         ),
-        ("ESS before", before, "(Σw)² / (n Σw²) of the weights as they are"),
+        (
+            "ESS before",
+            before,
+            "(Σw)² / (n Σw²) of the weights as they are; ≤ where k-hat has failed: rarer weights would lower it",
+        ),
         ("ESS after", after, "the same of the treated weights; n counts masked ones too"),
     )
     with st.grid(4, min_column_width=150):
         for name, found, about in facts:
-            st.metric(name, _spelled(found), help=about, border=True)
+            bound = "≤ " if name == "ESS before" and part.hides_its_tail else ""
+            st.metric(name, bound + _spelled(found), help=about, border=True)
 
 
 def _spelled(found: Interval) -> str:

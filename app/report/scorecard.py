@@ -1,5 +1,6 @@
 """The scorecard: what every metric is over the whole run, how sure, over how many, where it was worst and how it went."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ..digits import digits
 from ..grading import Floors, signal_grades, whole_run_grades
 from ..headline import CHARTS, limits_of, signal_of
 from ..limit import Limit
+from ..measured import AT_LEAST, AT_MOST
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -28,7 +30,8 @@ class Score:
 
     worst: the value at worst_step, the step where the metric lies furthest on its bad side. limits: where its reading
     changes, in words. reading, worst_reading: the grade of value and worst, with their uncertainty, where a signal grades
-    them; else the published reading of the furthest limit reached, empty where none is. headline: has a chart of its own.
+    them; else the published reading of the furthest limit reached, empty where none is; "... or worse" where the value is a
+    bound. headline: has a chart of its own.
     """
 
     gap: str
@@ -98,8 +101,15 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
         counted,
         worst,
         worst_step,
-        table.grades.get((signal, gap)) or reading_of(value, limits),
-        table.step_grades.get((signal, gap, -1 if worst_step is None else worst_step)) or reading_of(worst, limits),
+        _or_worse(
+            table.grades.get((signal, gap)) or reading_of(value, limits), metric, limits, table.whole.get(f"{name}_se")
+        ),
+        _or_worse(
+            table.step_grades.get((signal, gap, -1 if worst_step is None else worst_step)) or reading_of(worst, limits),
+            metric,
+            limits,
+            _error_at(worst_step, table.steps, name),
+        ),
         tuple(words_of(limit) for limit in limits),
         metric.estimator,
         metric.weighting,
@@ -118,6 +128,21 @@ def reading_of(value: float | None, limits: Sequence[Limit]) -> str:
     """The reading of the furthest limit that the value has reached; empty where it has reached none."""
     reached = [limit for limit in limits if value is not None and limit.reached(value)]
     return max(reached, key=lambda limit: limit.at if limit.worse == "above" else -limit.at).reading if reached else ""
+
+
+def _or_worse(reading: str, metric: Metric, limits: Sequence[Limit], error: float | None) -> str:
+    """The reading of a value that may be a bound: what it bounds may lie beyond the next limit, too."""
+    is_bound = metric.name in AT_LEAST | AT_MOST and error is None
+    furthest = reading_of(-math.inf if any(limit.worse == "below" for limit in limits) else math.inf, limits)
+    return f"{reading} or worse" if is_bound and reading and reading != furthest else reading
+
+
+def _error_at(step: int | None, steps: pl.DataFrame, name: str) -> float | None:
+    """The standard error of the metric at a step."""
+    if step is None or f"{name}_se" not in steps.columns:
+        return None
+    found = steps.filter(step=step)[f"{name}_se"][0]
+    return None if found is None else float(found)
 
 
 def words_of(limit: Limit) -> str:
