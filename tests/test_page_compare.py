@@ -282,8 +282,16 @@ def test_what_neither_side_has_comes_last_and_what_happened_is_told_by_side(runs
     shown = [View(str(made(runs, name)), 0) for name in ("stale", "healthy")]
     a, b = (Side(letter, (letter,), (view,), "", Steps()) for letter, view in zip("AB", shown, strict=True))
     both, same = _events(a, b, True), _events(a, Side("B", ("A",), (shown[0],), "", Steps()), False)
-    assert set(both["event"].str.slice(0, 3)) == {"A: ", "B: "} and both["step"].min() == 0
-    assert len(same) == len(shown[0].events()) and not same["event"].str.starts_with("A: ").any()
+    assert [side for side, _ in both] == ["A", "B"] and [side for side, _ in same] == [""]
+    assert [len(events) for _, events in (*both, *same)] == [len(view.events()) for view in (*shown, shown[0])]
+    assert min(events["step"].min() for _, events in both) == 0  # type: ignore[type-var]
+    figure: Any = courses(
+        [_course(0, "a", [1.0, 2.0]), _course(1, "b", [1.0, 2.0])], BY_NAME["kl_k3"], "mismatch", events=both
+    )
+    rows = [trace for trace in figure.data if trace.name == "events"]
+    assert [set(row.y) for row in rows] == [{1.0}, {0.94}]
+    told = [note.text for note in figure.layout.annotations]
+    assert "A" in told and "B" in told and any(note.startswith("B: ") for note in told)
 
 
 def test_foreign_names_of_runs_are_onlyplain() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -47,6 +48,10 @@ KINDS = {
 """The kinds of events, the gravest first: it lends its shape to the mark that several share."""
 GRAVE = ("act", "watch", "set aside", "gap", "config", "resume")
 """What keeps its line when there are too many events for each to have one."""
+ROW = 0.06
+"""Between two rows of marks, of the chart's height."""
+LEGEND = 13
+"""Pixels of a line that names the shapes."""
 OTHER = "event"
 NOTED = {"weight_sync": "sync", "resume": "resume", "config_change": "config"}
 """Words of writers, for frames that know no kinds."""
@@ -116,10 +121,11 @@ def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: 
     )
 
 
-def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> None:
+def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, row: int = 0, side: str = "") -> None:
     """Marks at the top edge where something happened (columns step, event, note, and kind where it is known).
 
-    Each kind has a shape, which is named below the chart; what happened is told on hover, the gravest first.
+    Each kind has a shape, which is named below the chart; what happened is told on hover, the gravest first. row: from the top
+    edge down, where several sides have marks of their own; side: whose these are.
     """
     known = None if events is None else _known(events)
     if known is None or known.is_empty():
@@ -130,7 +136,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> 
     figure.add_trace(
         go.Scatter(
             x=marks["step"].to_list(),
-            y=[1.0] * len(marks),
+            y=[1 - ROW * row] * len(marks),
             yaxis="y2",
             mode="markers",
             marker={
@@ -146,7 +152,19 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme) -> 
             cliponaxis=False,
         )
     )
-    lay_over(figure, _lines(known, theme), [_legend(known, theme)])
+    lay_over(figure, _lines(known, theme), [_legend(known, theme, row, side)])
+    if side:
+        layout: Any = figure.layout  # plotly makes its attributes at run time
+        edge: Overlay = {
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "left",
+            "y": 1 - ROW * row,
+            "yref": "paper",
+            "yanchor": "middle",
+        }
+        lay_over(figure, texts=[words(side, theme.muted, size=10, xshift=3, **edge)])
+        figure.update_layout(margin={"b": layout.margin.b + (LEGEND if row else 0)})
 
 
 def _known(events: pl.DataFrame) -> pl.DataFrame:
@@ -187,7 +205,7 @@ def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:
     return [upright(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
 
 
-def _legend(known: pl.DataFrame, theme: Theme) -> Overlay:
+def _legend(known: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:
     """The shapes of the kinds there are, each with its name and how many, below the steps' ticks."""
     counts = dict(known.group_by("kind").len().rows())
     named = (
@@ -202,9 +220,9 @@ def _legend(known: pl.DataFrame, theme: Theme) -> Overlay:
         "y": 0,
         "yref": "paper",
         "yanchor": "top",
-        "yshift": -17,
+        "yshift": -17 - LEGEND * row,
     }
-    return words("&#160; ".join(named), theme.muted, size=10, **place)
+    return words(f"{side and f'{side}: '}{'&#160; '.join(named)}", theme.muted, size=10, **place)
 
 
 def _colour(kind: str, theme: Theme) -> str:

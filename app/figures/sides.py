@@ -47,14 +47,14 @@ def courses(
     gap: str,
     *,
     relative: bool = False,
-    events: pl.DataFrame | None = None,
+    events: Sequence[tuple[str, pl.DataFrame]] = (),
     limits: Sequence[Limit] = (),
     theme: Theme = LIGHT,
     height: int = 320,
 ) -> go.Figure:
     """The metric of every run over its steps; relative: over the steps since the first of its range.
 
-    events: columns step, event, note, kind, on the same axis.
+    events: whose they are, and columns step, event, note, kind, on the same axis; a row of marks each.
     """
     drawn = [(run, _thinned(run, f"{gap}/{metric.name}", relative)) for run in runs]
     known = [(run, line) for run, line in drawn if np.isfinite(line.mean).any()]
@@ -76,7 +76,8 @@ def courses(
     add_limits(figure, limits, scale, shown, theme)
     for run, line in known:
         _add_course(figure, run, line, scale, metric.name, len(runs) == 2, theme, gap)
-    add_events(figure, events, theme)
+    for row, (side, happened) in enumerate(events):
+        add_events(figure, happened, theme, row=row, side=side)
     step_axis(figure, np.concatenate([line.middle for _, line in known]))
     if relative:
         figure.update_xaxes(title={"text": "steps since the first of each range", "standoff": 16})

@@ -45,21 +45,22 @@ def side_courses(a: Side, b: Side, gap: str) -> None:
     )
 
 
-def _events(a: Side, b: Side, relative: bool) -> pl.DataFrame:
-    """What happened in the runs of both sides at their steps, told with the side's letter; once where both are one run."""
+def _events(a: Side, b: Side, relative: bool) -> list[tuple[str, pl.DataFrame]]:
+    """What happened in the runs of each side at its steps, with the side's letter; together where both are one run."""
+    found = [(side.letter, _events_of(side, relative)) for side in (a, b)]
+    if relative or len({shown.path for side in (a, b) for shown in side.views}) > 1:
+        return found
+    return [
+        ("", pl.concat(events for _, events in found).unique(maintain_order=True).sort("step", maintain_order=True))
+    ]
+
+
+def _events_of(side: Side, relative: bool) -> pl.DataFrame:
     parts = []
-    one = {shown.path for side in (a, b) for shown in side.views}
-    for side in (a, b):
-        for shown in side.views:
-            steps = side.recorded(shown)
-            own = (
-                shown.events().filter(pl.col("step").is_between(steps[0], steps[-1]))
-                if steps
-                else shown.events().clear()
-            )
-            first = steps[0] if relative and steps else 0
-            letter = "" if len(one) == 1 and not relative else f"{side.letter}: "
-            parts.append(own.with_columns(pl.col("step") - first, (pl.lit(letter) + pl.col("event")).alias("event")))
+    for shown in side.views:
+        steps, events = side.recorded(shown), shown.events()
+        own = events.filter(pl.col("step").is_between(steps[0], steps[-1])) if steps else events.clear()
+        parts.append(own.with_columns(pl.col("step") - (steps[0] if relative and steps else 0)))
     return pl.concat(parts).unique(maintain_order=True).sort("step", maintain_order=True)
 
 
