@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from zlib import crc32
 
 SLOTS = 8
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
-"""One per slot (Plotly's names), so that colour is not alone."""
-MARKS = ("●", "■", "◆", "▲", "✚", "✖", "★", "▼")
+SYMBOLS = ("circle", "pentagon", "hexagon", "hexagram", "cross", "asterisk-open", "star", "bowtie")
+"""One per slot (Plotly's names), so that colour is not alone; none that stands for a kind of event (figures/marks.py)."""
+MARKS = ("●", "⬟", "⬢", "✶", "✚", "✱", "★", "⋈")
 """The same in text."""
 
 
