@@ -95,7 +95,7 @@ def entry_of(part: str) -> Entry:
     if equals and trainer in NAMES:
         return _own(trainer, encoded)
     if part == "none":
-        return Entry(part, "no correction", NONE)
+        return Entry(part, "no correction: every weight is 1", NONE)
     if kind in RULES and colon:
         return _threshold(kind, rest)
     if kind == "veto" and colon:

@@ -58,7 +58,7 @@ def test_a_metric_says_its_unit_weighting_size_and_band() -> None:
     assert (
         "nats/token" in notes
         and K3.weighting in notes
-        and "N ≈ 1,000 tokens a step" in notes
+        and "N ≈ 1,000 tokens a step (median)" in notes
         and "±2 standard errors" in notes
     )
 

@@ -199,7 +199,7 @@ def test_the_verdict_comes_first_in_all_of_them(data: ReportData, html: str, twi
 
 def test_what_is_not_available_says_why(data: ReportData, html: str) -> None:
     for document in (Page(html).text, markdown_report(data).replace("\\", "")):
-        assert "not available, because no `entropy` of the later policy" in document
+        assert "not available, because no entropy of the later policy" in document
         assert "because no row names the engine that sampled it" in document
 
 

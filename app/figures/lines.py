@@ -123,7 +123,7 @@ def size_words(lines: Sequence[Line], metric: Metric) -> str:
         if int(low) == int(high)
         else f"{count(low)} to {count(high, metric.level + 's')[:-1]}"
     )
-    return f"N ≈ {shown} a step"
+    return f"N ≈ {shown} a step (median)"
 
 
 def band_words(drawn: Sequence[Drawn], metric: str) -> str:

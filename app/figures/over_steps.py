@@ -116,7 +116,7 @@ def _column(frame: pl.DataFrame, name: str) -> Floats:
 def _size(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
     noun = "token" if metric.level == "token" else "sequence"
     sizes = _column(frame, f"{gap}/{noun}s")
-    return f"N ≈ {count(float(np.nanmedian(sizes)), noun)} a step" if np.isfinite(sizes).any() else ""
+    return f"N ≈ {count(float(np.nanmedian(sizes)), noun)} a step (median)" if np.isfinite(sizes).any() else ""
 
 
 def _axis(

@@ -26,6 +26,8 @@ ROW = 25
 LABEL = 26
 """Characters of a bucket's name, both ends of it; the hover has more."""
 LEFT, RIGHT = (0.0, 0.6), (0.65, 1.0)
+APART = 10
+"""Pixels between the column of the gap's parts and that of N."""
 CHOSEN = "▶ "
 """Stands before the bucket that pages are filtered by."""
 
@@ -194,7 +196,7 @@ def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str |
         yaxis={**side, "ticktext": labels, "ticklabelstandoff": 4},
         yaxis2={
             **side, "ticktext": [short(tokens) for tokens in parts["tokens"]], "anchor": "x2", "side": "right",
-            "automargin": True, "ticks": "", "showline": False,
+            "automargin": True, "ticks": "", "showline": False, "ticklabelstandoff": APART,
         },
         margin={"r": 8, "b": 40, "t": layout.margin.t + 14},
     )  # fmt: skip
@@ -202,7 +204,7 @@ def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str |
     lay_over(
         figure,
         texts=[
-            words("N", theme.muted, xanchor="left", xshift=6, **head),
+            words("N", theme.muted, xanchor="left", xshift=6 + APART, **head),
             words("gap", theme.muted, xanchor="right", **head),
         ],
     )

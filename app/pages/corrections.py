@@ -190,7 +190,7 @@ def _charts(scope: Scope, courses: Sequence[Course]) -> None:
 
 def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
     sizes = [each.steps["weights"].median() for each in courses if each.over == "tokens" and len(each.steps)]
-    tokens = f"N ≈ {count(float(max(sizes, default=0)), 'token')} a step" if sizes else ""  # type: ignore[type-var, arg-type]
+    tokens = f"N ≈ {count(float(max(sizes, default=0)), 'token')} a step (median)" if sizes else ""  # type: ignore[type-var, arg-type]
     for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
         laid = Laid.of(courses, name)
         figure = scope.view.of(_laid_over, scope.view, laid, title, (about, tokens), appearance().name)

@@ -67,7 +67,7 @@ def render(scope: Scope) -> None:
         filters = filter_widgets(frame, _columns_offered(whole, gap))
     found = filters.of(whole if group is None else whole.filter(group_id=group), gap)
     found = _having(view, _part(view, found, step, scope.only), step, gap, filters.within)
-    _say_step(view, step, gap, frame, found, filters)
+    _say_step(view, step, gap, frame, found, filters, by_prompt=by_prompt)
     if group is not None and len(found):
         say_group(found, whole.filter(group_id=group)["sequence_id"].n_unique())
     if by_prompt and found["group_id"].count():
@@ -200,7 +200,9 @@ def _known(ranked: pl.DataFrame, name: str) -> pl.Series:
     return ranked[name] if name in ranked.columns else pl.Series([0.0])
 
 
-def _say_step(view: View, step: int, gap: str, frame: pl.DataFrame, found: pl.DataFrame, filters: Filters) -> None:
+def _say_step(
+    view: View, step: int, gap: str, frame: pl.DataFrame, found: pl.DataFrame, filters: Filters, *, by_prompt: bool
+) -> None:
     graded = severity_of(view, step)
     grade = (
         f"{MARKS[str(graded['severity'])]} {graded['severity']} · {label(str(graded['reading']), 200)}"
@@ -210,7 +212,8 @@ def _say_step(view: View, step: int, gap: str, frame: pl.DataFrame, found: pl.Da
     shown = min(len(found), SHOWN)
     size = count(len(frame), "row") if shown == len(frame) else f"{shown:,} of {count(len(frame), 'row')}"
     worst = f", the worst of {len(found):,} that match" if len(found) > SHOWN else ""
-    st.caption(f"step {step}: {grade} · {size} on record shown{worst}. Select a row to read its tokens.")
+    hint = "on record" if by_prompt else f"on record shown{worst}. Select a row to read its tokens."
+    st.caption(f"step {step}: {grade} · {size} {hint}")
     words = [label(word, 120) for word in filters.words]
     if words:
         st.caption(f":material/filter_alt: {' · '.join(words)}")

@@ -43,11 +43,12 @@ CHOSEN = (
 BANDS = {"none": OPEN, **{band.words: band for band in CHOSEN}}
 """Outside which weights tokens may be hatched: the usual PPO clip first, then bands and caps of trainers."""
 KEYS = (
-    "keys: j / k next and previous sequence · n / N next worse token and back · ] / [ step after and before (or J / K)"
+    "keys: j / k next and previous sequence · n / Shift+N next worse token and back · ] / [ (or Shift+J / Shift+K) step after"
+    " and before"
 )
 ABSENT = {
     "token_text": "text (token_texts)", "token_id": "ids (token_ids)", "entropy": "entropy", "advantage": "advantages",
-    "rollout_version": "the version that sampled each token (rollout_versions)",
+    "rollout_version": "the version that sampled each token by itself (rollout_versions)",
 }  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def _over_steps(
     run: Run, source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
 ) -> go.Figure:
     effects = source.effects(threshold)
-    sizes = f"N ≈ {count(float(effects['weights'].median() or 0), unit)} a step"  # type: ignore[arg-type]
+    sizes = f"N ≈ {count(float(effects['weights'].median() or 0), unit)} a step (median)"  # type: ignore[arg-type]
     return laid_over(
         [_series(effects, name, words, at) for at, (name, words) in enumerate(names)],
         f"{title} <i>{threshold.name}</i>",
