@@ -73,7 +73,10 @@ def _add_bars(
         textposition="inside",
         insidetextanchor="start",
         textangle=0,
-        textfont={"size": 10, "color": theme.background},
+        textfont={
+            "size": 10,
+            "color": [LIGHT.text if row["severity"] == "watch" else theme.background for row in rows],
+        },
         customdata=[[_words(row), row["row"]] for row in rows],
         hovertemplate="%{customdata[0]}<extra></extra>",
         name="alerts",
