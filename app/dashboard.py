@@ -13,14 +13,14 @@ from .browser.listener import listen, page_begins
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
 from .keys import keys_button
-from .live import drawn, followed, live_line, pause_button
+from .live import beside, drawn, followed, live_line, pause_button
 from .pages import PAGES, Page
 from .panels.drawn import shown_begins
 from .panels.empty import WAITS, how_to_attach, say_empty
 from .scope import Scope, Steps
 from .served import Served, served, watch
 from .share import say_link, share
-from .view import View, view
+from .view import View
 
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 10 5 6l3 3 7-7" fill="none" '
@@ -114,7 +114,7 @@ def _views(found: Served, names: Sequence[str]) -> Iterator[View]:
     """The runs to lay over; one that cannot be read is left out, and said to be."""
     for name in names:
         try:
-            yield view(found.runs[name])
+            yield beside(found.runs[name])
         except RatioscopeError as error:
             st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
 

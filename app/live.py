@@ -39,15 +39,19 @@ LATE = f"{MARKS['watch']} parts are of newer steps"
 
 
 @dataclass
-class Drawn:
-    """What a session's page shows: of which state of the run, read when, last drawn from when on, and how long that took.
+class Shown:
+    """A run on a session's page: its state, whose things are kept as long as this is held, and its commit logs just before."""
 
-    kept: what was made of that state stays there as long as this is held.
-    """
+    kept: OnShow
+    sizes: Sizes
+
+
+@dataclass
+class Drawn:
+    """What a session's page shows: the run at `path` and those beside it, last drawn from when on, and how long that took."""
 
     path: str = ""
-    kept: OnShow | None = None
-    sizes: Sizes = field(default_factory=dict)
+    runs: dict[str, Shown] = field(default_factory=dict)
     at: float = 0.0
     began: float = 0.0
     took: float = 0.0
@@ -57,13 +61,25 @@ def followed(path: str) -> View:
     """The run as it is to be shown: as far as it is committed, or as it was read last while the page must stay as it is."""
     asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
     page = _drawn()
-    if page.kept is not None and page.path == path and held() and not asked_for:
+    if page.path == path and held() and not asked_for:
         page.began = now
-        return View(path, page.kept.revision)
+    else:
+        st.session_state["_drawn"] = Drawn(path, {path: _read(path)}, at=now, began=now)
+    return beside(path)
+
+
+def beside(path: str) -> View:
+    """A run on the page: with the one that is followed it goes on, and stays as it is."""
+    page = _drawn()
+    if path not in page.runs:
+        page.runs[path] = _read(path)
+    return View(path, page.runs[path].kept.revision)
+
+
+def _read(path: str) -> Shown:
     # The logs are listed before they are read: what comes in between is then taken for new, and not missed.
     logs, shown = _sizes(path) or {}, view(path)
-    st.session_state["_drawn"] = Drawn(path, shown.on_show(), logs, at=now, began=now)
-    return shown
+    return Shown(shown.on_show(), logs)
 
 
 def held() -> bool:
@@ -91,8 +107,8 @@ def drawn() -> None:
     """Notes that the page was drawn, and with it how long that takes."""
     found = _drawn()
     found.took = time.monotonic() - found.began
-    if found.path:
-        run_opened(found.path)
+    for path in found.runs:
+        run_opened(path)
 
 
 def live_line(shown: View) -> None:
@@ -114,7 +130,7 @@ def _line(shown: View) -> None:
         st.caption(f"{MARKS['act']} its folder is gone: deleted or moved", width="content")
         return
     page = _drawn()
-    grown = page.path == shown.path and now != page.sizes
+    grown = page.path == shown.path and any(_has_grown(path, run) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
     if grown and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
         st.rerun()
@@ -122,7 +138,7 @@ def _line(shown: View) -> None:
         found = _standing(shown.path)
         st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
         if grown and stays:
-            newer = len(steps_since(Path(shown.path), page.sizes, now) - set(shown.steps))
+            newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, now) - set(shown.steps))
             more = count(newer, "newer step") if newer else "more is there"
             st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
 
@@ -177,6 +193,10 @@ def _sizes(path: str) -> Sizes | None:
         return sizes(Path(path))
     except RatioscopeError:
         return None
+
+
+def _has_grown(path: str, run: Shown) -> bool:
+    return _sizes(path) not in (None, run.sizes)
 
 
 def _standing(path: str) -> Standing:

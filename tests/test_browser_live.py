@@ -19,6 +19,11 @@ NEWEST = f"() => Math.max(...({PLOT}?._fullData ?? []).flatMap(d => Array.from(d
 """The newest step that is drawn; -Infinity while the chart is being replaced."""
 
 
+OF_ALL = """() => Math.max(...[...document.querySelectorAll('.js-plotly-plot')]
+  .flatMap(plot => plot._fullData ?? []).flatMap(d => Array.from(d.x ?? [])).filter(Number.isFinite))"""
+"""The same over all charts of the page."""
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
@@ -67,6 +72,27 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
         page.keyboard.press("p")
         page.wait_for_function(f"() => ({NEWEST})() === 5", timeout=30_000)
         assert page.get_by_text("paused · ").count() == 0 and opened.errors == [] and opened.exceptions == 0
+
+
+def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, tmp_path: Path) -> None:
+    front, beside = tmp_path / "front", tmp_path / "beside"
+    with Writer(front) as still, Writer(beside) as writer, Dashboard([front, beside]) as dashboard:
+        still.write(3)
+        writer.write(3)
+        opened = browser.visit(f"{dashboard.url}/metrics?run=front&with=beside")
+        page = opened.page
+        assert page.evaluate(OF_ALL) == 2
+        writer.write(2)
+        page.wait_for_function(f"() => ({OF_ALL})() === 4", timeout=30_000)
+        page.keyboard.press("p")
+        page.get_by_text("paused · ").wait_for()
+        writer.write(1)
+        _newer(page, "more is there").wait_for(timeout=30_000)
+        page.wait_for_timeout(2500)
+        assert page.evaluate(OF_ALL) == 4
+        page.keyboard.press("p")
+        page.wait_for_function(f"() => ({OF_ALL})() === 5", timeout=30_000)
+        assert opened.errors == [] and opened.exceptions == 0
 
 
 def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium, run: Path) -> None:

@@ -9,9 +9,10 @@ from ratioscope.errors import RatioscopeError
 
 from ..escape import streamlit_label as label
 from ..escape import visible
+from ..live import beside
 from ..scope import Scope, Steps, steps_of
 from ..served import Served, served
-from ..view import View, view
+from ..view import View
 from .places import control_row
 
 MOST = 8
@@ -54,8 +55,8 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     if (names_a, names_b) == ((own,), (own,)) and not (typed_a or typed_b):
         typed_a, typed_b = _halves(scope.view.steps)
         steps_a, steps_b = steps_of(typed_a), steps_of(typed_b)
-    a = Side("A", *_opened(found, names_a, scope.view), typed_a, steps_a)
-    b = Side("B", *_opened(found, names_b, scope.view), typed_b, steps_b)
+    a = Side("A", *_opened(found, names_a), typed_a, steps_a)
+    b = Side("B", *_opened(found, names_b), typed_b, steps_b)
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
@@ -92,14 +93,12 @@ def _halves(steps: Sequence[int]) -> tuple[str, str]:
     return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
 
 
-def _opened(found: Served, names: Sequence[str], page: View) -> tuple[tuple[str, ...], tuple[View, ...]]:
-    """The runs of a side, with their names; one that cannot be read is left out, and said to be. page: the run of the page,
-    which is shown as it is there."""
+def _opened(found: Served, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[View, ...]]:
+    """The runs of a side, with their names; one that cannot be read is left out, and said to be."""
     opened = {}
     for name in names:
         try:
-            path = found.runs[name]
-            opened[name] = page if path == page.path else view(path)
+            opened[name] = beside(found.runs[name])
         except (RatioscopeError, KeyError) as error:
             st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
     return tuple(opened), tuple(opened.values())
