@@ -1,13 +1,9 @@
 """The lab: what corrections would do to the weights of the run, which helps most, and how to set it in a trainer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from hashlib import blake2b
 from math import isnan
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
@@ -20,31 +16,19 @@ from ratioscope.metrics.threshold import Threshold
 from ..digits import count
 from ..escape import streamlit_label as label
 from ..figures.comparison import COLUMNS, Row, comparison_table
-from ..figures.laid_over import Series, laid_over, series_key
 from ..figures.weights_left import weights_before_after
 from ..jobs import jobs
 from ..lab import Entry, Gap
 from ..lab_course import NOTHING, Course, Source, course, needs_rows, together
 from ..panels.drawn import appearance, draw, numbers_behind
+from ..panels.lab_charts import lab_charts
 from ..panels.lab_config import lab_config
 from ..panels.lab_controls import lab_controls
 from ..panels.lab_job import lab_job
-from ..panels.places import cells, columns
+from ..panels.places import columns
 from ..panels.threshold_panel import threshold_panel
 from ..scope import Scope
-from ..theme import THEMES, ThemeName
-from ..view import View
 
-CHARTS = (
-    ("ess_after", "ESS after", "share of the weights in effect"),
-    ("mean_weight", "mean weight", "the factor on the learning rate"),
-    ("bias", "bias", "mean |v − w|, a proxy"),
-    ("variance", "variance", "of the weights left, a proxy"),
-    ("removed_share", "removed tokens", "share out of the loss"),
-    ("removed_share_sequence", "removed sequences", "share with no token left"),
-)
-FIRST = 2
-"""Charts shown at once; the others wait in a drawer."""
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
     "old: exp(drift) does not weigh them back to anything. What trainers do with it is the PPO clip inside the loss, whose "
@@ -88,7 +72,7 @@ def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int
     courses, common = together(source, found, ledgers)
     _advise(scope, source, courses, common)
     _table(courses, common, chosen)
-    _charts(scope, courses)
+    lab_charts(scope, courses)
     shown = _one_of(courses)
     left, right = columns(2, "shown")
     with left:
@@ -176,57 +160,6 @@ def _note(each: Course) -> str:
     return " · ".join(note for note in notes if note)
 
 
-def _charts(scope: Scope, courses: Sequence[Course]) -> None:
-    theme = appearance()
-    st.html(series_key([each.entry.name for each in courses], theme=theme))
-    _grid(scope, courses, CHARTS[:FIRST])
-    drawer = st.expander(
-        "bias, variance and what is removed", key="more_effects", on_change="rerun", bind="query-params"
-    )
-    if drawer.open:
-        with drawer:
-            _grid(scope, courses, CHARTS[FIRST:])
-
-
-def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
-    sizes = [each.steps["weights"].median() for each in courses if each.over == "tokens" and len(each.steps)]
-    tokens = f"N ≈ {count(float(max(sizes, default=0)), 'token')} a step (median)" if sizes else ""  # type: ignore[type-var, arg-type]
-    for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
-        laid = Laid.of(courses, name)
-        figure = scope.view.of(_laid_over, scope.view, laid, title, (about, tokens), appearance().name)
-        alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
-        with place:
-            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, courses, name))
-
-
-@dataclass(frozen=True)
-class Laid:
-    """The lines of a chart. What a job has found so far is in no revision, so that their digest says what they are."""
-
-    digest: bytes
-    series: tuple[Series, ...] = field(compare=False)
-
-    @staticmethod
-    def of(courses: Sequence[Course], name: str) -> "Laid":
-        series = tuple(_series(each, name, at) for at, each in enumerate(courses) if len(each.steps))
-        found = blake2b()
-        for one in series:
-            found.update(f"{one.place} {len(one.steps)} {len(one.name)} {one.name}".encode())
-            for values in (one.steps, one.least, one.most):
-                found.update(values.tobytes())
-        return Laid(found.digest(), series)
-
-
-def _laid_over(run: Run, view: View, laid: Laid, title: str, notes: tuple[str, ...], theme: ThemeName) -> go.Figure:
-    absent = "nothing was carried out yet"
-    return laid_over(laid.series, title, notes, events=view.events(), absent=absent, theme=THEMES[theme])
-
-
-def _series(each: Course, name: str, place: int) -> Series:
-    steps, least, most = (each.steps[column].to_numpy() for column in ("step", name, f"{name}_most"))
-    return Series(each.entry.name, place, steps.astype(float), least, most)
-
-
 def _one_of(courses: Sequence[Course]) -> Course:
     """The correction whose weights and configuration are shown."""
     texts = [each.entry.text for each in courses]
@@ -279,17 +212,6 @@ def _counts(before: Histogram, shown: Course) -> pl.DataFrame:
         pl.DataFrame({"when": [when] * len(part.counts), "low": part.low, "high": part.high, "count": part.counts})
         for part, when in parts
     )
-
-
-def _by_step(courses: Sequence[Course], name: str) -> pl.DataFrame:
-    parts = [
-        each.steps.select(
-            "step", correction=pl.lit(each.entry.name), over=pl.lit(each.over), least=name, most=f"{name}_most"
-        )
-        for each in courses
-        if len(each.steps)
-    ]
-    return pl.concat(parts) if parts else pl.DataFrame(schema={"step": pl.Int64, "correction": pl.String})
 
 
 def _numbers(courses: Sequence[Course]) -> pl.DataFrame:
