@@ -58,9 +58,8 @@ def _quantile(pooled: pl.DataFrame, q: float) -> pl.DataFrame:
     wanted = q * pl.col("total")
     inside = ((wanted - pl.col("below")) / pl.col("count")).clip(0.0, 1.0)
     low, high = pl.col("low"), pl.col("high")
-    place = (
-        pl.when(low.is_infinite()).then(high).when(high.is_infinite()).then(low).otherwise(low + (high - low) * inside)
-    )
+    spread = (low + (high - low) * inside).clip(low, high)  # rounding may lead out of the bucket
+    place = pl.when(low.is_infinite()).then(high).when(high.is_infinite()).then(low).otherwise(spread)
     return (
         pooled.filter(pl.col("below") + pl.col("count") >= wanted)
         .group_by("column", maintain_order=True)

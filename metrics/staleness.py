@@ -109,4 +109,5 @@ def _dot(weights: Values, values: Values) -> float:
 
 def _error(slopes: Values, errors: Values) -> float:
     counted = slopes != 0
-    return float(np.sqrt(((slopes[counted] * errors[counted]) ** 2).sum()))
+    with np.errstate(over="ignore"):  # of a value next to nothing the share may be any: its error is infinite
+        return math.hypot(*(slopes[counted] * errors[counted]))

@@ -39,12 +39,12 @@
   };
 
   const heard = (bytes) => {
+    if (run.waits) quiet = 0; // what else comes changes the page, or nothing
     for (const [number, value] of fields(bytes)) {
       if (number === numbers.begins) run.begun = true;
       const last = value !== numbers.early && !(run.whole && value === numbers.part);
       if (number === numbers.ends && run.begun && last) Object.assign(run, { waits: false, whole: false });
     }
-    quiet = 0;
   };
 
   window.WebSocket = class extends WebSocket {
@@ -67,7 +67,12 @@
   const moves = (animation) =>
     animation.playState === "running" && animation.effect.getComputedTiming().endTime !== Infinity;
 
-  new MutationObserver(() => { quiet = 0; }).observe(
+  const ticks = ({ type, attributeName: name, target }) => // what a part that runs every second changes in the page
+    type === "characterData" ? target.parentElement?.closest(".st-key-header")
+      : ["data-stale", "data-test-script-state"].includes(name)
+        || name === "class" && target.dataset.testid === "stElementContainer";
+
+  new MutationObserver((seen) => { if (!seen.every(ticks)) quiet = 0; }).observe(
     document, { subtree: true, childList: true, attributes: true, characterData: true });
 
   window.runsAsked = () => run.asked;

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from frames import distribution
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratioscope.metrics.distribution import Histogram, histogram, quantile
@@ -26,6 +26,7 @@ def frame_of(parts: dict[int, Histogram]) -> pl.DataFrame:
 @given(
     st.dictionaries(st.integers(0, 50), st.lists(st.floats(-30, 30), min_size=1, max_size=30), min_size=1, max_size=5)
 )
+@example({0: [0.0, -5.960464477539063e-08]})
 def test_each_lies_in_the_bucket_that_holds_it(values: dict[int, list[float]]) -> None:
     parts = {step: histogram(own) for step, own in values.items()}
     found = quantiles_over_steps(frame_of(parts), extremes(sorted(parts)))

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratioscope.metrics.staleness import Lagged, lag_bucket, staleness
@@ -62,6 +62,7 @@ def test_the_share_lies_between_none_and_all_or_is_not_told(lags: list[Lagged]) 
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6), VALUES, st.floats(0, 1))
+@example([1, 1], 1.814676771689086e-258, 1.0)
 def test_equal_gaps_have_no_excess_whatever_their_lags(tokens: list[int], value: float, error: float) -> None:
     found = staleness([Lagged(lag, n, value, error) for lag, n in enumerate(tokens)])
     assert found.excess == 0 and (found.explained == 0 or value == 0)
