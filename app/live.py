@@ -125,12 +125,13 @@ def pause_button(shown: View) -> None:
 
 
 def _line(shown: View) -> None:
-    now = _sizes(shown.path)
-    if now is None:
+    page = _drawn()
+    now = {path: _sizes(path) for path in {shown.path, *page.runs}}
+    logs = now[shown.path]
+    if logs is None:
         st.caption(f"{MARKS['act']} its folder is gone: deleted or moved", width="content")
         return
-    page = _drawn()
-    grown = page.path == shown.path and any(_has_grown(path, run) for path, run in page.runs.items())
+    grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
     if grown and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
         st.rerun()
@@ -138,7 +139,7 @@ def _line(shown: View) -> None:
         found = _standing(shown.path)
         st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
         if grown and stays:
-            newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, now) - set(shown.steps))
+            newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, logs) - set(shown.steps))
             more = count(newer, "newer step") if newer else "more is there"
             st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
 
@@ -193,10 +194,6 @@ def _sizes(path: str) -> Sizes | None:
         return sizes(Path(path))
     except RatioscopeError:
         return None
-
-
-def _has_grown(path: str, run: Shown) -> bool:
-    return _sizes(path) not in (None, run.sizes)
 
 
 def _standing(path: str) -> Standing:

@@ -19,4 +19,9 @@ def measured(metric: str, value: float | None, error: float | None) -> str:
         return count(value)
     bound = "≥ " if metric in AT_LEAST else "≤ " if metric in AT_MOST else ""
     known = value is not None and math.isfinite(value)
-    return f"{bound if known and error is None else ''}{plus_minus(value, error)}"
+    return f"{bound if known and is_bound(metric, error) else ''}{plus_minus(value, error)}"
+
+
+def is_bound(metric: str, error: float | None) -> bool:
+    """Whether a value of the metric with this standard error is only a bound."""
+    return error is None and metric in AT_LEAST | AT_MOST

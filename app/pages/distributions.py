@@ -27,6 +27,7 @@ from ..digits import digits, percent
 from ..escape import streamlit_label as label
 from ..figures.heat_map import log_ratio_heat_map
 from ..figures.weights import weight_histogram, weight_survival
+from ..measured import is_bound
 from ..panels.against import compared_steps
 from ..panels.density import density_drawer
 from ..panels.drawn import appearance, clicked, draw
@@ -68,8 +69,9 @@ class Part:
         """Whether k-hat has failed, so that the effective sample size of these weights is a bound."""
         steps = self.scope.chosen if self.step is None else range(self.step, self.step + 1)
         row = self.scope.view.metrics((), steps).row(0, named=True)
-        name = f"{self.scope.gap}/ess_{self.level}"
-        return row.get(name) is not None and row.get(f"{name}_se") is None
+        metric = f"ess_{self.level}"
+        name = f"{self.scope.gap}/{metric}"
+        return row.get(name) is not None and is_bound(metric, row.get(f"{name}_se"))
 
 
 def render(scope: Scope) -> None:

@@ -14,7 +14,7 @@ from ..digits import digits
 from ..grading import Floors, signal_grades, whole_run_grades
 from ..headline import CHARTS, limits_of, signal_of
 from ..limit import Limit
-from ..measured import AT_LEAST, AT_MOST
+from ..measured import is_bound
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -132,9 +132,8 @@ def reading_of(value: float | None, limits: Sequence[Limit]) -> str:
 
 def _or_worse(reading: str, metric: Metric, limits: Sequence[Limit], error: float | None) -> str:
     """The reading of a value that may be a bound: what it bounds may lie beyond the next limit, too."""
-    is_bound = metric.name in AT_LEAST | AT_MOST and error is None
     furthest = reading_of(-math.inf if any(limit.worse == "below" for limit in limits) else math.inf, limits)
-    return f"{reading} or worse" if is_bound and reading and reading != furthest else reading
+    return f"{reading} or worse" if is_bound(metric.name, error) and reading not in ("", furthest) else reading
 
 
 def _error_at(step: int | None, steps: pl.DataFrame, name: str) -> float | None:
