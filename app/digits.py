@@ -1,6 +1,8 @@
 """Numbers as a reader wants them: three digits, a standard error that says how many of them count, a true minus sign."""
 
 import math
+from collections.abc import Sequence
+from statistics import median
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -48,6 +50,16 @@ def count(value: float | None, noun: str = "") -> str:
         return "–"
     shown = f"{int(value):,}"
     return f"{shown} {noun if int(value) == 1 else noun + 's'}" if noun else shown
+
+
+def a_step(sizes: Sequence[float], noun: str) -> str:
+    """How many tokens or sequences the steps have that are drawn; nothing where that is not known.
+
+    >>> a_step([200, 212, 96], "token"), a_step([], "token")
+    ('N ≈ 200 tokens a step (median)', '')
+    """
+    known = [size for size in sizes if not math.isnan(size)]
+    return f"N ≈ {count(median(known), noun)} a step (median)" if known else ""
 
 
 def percent(share: float | None) -> str:

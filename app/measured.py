@@ -17,9 +17,14 @@ def measured(metric: str, value: float | None, error: float | None) -> str:
     """
     if metric in COUNTS:
         return count(value)
-    bound = "≥ " if metric in AT_LEAST else "≤ " if metric in AT_MOST else ""
-    known = value is not None and math.isfinite(value)
-    return f"{bound if known and is_bound(metric, error) else ''}{plus_minus(value, error)}"
+    return f"{bound(metric, value, error)}{plus_minus(value, error)}"
+
+
+def bound(metric: str, value: float | None, error: float | None) -> str:
+    """What stands before a value that is only a bound, else nothing."""
+    if value is None or not math.isfinite(value) or not is_bound(metric, error):
+        return ""
+    return "≥ " if metric in AT_LEAST else "≤ "
 
 
 def is_bound(metric: str, error: float | None) -> bool:

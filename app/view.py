@@ -21,6 +21,7 @@ from ratioscope.metrics.finding import Finding
 
 from .grading import step_grades, verdict_of
 from .happened import happened
+from .measured import bound
 from .shelf import Key, OnShow, Shelf
 
 Made = TypeVar("Made")
@@ -86,6 +87,11 @@ class View:
     def metrics(self, by: tuple[str, ...] = ("step",), steps: range | None = None) -> pl.DataFrame:
         """Run.metrics: one row per group, `<gap>/<metric>` columns."""
         return self.of(metrics_of, by, steps)
+
+    def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
+        """`≤ ` where k-hat has failed, so that the effective sample size of these weights is only a bound, else nothing."""
+        row, metric = self.metrics((), steps).row(0, named=True), f"ess_{level}"
+        return bound(metric, row.get(f"{gap}/{metric}"), row.get(f"{gap}/{metric}_se"))
 
     def grades(self) -> pl.DataFrame:
         """One row per graded step: severity, signal, gap, value, floor, reading."""

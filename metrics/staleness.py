@@ -37,6 +37,7 @@ class Staleness:
 
     tokens: float
     value: float
+    value_error: float
     floor: float
     floor_error: float
     excess: float
@@ -67,12 +68,12 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
     )
     total = float(tokens.sum()) if known else 0.0
     if not total:
-        return Staleness(0.0, *[math.nan] * 7)
+        return Staleness(0.0, *[math.nan] * 8)
     weights = tokens / total
     # The floor plus what lies above it: where all lags have one value, no rounding is left as an excess.
     at_zero = np.array([each.lag == 0 for each in known])
     if not at_zero.any():
-        return Staleness(total, _dot(weights, values), *[math.nan] * 6)
+        return Staleness(total, _dot(weights, values), _error(weights, errors), *[math.nan] * 6)
     floor, floor_error = float(values[at_zero][0]), float(errors[at_zero][0])
     excess = _dot(weights, values - floor) if math.isfinite(floor) else math.nan
     value = floor + excess
@@ -81,7 +82,15 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
     slopes = weights - at_zero  # of the excess in each value
     of_share = (weights * floor / value - at_zero) / value if usable else np.full(len(weights), math.nan)
     return Staleness(
-        total, value, floor, floor_error, excess, _error(slopes, errors), explained, _error(of_share, errors)
+        total,
+        value,
+        _error(weights, errors),
+        floor,
+        floor_error,
+        excess,
+        _error(slopes, errors),
+        explained,
+        _error(of_share, errors),
     )
 
 

@@ -17,6 +17,12 @@ def traces(figure: go.Figure) -> tuple[Any, ...]:
     return tuple(figure.data)
 
 
+def notes(figure: go.Figure) -> str:
+    """The lines below the title, which say how the figure was made."""
+    layout: Any = figure.layout
+    return str(layout.title.subtitle.text)
+
+
 def metric_frame(
     steps: int, metric: str = "mismatch/kl_k3", *, values: Sequence[float | None] | None = None
 ) -> pl.DataFrame:

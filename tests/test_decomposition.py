@@ -18,6 +18,8 @@ def test_the_parts_of_a_real_run_add_up_on_every_step(tmp_path: Path) -> None:
     tokens = run.tokens([run.steps[3]]).select("total", "mismatch", "drift").collect()
     for gap in tokens.columns:
         assert found[gap][3] == pytest.approx(tokens[gap].mean(), rel=1e-6)
+        assert found[f"{gap}_se"].equals(run.metrics()[f"{gap}/mean_log_ratio_se"].alias(f"{gap}_se"))
+    assert found["tokens"][3] == len(tokens)
 
 
 def test_gaps_of_different_tokens_do_not_add_up_and_that_is_said(tmp_path: Path) -> None:
@@ -38,11 +40,5 @@ def test_gaps_of_different_tokens_do_not_add_up_and_that_is_said(tmp_path: Path)
 def test_a_run_of_one_gap_has_no_parts(tmp_path: Path) -> None:
     frame = open_run(made(tmp_path, "bypass")).metrics()
     assert decomposition(frame).is_empty() and decomposition(frame.clear()).is_empty()
-    assert decomposition(pl.DataFrame({"step": [1]})).columns == [
-        "step",
-        "mismatch",
-        "total",
-        "drift",
-        "residual",
-        "holds",
-    ]
+    empty = decomposition(pl.DataFrame({"step": [1]}))
+    assert empty.schema == decomposition(open_run(made(tmp_path, "stale")).metrics()).schema

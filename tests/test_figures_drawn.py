@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from frames import distribution, grades, hostile_texts, metric_frame, tokens, traces
+from frames import distribution, grades, hostile_texts, metric_frame, notes, tokens, traces
 from hostile import HOSTILE
 
 from ratioscope.app import figures
@@ -77,7 +77,9 @@ def test_missing_steps_break_the_band_and_infinite_ones_are_marked() -> None:
     values = [1.0, 1.1, None, 1.2, math.inf, 1.3]
     figure = figures.metric_over_steps(metric_frame(6, values=values), K3, "mismatch")
     bands = [trace for trace in traces(figure) if trace.fill == "toself"]
-    assert [sorted(set(band.x)) for band in bands] == [[0.0, 1.0], [3.0], [5.0]]
+    outlines = [np.split(band.x, np.flatnonzero(np.isnan(band.x))) for band in bands]
+    covered = [sorted({x for x in outline if x == x}) for parts in outlines for outline in parts]
+    assert covered == [[0.0, 1.0], [3.0], [5.0]] and [band.line.width for band in bands] == [0, 5]
     marks = [trace for trace in traces(figure) if trace.mode == "markers"]
     assert len(marks) == 1 and list(marks[0].x) == [4.0] and "∞" in marks[0].hovertemplate
 
@@ -144,7 +146,7 @@ def test_the_ribbon_keeps_the_worst_step_of_a_bucket() -> None:
     rows = worst_of_buckets(grades(severities), 100)
     assert len(rows) == 100 and rows["step"][33] == 338 and (rows["severity"] != "healthy").sum() == 1
     figure = figures.severity_ribbon(grades(severities), bars=100)
-    assert "showing 100 bars of 1,000 steps" in _notes(figure)
+    assert "showing 100 bars of N = 1,000 steps" in _notes(figure)
     assert "step 338 ■ act" in traces(figure)[0].customdata[33][0] and max(traces(figure)[0].y) == 3
 
 
@@ -370,7 +372,7 @@ def _layout(figure: go.Figure) -> Any:
 
 
 def _notes(figure: go.Figure) -> str:
-    return str(_layout(figure).title.subtitle.text).replace("<br>", " · ")
+    return notes(figure).replace("<br>", " · ")
 
 
 def test_a_cards_tooltip_says_what_the_metric_is_and_what_trainers_call_it() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from frames import traces
+from frames import notes, traces
 from hostile import HOSTILE
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,11 +59,6 @@ def named(figure: go.Figure, name: str) -> Any:
     return next(trace for trace in traces(figure) if trace.name == name)
 
 
-def notes(figure: go.Figure) -> str:
-    layout: Any = figure.layout
-    return str(layout.title.subtitle.text)
-
-
 def test_the_lines_are_the_metrics_of_the_runs_each_in_its_own_colour_and_symbol() -> None:
     runs = {f"run {number}": frame(20, scale=0.01 * (number + 1)) for number in range(8)}
     figure = drawn(runs, axis="linear")
@@ -93,7 +88,7 @@ def test_raw_stays_behind_what_is_smoothed() -> None:
         "rgba"
     )
     assert np.ptp(lines[1].y) < np.ptp(lines[0].y)
-    assert "half-life 10 steps, raw behind it" in notes(figure) and "smoothed" in lines[1].customdata[3]
+    assert "half-life 10 steps; faint line and band raw" in notes(figure) and "smoothed" in lines[1].customdata[3]
 
 
 def test_a_group_is_the_mean_between_its_runs_and_says_how_many() -> None:

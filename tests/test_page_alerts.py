@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import streamlit as st
 from edge_runs import RUNS
-from frames import hostile_texts
+from frames import hostile_texts, notes, traces
 from pages_open import Open, plain
 
 from ratioscope.app.alert_rules import moved, rules_table, rules_toml
@@ -124,24 +124,35 @@ def _frame(count: int, signal: str = "kl_k3", reading: str = "r") -> pl.DataFram
     return pl.DataFrame(rows, schema=alert_frame(()).schema, orient="row")
 
 
+def _bars(figure: go.Figure) -> Any:
+    return next(trace for trace in traces(figure) if trace.name == "alerts")
+
+
 def test_the_timeline_has_a_lane_per_signal_and_gap_and_says_what_it_leaves_out() -> None:
     steps = np.arange(0, 6000.0)
     for theme in (LIGHT, DARK):
-        figure: Any = alert_lanes(_frame(600), steps, theme=theme)
-        assert len(figure.data[0].x) == BARS and "showing the 400 longest of 600" in str(
-            figure.layout.title.subtitle.text
-        )
+        figure: Any = alert_lanes(_frame(600), steps, [()] * 600, theme=theme)
+        bars = _bars(figure)
+        assert len(bars.x) == BARS and "showing the 400 longest of N = 600" in notes(figure)
         assert list(figure.layout.yaxis.ticktext) == ["kl_k3 <i>mismatch</i>"]
-        assert min(figure.data[0].x) >= 1
-    assert isinstance(alert_lanes(_frame(0), steps), go.Figure)
-    lone: Any = alert_lanes(_frame(1), np.array([5.0, 5.0]))
-    assert len(lone.data[0].x) == 1
+        assert min(bars.x) >= 1
+    assert isinstance(alert_lanes(_frame(0), steps, []), go.Figure)
+    assert len(_bars(alert_lanes(_frame(1), np.array([5.0, 5.0]), [()])).x) == 1
+
+
+def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
+    frame = _frame(1).with_columns(last_step=pl.lit(1000))
+    stretches = [(0, 99), (100, 100), (102, 300), (900, 1000)]
+    figure = alert_lanes(frame, np.array([0.0, 2000.0]), [stretches])
+    solid, pale = (next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "alerts"))
+    assert list(zip(solid.base, solid.x, strict=True)) == [(-0.5, 301.0), (899.5, 101.0)]  # what is near is joined
+    assert list(zip(pale.base, pale.x, strict=True)) == [(-0.5, 1001.0)] and "rgba" in pale.marker.color[0]
 
 
 def test_foreign_words_in_alerts_are_onlyplain() -> None:
     for text in hostile_texts():
-        figure: Any = alert_lanes(_frame(1, text, text), np.array([0.0, 10.0]))
-        told = figure.data[0].customdata[0][0] + figure.layout.yaxis.ticktext[0]
+        figure: Any = alert_lanes(_frame(1, text, text), np.array([0.0, 10.0]), [()])
+        told = _bars(figure).customdata[0][0] + figure.layout.yaxis.ticktext[0]
         assert not any(tag in told.replace("<br>", "").replace("<i>", "").replace("</i>", "") for tag in ("<", "%{"))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from edge_runs import RUNS, made
-from frames import hostile_texts
+from frames import hostile_texts, notes
 from hypothesis import given
 from hypothesis import strategies as st
 from pages_open import Open, charts, plain, well
@@ -263,7 +263,7 @@ def test_figures_hold_both_sides_and_survive_what_is_missing() -> None:
         assert [line.line.dash for line in lines] == ["solid", "dash"] and list(lines[0].x) == [0.0, 1.0]
     assert "not available" in lines_of([_course(0, "a", [])], metric, "mismatch").layout.annotations[0].text
     many: Any = lines_of([_course(side, "r", list(np.arange(1.0, 5000.0))) for side in (0, 0, 1)], metric, "mismatch")
-    assert all(len(trace.x) <= 2000 for trace in many.data) and "A, 2 runs" in many.layout.title.subtitle.text
+    assert all(len(trace.x) <= 2000 for trace in many.data) and "A, 2 runs" in notes(many)
     one, none = histogram([0.1, -0.2, 3.0]), histogram([])
     assert (
         len(tails((one, one), "mismatch", "token").data) == 2 and len(tails((one, none), "total", "sequence").data) == 1

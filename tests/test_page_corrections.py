@@ -76,6 +76,9 @@ def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: s
     assert number(shown["mean weight"]) == pytest.approx(v.mean(), rel=0.006)
     assert number(shown["bias"]) == pytest.approx(np.abs(v - w).mean(), rel=0.006)
     before, after = shown["ESS before → after"].split(" → ")
+    unsure = open_run(made(runs, "stale")).metrics(())["mismatch/ess_token_se"][0] is None  # k-hat has failed: a bound
+    assert before.startswith("≤ ") == unsure
+    before = before.removeprefix("≤ ")
     for said, weights in ((before, w), (after, v)):
         assert number(said) == pytest.approx(100 * weights.sum() ** 2 / (len(w) * (weights**2).sum()), rel=0.006)
     assert number(shown["removed"]) == pytest.approx(0.0 if rule == "truncate" else 100 * (~inside).mean(), rel=0.006)

@@ -1,12 +1,11 @@
 """The page Staleness: its numbers are those of the run, and what it cannot tell it says."""
 
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 from edge_runs import made
-from frames import traces
+from frames import notes, traces
 from pages_open import Open, charts, plain
 
 from ratioscope.app.figures.both_sides import both_sides
@@ -102,7 +101,9 @@ def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: P
 def test_lines_break_where_a_lag_has_no_token(runs: Path) -> None:
     course = lag_course(open_run(made(runs, "stale")))
     figure = lags_over_steps(course, BY_NAME["kl_k3"], "mismatch")
-    lines = [line for line in traces(figure) if line.name.startswith("lag")]
+    lines = [line for line in traces(figure) if line.name and line.name.startswith("lag")]
+    bands = [area for area in traces(figure) if area.fill == "toself"]
+    assert len(bands) == 4 and all(len(band.x) == 3 * 3 - 1 for band in bands) and "band ±2 standard errors" in notes(figure)
     assert [line.name for line in lines] == ["lag 0 (floor)", "lag 2", "lag 4", "lag 6"]
     assert all(len(line.x) == 12 and sum(place == place for place in line.y) == 3 for line in lines)
     shares = lag_shares(course, "mismatch")
@@ -117,8 +118,7 @@ def test_what_does_not_add_up_is_drawn_and_said() -> None:
     )
     figure = gap_parts(parts)
     assert [line.name for line in traces(figure)] == ["total", "mismatch", "drift", "residual"]
-    layout: Any = figure.layout  # plotly makes its attributes at run time
-    assert "do not add up on 2 of 2" in layout.title.subtitle.text
+    assert "do not add up on 2 of 2" in notes(figure)
 
 
 def test_hostile_settings_are_text() -> None:

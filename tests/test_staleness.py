@@ -46,6 +46,7 @@ def test_the_errors_are_those_of_repeated_runs() -> None:
     told = staleness([Lagged(lag, n, m, s) for lag, n, m, s in zip((0, 1, 2), sizes, means, errors, strict=True)])
     assert told.excess_error == pytest.approx(np.std([each.excess for each in repeated]), rel=0.06)
     assert told.explained_error == pytest.approx(np.std([each.explained for each in repeated]), rel=0.06)
+    assert told.value_error == pytest.approx(np.std([each.value for each in repeated]), rel=0.06)
     assert told.floor_error == 0.002
 
 

@@ -52,12 +52,20 @@ def saying(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
 
 def _lines(notes: Sequence[str], columns: int) -> list[str]:
     lines: list[str] = []
+    used = columns
     for note in notes:
-        if lines and len(lines[-1]) + len(note) + 3 <= columns:
+        if used + 3 + _shown(note) <= columns:
             lines[-1] += f" · {note}"
+            used += 3 + _shown(note)
         else:
             lines.append(note)
+            used = _shown(note)
     return lines
+
+
+def _shown(text: str) -> int:
+    """Characters that take room: a tag takes none."""
+    return len(unescape(_TAG.sub("", text)))
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
@@ -65,7 +73,7 @@ def _wrapped(line: str, columns: int) -> list[str]:
     lines: list[str] = []
     used = columns
     for word in _WORD.findall(line):
-        long = len(unescape(_TAG.sub("", word)))
+        long = _shown(word)
         if used + 1 + long > columns:
             lines.append(word)
             used = long

@@ -15,10 +15,10 @@ from ..digits import count
 from ..escape import html as escaped
 from ..measured import measured
 from ..theme import FONT, LIGHT, MARKS, Theme
+from .bands import ERRORS
 from .thinned import Floats, thinned
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
-ERRORS = 2.0
 
 
 def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 
 from ..digits import digits, percent
 from ..theme import LIGHT, Theme
+from .bands import NO_ERROR
 from .canvas import canvas, saying
 from .overlay import lay_over, words
 from .scale import LOGARITHMIC, padded
@@ -42,7 +43,7 @@ def threshold_frontier(
     names = "  ".join(
         f'<span style="color:{_colour(rule, theme)}">{_LINES[rule]} {rule}</span>' for rule in _rules(curve)
     )
-    notes = (f"each point a cap, {floor}, over {unit}", names)
+    notes = (f"each point a cap, {floor}", f"N = {unit}, {NO_ERROR}", names)
     figure = canvas("every cap: bias against what is left", notes, theme=theme, height=height, lines=2)
     known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
     if known.is_empty():

@@ -1,17 +1,20 @@
 """The three gaps as mean log-ratios over the steps: how much of what the loss sees is mismatch, how much the update."""
 
+import math
+
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import digits
+from ..digits import a_step, digits, plus_minus
 from ..theme import LIGHT, Theme
+from .bands import BAND, NO_ERROR, around, edges, reach
 from .canvas import canvas, saying
 from .lags import FEW, hide_events_in_legend
 from .marks import add_events
 from .over_steps import step_axis
-from .scale import padded, suitable
-from .thinned import thinned
+from .scale import Floats, padded, suitable
+from .thinned import Thinned, thinned
 
 STYLES = {
     "total": ("solid", "circle"), "mismatch": ("dash", "diamond"), "drift": ("dashdot", "square"), "residual": ("dot", "x"),
@@ -33,18 +36,29 @@ def gap_parts(
         if bad.is_empty()
         else f"■ they do not add up on {len(bad):,} of {len(parts):,} steps (dotted: what is left): not the same tokens"
     )
-    notes = ("nats/token, later − earlier", told)
     steps = parts["step"].cast(pl.Float64).to_numpy()
-    drawn = {gap: thinned(steps, parts[gap].to_numpy()) for gap in ("total", "mismatch", "drift")}
-    if not bad.is_empty():
-        drawn["residual"] = thinned(steps, parts["residual"].to_numpy())
-    note = drawn["total"].note
+    drawn = {gap: _thinned(parts, steps, gap) for gap in STYLES if gap != "residual" or not bad.is_empty()}
+    whole = drawn["total"]
     scale = suitable(np.concatenate([each.mean for each in drawn.values()]))
-    figure = canvas(title, (*notes, note, scale.word), theme=theme, height=height, lines=2)
+    notes = (
+        "nats/token, later − earlier",
+        "every unmasked token counts once",
+        a_step(parts["tokens"].drop_nulls().to_list(), "token"),
+        BAND if np.isfinite(whole.error).any() else NO_ERROR,
+        told,
+        whole.note,
+        scale.word,
+    )
+    figure = canvas(title, notes, theme=theme, height=height, lines=2)
+    areas = [area for each in drawn.values() for area in edges(each)]
+    places = [0.0, *reach(scale, [each.mean for each in drawn.values()], areas)]  # all parts are read from zero
+    shown = padded(float(np.nanmin(places)), float(np.nanmax(places)))
+    figure.update_yaxes(**scale.axis(*shown))
     few = len(steps) <= FEW
     for gap, line in drawn.items():
         colour = theme.gaps.get(gap, theme.severity["act"])
         dash, symbol = STYLES[gap]
+        figure.add_traces(around(line, scale, shown[0], colour))
         figure.add_scatter(
             x=line.middle,
             y=scale.place(line.mean),
@@ -52,13 +66,9 @@ def gap_parts(
             line={"color": colour, "width": 2 if gap == "total" else 1.4, "dash": dash},
             marker={"symbol": symbol, "size": 6, "color": colour},
             name=gap,
-            customdata=[
-                [first, last, value] for first, last, value in zip(line.first, line.last, line.mean, strict=True)
-            ],
-            hovertemplate=f"{gap} %{{customdata[2]:.3g}} nats/token<extra></extra>",
+            customdata=[_words(gap, *at) for at in zip(line.mean.tolist(), line.error.tolist(), strict=True)],
+            hovertemplate="%{customdata}<extra></extra>",
         )
-    edges = np.concatenate([scale.place(edge) for each in drawn.values() for edge in (each.low, each.high)])
-    figure.update_yaxes(**scale.axis(*padded(float(np.nanmin([*edges, 0])), float(np.nanmax([*edges, 0])))))
     figure.update_layout(hovermode="x unified")
     add_events(figure, events, theme)
     hide_events_in_legend(figure)
@@ -67,3 +77,12 @@ def gap_parts(
         showlegend=True, legend={"y": -0.16, "yanchor": "top", "x": 0, "xanchor": "left"}, margin={"b": 66}
     )
     return figure
+
+
+def _thinned(parts: pl.DataFrame, steps: Floats, gap: str) -> Thinned:
+    errors = parts[f"{gap}_se"].fill_null(math.nan).to_numpy() if f"{gap}_se" in parts.columns else None
+    return thinned(steps, parts[gap].to_numpy(), errors)
+
+
+def _words(gap: str, mean: float, error: float) -> str:
+    return f"{gap} {plus_minus(mean, None if math.isnan(error) else error)} nats/token"

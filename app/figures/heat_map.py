@@ -7,6 +7,7 @@ import polars as pl
 
 from ..digits import count, digits, percent
 from ..theme import LIGHT, Theme
+from .bands import COUNTED
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .marks import add_events
@@ -54,9 +55,10 @@ def log_ratio_heat_map(
     counts = _matrix(rows, places, grid, len(steps))
     per = f"{recorded:,} steps in {len(steps):,} columns, counts added" if recorded > len(steps) else ""
     size = f"N = {count(float(counts.sum()), UNITS[level])}"
-    notes = ("nats", size, "colour: density, log scale", grid.scale.word, per)
+    heat = _heat(counts, steps, width, grid, theme, UNITS[level])
+    notes = ("nats", f"{size}, {COUNTED}", _colour_key(heat, theme), grid.scale.word, per)
     figure = canvas(title, notes, theme=theme, height=height)
-    figure.add_trace(_heat(counts, steps, width, grid, theme, UNITS[level]))
+    figure.add_trace(heat)
     _add_quantiles(figure, counts, steps, grid, theme)
     _add_clicks(figure, _clickable(rows, places, grid, counts), counts, steps, grid, UNITS[level])
     figure.update_yaxes(**grid.axis(), showgrid=False)
@@ -68,6 +70,13 @@ def log_ratio_heat_map(
     add_events(figure, events, theme)
     step_axis(figure, rows["step"].cast(pl.Float64).to_numpy())
     return figure
+
+
+def _colour_key(heat: go.Heatmap, theme: Theme) -> str:
+    """The colours from faint to dense, as a note."""
+    blocks = "".join(f'<span style="color:{colour}">█</span>' for colour in theme.counts)
+    least = 10.0 ** (heat.zmin - heat.zmax)
+    return f"density, log scale: {digits(least, 1)} {blocks} 1 of the densest"
 
 
 def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:
@@ -115,7 +124,7 @@ def _heat(counts: Floats, steps: Floats, width: int, grid: Cells, theme: Theme, 
         showscale=False,
         hoverongaps=False,
         hovertemplate=(
-            f"step %{{x}}<br>%{{customdata[2]:.3g}} to %{{customdata[3]:.3g}} nats<br>"
+            f"step %{{x:.1~f}}<br>%{{customdata[2]:.3g}} to %{{customdata[3]:.3g}} nats<br>"
             f"%{{customdata[0]:,}} {noun}s · %{{customdata[1]:.3g}} %<extra></extra>"
         ),
     )

@@ -13,12 +13,15 @@ from ..digits import count, percent
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, Theme
+from .bands import BAND, COUNTED, ERROR_OPACITY, ERRORS, NO_ERROR, reach, shaded
 from .canvas import canvas, saying
 from .marks import add_events, add_limits
 from .over_steps import step_axis
-from .scale import padded, suitable
+from .scale import Floats, padded, suitable
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")
+HEADROOM = 109
+"""Percent that the axis of shares reaches, for the marks of events could not be seen on its bars."""
 FEW = 60
 """Up to so many steps each point has its mark, so that lines do not differ in colour alone."""
 
@@ -41,17 +44,24 @@ def lags_over_steps(
         return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
     scale = suitable(known[name])
     unit = metric.unit if metric.unit != "1" else ""
-    figure = canvas(title, (unit, metric.weighting, _merged(course), scale.word), theme=theme, height=height, lines=2)
-    places = scale.place(known[name])
+    lags = _lags(known)
+    size = f"N = {count(float(known[f'{gap}/tokens'].sum()), 'token')} with a known lag"
+    errors = _errors(known, name)
+    band = BAND if errors.is_not_null().any() else NO_ERROR
+    notes = (unit, metric.weighting, size, band, _merged(course), scale.word)
+    figure = canvas(title, notes, theme=theme, height=height, lines=2)
+    values, spread = _floats(known[name]), ERRORS * _floats(errors)
+    places = reach(scale, [values], [(values - spread, values + spread, ERROR_OPACITY)])
     low, high = padded(float(np.nanmin(places)), float(np.nanmax(places)))
     add_limits(figure, limits, scale, (low, high), theme)
-    lags = _lags(known)
     few = course["step"].n_unique() <= FEW
     for at, (lag, colour) in enumerate(zip(lags, _colours(len(lags), theme), strict=True)):
         rows = _unbroken(known.filter(pl.col("lag") == lag), course)
+        x, values, spread = _middles(rows), _floats(rows[name]), ERRORS * _floats(_errors(rows, name))
+        figure.add_traces(shaded(x, values - spread, values + spread, scale, low, colour, ERROR_OPACITY))
         figure.add_scatter(
-            x=((rows["step"] + rows["last"]) / 2).to_list(),
-            y=scale.place(rows[name].fill_null(math.nan)),
+            x=x,
+            y=scale.place(values),
             mode="lines+markers" if few or _has_lone(rows[name]) else "lines",
             line={"color": colour, "width": 1.4, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
             marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 7, "color": colour},
@@ -77,7 +87,7 @@ def lag_shares(
     known = course.filter(pl.col(name) > 0) if name in course.columns else course.clear()
     if known.is_empty():
         return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
-    size = f"N = {count(float(known[name].sum()), 'token')}"
+    size = f"N = {count(float(known[name].sum()), 'token')}, {COUNTED}"
     figure = canvas(title, ("share of the tokens with a known lag", size, _merged(course)), theme=theme, height=height)
     parts = known.with_columns(share=pl.col(name) / pl.col(name).sum().over("step"))
     apart = _apart(course)
@@ -88,7 +98,7 @@ def lag_shares(
             for row in rows.iter_rows(named=True)
         ]
         figure.add_bar(
-            x=((rows["step"] + rows["last"]) / 2).to_list(),
+            x=_middles(rows),
             y=(100 * rows["share"]).to_list(),
             width=(rows["last"] - rows["step"] + apart).to_list(),
             marker={"color": colour, "line": {"width": 0}},
@@ -97,7 +107,10 @@ def lag_shares(
             hovertemplate="%{customdata}<extra></extra>",
         )
     figure.update_layout(barmode="stack", bargap=0)
-    figure.update_yaxes(range=[0, 100], ticksuffix=" %", fixedrange=True)
+    ticks = [0, 50, 100]
+    figure.update_yaxes(
+        range=[0, HEADROOM], tickvals=ticks, ticktext=[f"{tick} %" for tick in ticks], fixedrange=True
+    )
     _finish(figure, course, events, theme)
     return figure
 
@@ -134,6 +147,19 @@ def _unbroken(rows: pl.DataFrame, course: pl.DataFrame) -> pl.DataFrame:
     """The rows of a lag with a null row at every point where no token has it, so that no line crosses it."""
     points = course.select("step", "last").unique().sort("step")
     return points.join(rows, on=["step", "last"], how="left", maintain_order="left")
+
+
+def _middles(rows: pl.DataFrame) -> Floats:
+    """Where the rows are drawn, between the first and the last step of each."""
+    return ((rows["step"] + rows["last"]) / 2).to_numpy()
+
+
+def _errors(rows: pl.DataFrame, name: str) -> pl.Series:
+    return rows[f"{name}_se"] if f"{name}_se" in rows.columns else pl.Series([None] * len(rows), dtype=pl.Float64)
+
+
+def _floats(values: pl.Series) -> Floats:
+    return values.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
 
 def _has_lone(values: pl.Series) -> bool:

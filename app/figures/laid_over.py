@@ -11,7 +11,8 @@ import polars as pl
 from ..digits import digits
 from ..escape import html as escaped_html
 from ..escape import plotly as escaped
-from ..theme import FONT, LIGHT, Theme, faded
+from ..theme import FONT, LIGHT, Theme
+from .bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
 from .canvas import canvas, saying, tell_nearest
 from .marks import add_events
 from .over_steps import step_axis
@@ -64,10 +65,11 @@ def laid_over(
     figure = canvas(title, (*said, scale.word), theme=theme, height=height, lines=2)
     if not drawn:
         return saying(figure, escaped(absent, 300), theme)
-    for one, (low, high) in drawn:
-        _add(figure, one, low, high, scale, theme)
     places = scale.place(np.concatenate([found, *(edge for _, (a, b) in drawn for edge in (a.low, b.high))]))
-    figure.update_yaxes(**scale.axis(*padded(float(np.nanmin(places)), float(np.nanmax(places)))))
+    shown = padded(float(np.nanmin(places)), float(np.nanmax(places)))
+    figure.update_yaxes(**scale.axis(*shown))
+    for one, (low, high) in drawn:
+        _add(figure, one, low, high, scale, shown[0], theme)
     add_events(figure, events, theme)
     step_axis(figure, np.concatenate([one.steps for one, _ in drawn]))
     tell_nearest(figure)
@@ -116,36 +118,23 @@ def _thinned(one: Series) -> tuple[Thinned, Thinned]:
     return thinned(one.steps, one.least, points=POINTS), thinned(one.steps, one.most, points=POINTS)
 
 
-def _add(figure: go.Figure, one: Series, low: Thinned, high: Thinned, scale: Scale, theme: Theme) -> None:
+def _add(figure: go.Figure, one: Series, low: Thinned, high: Thinned, scale: Scale, bottom: float, theme: Theme) -> None:
+    """low, high: the least and the most that the value can be. bottom: where the axis ends."""
     colour = _colour(one.place, theme)
-    bottom, top = scale.place(low.mean), scale.place(high.mean)
     if not low.exact:
-        _add_area(figure, low.middle, scale.place(low.low), scale.place(high.high), faded(colour, 0.1))
+        figure.add_traces(shaded(low.middle, low.low, high.high, scale, bottom, colour, EXTREMES_OPACITY))
     if np.nanmax(high.mean - low.mean, initial=0.0) > 1e-12:
-        _add_area(figure, low.middle, bottom, top, faded(colour, 0.2))
+        figure.add_traces(shaded(low.middle, low.mean, high.mean, scale, bottom, colour, ERROR_OPACITY))
     few = len(low.mean) <= 80
     figure.add_scatter(
         x=low.middle,
-        y=(bottom + top) / 2,
+        y=(scale.place(low.mean) + scale.place(high.mean)) / 2,
         mode="lines+markers" if few else "lines",
         line={"color": colour, "width": 1.6, "dash": DASHES[one.place % len(DASHES)]},
         marker={"size": 5, "color": colour, "symbol": SYMBOLS[one.place % len(SYMBOLS)], "maxdisplayed": 12},
         name=escaped(one.name, NAME),
         customdata=_told(one, low, high),
         hovertemplate="%{customdata}<extra></extra>",
-    )
-
-
-def _add_area(figure: go.Figure, x: Floats, bottom: Floats, top: Floats, colour: str) -> None:
-    known = np.isfinite(bottom) & np.isfinite(top)
-    figure.add_scatter(
-        x=np.concatenate([x[known], x[known][::-1]]),
-        y=np.concatenate([top[known], bottom[known][::-1]]),
-        mode="lines",
-        line={"width": 0},
-        fill="toself",
-        fillcolor=colour,
-        hoverinfo="skip",
     )
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count
+from ..digits import a_step, count
 from ..names import shortened
+from .bands import ERROR_OPACITY, ON_HOVER, band_words, edges
 from .gridded import grid, gridded
-from .over_steps import BOUNDS, ERRORS
 from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
 from .thinned import Thinned
 
@@ -62,21 +62,18 @@ class Drawn:
     def areas(self) -> list[tuple[Floats, Floats, float]]:
         """(low, high, opacity) of what is shaded, on the rows of `raw`."""
         if self.line.is_group:
-            return [(self.raw.low, self.raw.high, 0.16)]
-        if not self.banded:
-            return []
-        extremes = [] if self.raw.exact else [(self.raw.low, self.raw.high, 0.12)]
-        return [*extremes, (self.raw.mean - ERRORS * self.raw.error, self.raw.mean + ERRORS * self.raw.error, 0.18)]
+            return [(self.raw.low, self.raw.high, ERROR_OPACITY)]
+        return edges(self.raw) if self.banded else []
 
 
 def on_grid(lines: Sequence[Line]) -> list[Drawn]:
     """The lines, thinned by one grid for all."""
     cells = CELLS if len(lines) == 1 else max(LEAST_CELLS, SHARED_CELLS // max(1, len(lines)))
-    edges = grid([line.x for line in lines], cells)
+    ends = grid([line.x for line in lines], cells)
     found = []
     for line in lines:
-        raw = _between_runs(line, gridded(line.x, line.steps, line.values, line.errors, edges))
-        main = raw if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, edges)
+        raw = _between_runs(line, gridded(line.x, line.steps, line.values, line.errors, ends))
+        main = raw if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
         found.append(Drawn(line, raw, main, len(lines) <= BANDED))
     return found
 
@@ -118,29 +115,21 @@ def size_words(lines: Sequence[Line], metric: Metric) -> str:
     if not sizes:
         return ""
     low, high = min(sizes), max(sizes)
-    shown = (
-        count(high, metric.level)
-        if int(low) == int(high)
-        else f"{count(low)} to {count(high, metric.level + 's')[:-1]}"
-    )
-    return f"N ≈ {shown} a step (median)"
+    if int(low) == int(high):
+        return a_step([high], metric.level)
+    return f"N ≈ {count(low)} to {count(high)} {metric.level}s a step (median)"
 
 
-def band_words(drawn: Sequence[Drawn], metric: str) -> str:
+def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
     """What the bands are, and how to take points without one."""
     groups = [part.line for part in drawn if part.line.is_group]
     if groups:
         runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
         return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
-    known = any(np.isfinite(part.raw.error).any() for part in drawn)
     if len(drawn) > BANDED:
-        return f"{len(drawn)} runs, without bands; errors on hover" if known else f"{len(drawn)} runs"
-    bound = BOUNDS.get(metric)
-    if not known:
-        return f"no standard error: {bound}, a tail hides the rest" if bound else "no standard error"
-    band = f"band ±{ERRORS:g} standard errors"
-    partly = any(np.isnan(part.raw.error[np.isfinite(part.raw.mean)]).any() for part in drawn)
-    return f"{band}; without one: {bound}, a tail hides the rest" if bound and partly else band
+        known = any(np.isfinite(part.raw.error).any() for part in drawn)
+        return f"{len(drawn)} runs, without bands; {ON_HOVER}" if known else f"{len(drawn)} runs"
+    return band_words([part.raw for part in drawn], metric)
 
 
 def thinned_words(drawn: Sequence[Drawn]) -> str:

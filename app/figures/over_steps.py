@@ -10,20 +10,18 @@ import polars as pl
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
-from ..digits import count, digits
+from ..digits import a_step, digits
 from ..limit import Limit
-from ..measured import AT_LEAST, AT_MOST, measured
-from ..theme import LIGHT, Theme, faded
+from ..measured import measured
+from ..theme import LIGHT, Theme
+from .bands import BOUNDS, around, band_words, edges, reach
 from .canvas import canvas, saying, tell_nearest
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Scale, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
 
-ERRORS = 2.0
-"""Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
-
-BOUNDS = dict.fromkeys(AT_LEAST, "at least") | dict.fromkeys(AT_MOST, "at most")
-"""Metrics that are bounds where they have no standard error."""
+FEW = 80
+"""A line of no more points has a mark at each."""
 
 
 def metric_over_steps(
@@ -44,13 +42,12 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (_column(frame, column) for column in ("step", name, f"{name}_se"))
     drawn = thinned(steps, values, errors, points)
-    band = _band_words(drawn, metric.name)
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",
         metric.weighting,
         _size(frame, metric, gap),
-        band,
+        band_words([drawn], metric, without="○" if len(drawn.mean) <= FEW else "without one"),
         scale.word,
         drawn.note,
     )
@@ -60,8 +57,7 @@ def metric_over_steps(
     colour = theme.gaps[gap]
     shown = _axis(figure, drawn, scale, limits, reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
-    for low, high, opacity in _areas(drawn):
-        _add_area(figure, drawn.middle, *_shown_between(low, high, shown, scale), faded(colour, opacity))
+    figure.add_traces(around(drawn, scale, shown[0], colour))
     _add_line(figure, drawn, scale, metric.name, colour)
     _add_infinities(figure, steps, values, shown, theme)
     add_events(figure, events, theme)
@@ -79,6 +75,7 @@ def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
     first, last = float(steps.min()), float(steps.max())
     room = max(width / 2, 0.01 * (last - first))
     figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
+    figure.update_xaxes(tickprefix="step ", showtickprefix="first")
     figure.update_xaxes(unifiedhovertitle={"text": "step %{x:d}"})
     figure.update_layout(margin={"autoexpand": False})
 
@@ -98,15 +95,6 @@ def gap_words(gap: str) -> str:
     return f"{gap} ({later} − {earlier})"
 
 
-def _band_words(drawn: Thinned, metric: str) -> str:
-    """What the band is, and how to take the points without one."""
-    known, wanted = np.isfinite(drawn.error), np.isfinite(drawn.mean)
-    band = f"band ±{ERRORS:g} standard errors" if known.any() else "no standard error"
-    if known[wanted].all() or (bound := BOUNDS.get(metric)) is None:
-        return band
-    return f"{band}; ○ {bound}, a tail hides the rest"
-
-
 def _column(frame: pl.DataFrame, name: str) -> Floats:
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
@@ -116,50 +104,18 @@ def _column(frame: pl.DataFrame, name: str) -> Floats:
 def _size(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
     noun = "token" if metric.level == "token" else "sequence"
     sizes = _column(frame, f"{gap}/{noun}s")
-    return f"N ≈ {count(float(np.nanmedian(sizes)), noun)} a step (median)" if np.isfinite(sizes).any() else ""
+    return a_step(sizes.tolist(), noun)
 
 
 def _axis(
     figure: go.Figure, drawn: Thinned, scale: Scale, limits: Sequence[Limit], zeros: float
 ) -> tuple[float, float]:
     """Sets the value axis so that line, bands and near limits fit; returns its range in axis positions."""
-    edges = [drawn.mean, *(edge for low, high, _ in _areas(drawn) for edge in (low, high))]
-    places = np.concatenate([scale.place(edge) for edge in edges])
-    if scale.logarithmic:  # a band that reaches below zero has no place on the axis; it is cut at the range's end
-        places = np.concatenate([places, scale.place(drawn.mean) - 0.3])
-    return fit(figure, places, scale, limits, zeros=zeros)
-
-
-def _areas(drawn: Thinned) -> list[tuple[Floats, Floats, float]]:
-    """(low, high, opacity) of what is shaded: the extremes of each bucket where rows were thinned, and the errors."""
-    extremes = [] if drawn.exact else [(drawn.low, drawn.high, 0.12)]
-    return [*extremes, (drawn.mean - ERRORS * drawn.error, drawn.mean + ERRORS * drawn.error, 0.18)]
-
-
-def _shown_between(low: Floats, high: Floats, shown: tuple[float, float], scale: Scale) -> tuple[Floats, Floats]:
-    """Axis positions of an area's edges, cut where the axis ends; NaN where the area is not known."""
-    known = np.isfinite(low) & np.isfinite(high)
-    bottom = np.where(np.isfinite(scale.place(low)), scale.place(low), shown[0])
-    return np.where(known, bottom, np.nan), np.where(known, scale.place(high), np.nan)
-
-
-def _add_area(figure: go.Figure, x: Floats, low: Floats, high: Floats, colour: str) -> None:
-    known = np.isfinite(low) & np.isfinite(high)
-    if not known.any():
-        return
-    # One closed outline per unbroken stretch: a fill across missing steps would claim values there.
-    for stretch in np.split(np.arange(len(x)), np.flatnonzero(np.diff(known.astype(int))) + 1):
-        if known[stretch[0]]:
-            around = np.concatenate([stretch, stretch[::-1]])
-            y = np.concatenate([high[stretch], low[stretch][::-1]])
-            line = {"width": 5 if len(stretch) == 1 else 0, "color": colour}  # a lone step has no width to fill
-            figure.add_scatter(
-                x=x[around], y=y, mode="lines", line=line, fill="toself", fillcolor=colour, hoverinfo="skip"
-            )
+    return fit(figure, reach(scale, [drawn.mean], edges(drawn)), scale, limits, zeros=zeros)
 
 
 def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour: str) -> None:
-    few = len(drawn.mean) <= 80
+    few = len(drawn.mean) <= FEW
     bounds = np.isnan(drawn.error) & (name in BOUNDS)
     hollow = {"symbol": np.where(bounds, "circle-open", "circle"), "line": {"width": np.where(bounds, 1.2, 0.0)}}
     figure.add_scatter(

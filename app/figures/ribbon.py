@@ -29,11 +29,12 @@ def severity_ribbon(
     """
     rows = worst_of_buckets(grades, bars)
     note = (
-        f"showing {len(rows):,} bars of {len(grades):,} steps, the worst step of each"
+        f"showing {len(rows):,} bars of N = {len(grades):,} steps, the worst step of each"
         if len(rows) < len(grades)
-        else count(len(grades), "step")
+        else f"N = {count(len(grades), 'step')}"
     )
-    figure = canvas("severity per step", (note, "the worst graded signal of a step counts"), theme=theme, height=height)
+    graded = "by the worst signal of a step, its value less its uncertainty"
+    figure = canvas("severity per step", (note, graded), theme=theme, height=height)
     if rows.is_empty():
         return saying(figure, "no step is graded yet", theme)
     widths = _widths(rows)

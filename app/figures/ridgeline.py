@@ -9,6 +9,7 @@ from ratioscope.metrics.distribution import Histogram, quantile
 
 from ..digits import count, digits, percent
 from ..theme import LIGHT, Theme, faded
+from .bands import COUNTED
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import AXES, UNITS
@@ -38,7 +39,10 @@ def ridgeline(
     grid = cells(
         np.concatenate([part.buckets for _, part in known]), np.concatenate([part.counts for _, part in known])
     )
-    notes = ("nats", "each ridge scaled to its own peak", "| p1, median, p99", grid.scale.word)
+    sizes = sorted(int(part.counts.sum()) for _, part in known)
+    size = count(sizes[0], UNITS[level]) if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,} {UNITS[level]}s"
+    marks = "| p1, median, p99, each known to its bucket"
+    notes = ("nats", f"N = {size} a ridge, {COUNTED}", "each ridge scaled to its own peak", marks, grid.scale.word)
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     places, labels, overlays = [], [], []
     for number, (step, part) in enumerate(known):

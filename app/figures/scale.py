@@ -93,13 +93,23 @@ def _signed_decades(linear: float, low: float, high: float) -> Sequence[float]:
     scale = Scale(linear=linear)
     reach = linear * (10.0 ** max(abs(low), abs(high)) - 1)
     apart = (high - low) / 11
-    sizes: list[float] = []
-    for power in range(math.floor(math.log10(reach) + 1e-9), math.floor(math.log10(linear)) - 2, -1):
-        place = float(scale.place(10.0**power))  # from the outermost inwards, as long as the labels have room
-        if place > apart and (not sizes or float(scale.place(sizes[-1])) - place > apart):
-            sizes.append(10.0**power)
+    powers = range(math.floor(math.log10(reach) + 1e-9), math.floor(math.log10(linear)) - 2, -1)
+    sizes = _with_room([10.0**power for power in powers], scale, apart)
+    if len(sizes) < 2:
+        halves = [first * 10.0**power for power in powers for first in (3, 1) if first * 10.0**power <= reach]
+        sizes = _with_room(halves, scale, apart)
     values = [-size for size in sizes] + [0.0] + sizes[::-1]
     return [value for value in values if low <= float(scale.place(value)) <= high]
+
+
+def _with_room(sizes: Sequence[float], scale: Scale, apart: float) -> list[float]:
+    """From the outermost inwards, those whose labels have room."""
+    found: list[float] = []
+    for size in sizes:
+        place = float(scale.place(size))
+        if place > apart and (not found or float(scale.place(found[-1])) - place > apart):
+            found.append(size)
+    return found
 
 
 def _tick(value: float) -> str:

@@ -18,9 +18,10 @@ from ..names import shortened
 from ..run_colours import MARKS, SYMBOLS
 from ..theme import LIGHT, Theme, faded
 from .along import Along, axis_along
+from .bands import reach, shaded
 from .canvas import LINE, MARGIN, canvas, saying
 from .definition import add_definition
-from .lines import CELLS, Axis, Drawn, Line, band_words, legend_name, on_grid, scale_of, size_words, thinned_words
+from .lines import CELLS, Axis, Drawn, Line, legend_name, on_grid, scale_of, size_words, thinned_words, what_is_shaded
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Floats, Scale
 
@@ -55,8 +56,8 @@ def metric_of_runs(
         metric.unit if metric.unit != "1" else "",
         metric.weighting,
         size_words(lines, metric),
-        band_words(drawn, metric.name),
-        f"line smoothed, half-life {half_life:g} steps, raw behind it" if half_life else "",
+        what_is_shaded(drawn, metric),
+        f"line smoothed, half-life {half_life:g} steps; faint line and band raw" if half_life else "",
         scale.word,
         without,
         thinned_words(drawn),
@@ -96,12 +97,8 @@ def _axis(
     figure: go.Figure, drawn: Sequence[Drawn], scale: Scale, limits: Sequence[Limit], zeros: float
 ) -> tuple[float, float]:
     """Sets the value axis so that lines, bands and near limits fit; its range in axis positions."""
-    means = np.concatenate([scale.place(part.raw.mean) for part in drawn])
-    edges = [scale.place(edge) for part in drawn for low, high, _ in part.areas for edge in (low, high)]
-    places = np.concatenate([means, *edges])
-    if scale.logarithmic:  # a band that reaches below zero has no place on the axis; it is cut at the range's end
-        places = np.maximum(places, float(np.nanmin(means)) - 0.3)
-    return fit(figure, places, scale, limits, zeros=zeros)
+    areas = [area for part in drawn for area in part.areas]
+    return fit(figure, reach(scale, [part.raw.mean for part in drawn], areas), scale, limits, zeros=zeros)
 
 
 class _Pen:
@@ -113,9 +110,9 @@ class _Pen:
     def draw(self, part: Drawn, metric: str, *, named: bool) -> None:
         line, main = part.line, part.main
         for low, high, opacity in part.areas:
-            self._area(part.raw.middle, low, high, faded(self.colour, opacity))
+            self.traces += shaded(part.raw.middle, low, high, self.scale, self.shown[0], self.colour, opacity)
         if line.smooth is not None:
-            behind = {"color": faded(self.colour, 0.35), "width": 1}
+            behind = {"color": faded(self.colour, 0.55), "width": 1}
             self._scatter(part.raw.middle, part.raw.mean, mode="lines", line=behind, hoverinfo="skip")
         self._scatter(
             main.middle,
@@ -136,20 +133,6 @@ class _Pen:
 
     def _trace(self, **options: Any) -> None:
         self.traces.append({"type": "scatter", "showlegend": False, **options})
-
-    def _area(self, x: Floats, low: Floats, high: Floats, colour: str) -> None:
-        """One closed outline per unbroken stretch: a fill across missing steps would claim values there."""
-        top = self.scale.place(high)
-        known = np.isfinite(low) & np.isfinite(top)
-        bottom = np.where(np.isfinite(self.scale.place(low)), self.scale.place(low), self.shown[0])
-        for stretch in np.split(np.arange(len(x)), np.flatnonzero(np.diff(known.astype(int))) + 1):
-            if len(stretch) and known[stretch[0]]:
-                around = np.concatenate([stretch, stretch[::-1]])
-                y = np.concatenate([top[stretch], bottom[stretch][::-1]])
-                line = {"width": 5 if len(stretch) == 1 else 0, "color": colour}  # a lone step has no width to fill
-                self._trace(
-                    x=x[around], y=y, mode="lines", line=line, fill="toself", fillcolor=colour, hoverinfo="skip"
-                )
 
     def _symbols(self, slot: int, x: Floats, values: Floats) -> None:
         """A few symbols along the line, at other places than those of other lines."""

@@ -12,16 +12,17 @@ from ratioscope.metrics.distribution import Histogram
 from ratioscope.metrics.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count, digits
+from ..digits import a_step, count, digits
 from ..escape import plotly as escaped
 from ..limit import Limit
 from ..measured import measured
-from ..theme import LIGHT, MARKS, Theme, faded
+from ..theme import LIGHT, MARKS, Theme
+from .bands import COUNTED, ON_HOVER, around, band_words, edges, reach
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import UNITS
 from .marks import add_events, add_limits, fit, reach_of_zeros
-from .over_steps import ERRORS, fit_labels, gap_words, step_axis
+from .over_steps import fit_labels, gap_words, step_axis
 from .scale import PLAIN, Floats, Scale, suitable
 from .thinned import Thinned, thinned
 from .weight_axis import share_axis, weight_axis
@@ -58,24 +59,27 @@ def courses(
     """
     drawn = [(run, _thinned(run, f"{gap}/{metric.name}", relative)) for run in runs]
     known = [(run, line) for run, line in drawn if np.isfinite(line.mean).any()]
+    banded = len(runs) <= 2
     scale = suitable(np.concatenate([line.mean for _, line in known])) if known else PLAIN
     thin = any(not line.exact for _, line in known)
     notes = (
         "" if metric.unit == "1" else metric.unit,
         metric.weighting,
-        f"band ±{ERRORS:g} standard errors" if len(runs) == 2 else "",
-        "means of buckets of steps" if thin else "",
+        *_sizes(runs, metric, gap),
+        band_words([line for _, line in known], metric) if banded else ON_HOVER,
+        (next(line.note for _, line in known if line.note) if banded else "means of buckets of steps") if thin else "",
         scale.word,
         _legend([run.side for run in runs], theme, gap),
     )
     figure = canvas(f"{metric.name} <i>{gap}</i>", notes, theme=theme, height=height, lines=2)
     if not known:
         return saying(figure, f"not available on either side, because {metric.absent}", theme)
-    found = np.concatenate([scale.place(line.mean) for _, line in known])
+    areas = [area for _, line in known for area in edges(line)] if banded else []
+    found = reach(scale, [line.mean for _, line in known], areas)
     shown = fit(figure, found, scale, limits, zeros=reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
     for run, line in known:
-        _add_course(figure, run, line, scale, metric.name, len(runs) == 2, theme, gap)
+        _add_course(figure, run, line, scale, metric.name, shown[0] if banded else None, theme, gap)
     for row, (side, happened) in enumerate(events):
         add_events(figure, happened, theme, row=row, side=side)
     step_axis(figure, np.concatenate([line.middle for _, line in known]))
@@ -93,7 +97,7 @@ def survivals(
     sizes = [
         f"N {name} = {count(float(part.counts.sum()), UNITS[level])}" for name, part in zip(NAMES, parts, strict=True)
     ]
-    notes = (", ".join(sizes), "left of 1: below w, right: from w on", _legend((0, 1), theme, gap))
+    notes = (f"{', '.join(sizes)}, {COUNTED}", "left of 1: below w, right: from w on", _legend((0, 1), theme, gap))
     title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     held = [(side, part) for side, part in enumerate(parts) if len(part.counts)]
@@ -124,9 +128,9 @@ def survivals(
 def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, height: int = 150) -> go.Figure:
     """How many of the graded steps of A and of B are healthy, watch and act. shares: severity -> steps, per side."""
     sizes = " · ".join(
-        f"{name}: {count(sum(found.values()), 'step')}" for name, found in zip(NAMES, shares, strict=True)
+        f"N {name} = {count(sum(found.values()), 'step')}" for name, found in zip(NAMES, shares, strict=True)
     )
-    figure = canvas("severity of the graded steps, all gaps", (sizes,), theme=theme, height=height)
+    figure = canvas("severity of the graded steps, all gaps", (f"{sizes}, {COUNTED}",), theme=theme, height=height)
     if not any(sum(found.values()) for found in shares):
         return saying(figure, "no step is graded on either side", theme)
     for word in LABELS:
@@ -176,6 +180,16 @@ def _thinned(run: Course, column: str, relative: bool) -> Thinned:
     )
 
 
+def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:
+    """How many tokens or sequences a step has on each side."""
+    told = []
+    for side, name in enumerate(NAMES):
+        own = [_column(run, f"{gap}/{metric.level}s") for run in runs if run.side == side]
+        size = a_step(np.concatenate([np.zeros(0), *own]).tolist(), metric.level)
+        told += [f"{name}: {size}"] if size else []
+    return told
+
+
 def _column(run: Course, name: str) -> Floats:
     if name not in run.frame.columns:
         return np.full(len(run.frame), np.nan)
@@ -183,17 +197,18 @@ def _column(run: Course, name: str) -> Floats:
 
 
 def _add_course(
-    figure: go.Figure, run: Course, line: Thinned, scale: Scale, metric: str, banded: bool, theme: Theme, gap: str
+    figure: go.Figure, run: Course, line: Thinned, scale: Scale, metric: str, bottom: float | None, theme: Theme, gap: str
 ) -> None:
+    """bottom: where the axis ends, for a line that has its band."""
     colour = side_colour(run.side, gap, theme)
-    if banded:
-        _add_band(figure, line, scale, faded(colour, 0.16))
+    if bottom is not None:
+        figure.add_traces(around(line, scale, bottom, colour))
     name = f"{NAMES[run.side]} {escaped(run.name, 40)}"
     figure.add_scatter(
         x=line.middle,
         y=scale.place(line.mean),
         mode="lines+markers" if len(line.mean) <= 3 else "lines",
-        line={"color": colour, "width": 1.8 if banded else 1.2, "dash": DASHES[run.side]},
+        line={"color": colour, "width": 1.2 if bottom is None else 1.8, "dash": DASHES[run.side]},
         marker={"size": 6, "color": colour, "symbol": ("circle", "diamond")[run.side]},
         name=name,
         customdata=[
@@ -202,25 +217,6 @@ def _add_course(
         ],
         hovertemplate="%{customdata}<extra></extra>",
     )
-
-
-def _add_band(figure: go.Figure, line: Thinned, scale: Scale, colour: str) -> None:
-    """±2 standard errors where known; a stretch that the axis cannot place is left out."""
-    low, high = scale.place(line.mean - ERRORS * line.error), scale.place(line.mean + ERRORS * line.error)
-    known = np.isfinite(low) & np.isfinite(high)
-    for part in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known.astype(int))) + 1):
-        if len(part) > 1 and known[part[0]]:
-            around = np.concatenate([part, part[::-1]])
-            y = np.concatenate([high[part], low[part][::-1]])
-            figure.add_scatter(
-                x=line.middle[around],
-                y=y,
-                mode="lines",
-                line={"width": 0},
-                fill="toself",
-                fillcolor=colour,
-                hoverinfo="skip",
-            )
 
 
 def _beyond(part: Histogram, grid: Cells) -> Floats:

@@ -17,8 +17,8 @@ from ..escape import visible
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, MARKS, Theme, faded
+from .bands import ERRORS, NO_ERROR
 from .canvas import canvas, saying
-from .over_steps import ERRORS
 from .overlay import Overlay, lay_over, upright, words
 from .scale import Floats, Scale, padded, suitable
 
@@ -56,7 +56,7 @@ def slice_bars(
     value = _values(parts, "value")
     scale = suitable(value)
     size = f"N = {count(float(parts['tokens'].sum()), 'token')}"
-    whiskers = f"whiskers ±{ERRORS:g} standard errors" if parts["error"].is_not_null().any() else "no standard errors"
+    whiskers = f"whiskers ±{ERRORS:g} standard errors" if parts["error"].is_not_null().any() else NO_ERROR
     low, high = _range(parts, scale, overall, metric)
     share = f"right: share of the summed {size_metric(gap)} ▬ and of the tokens │"
     near = [limit for limit in limits if limit.severity and low <= float(scale.place(limit.at)) <= high]

@@ -9,9 +9,10 @@ import polars as pl
 
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count
+from ..digits import count, digits
 from ..measured import measured
 from ..theme import LIGHT, Theme
+from .bands import NO_ERROR, ON_HOVER
 from .canvas import canvas, saying
 from .marks import add_events
 from .over_steps import fit_labels, step_axis
@@ -19,6 +20,11 @@ from .scale import Floats, Scale, suitable
 from .slice_bars import short_label
 
 ROW = 20
+HEADROOM = 0.7
+"""Rows above the first, for the marks of events, which could not be seen on its cells."""
+LOWEST = 0.02
+"""The faintest colour is that of the lowest value but for this share of cells: a single cell next to nothing would take all the
+others their contrast."""
 
 
 def slice_heat(
@@ -48,6 +54,7 @@ def slice_heat(
     at = {first: place for place, (first, _) in enumerate(columns)}
     values, facts = _matrix(here, slice_name, keys, at, metric, gap)
     scale = suitable(values[np.isfinite(values)])
+    span = _span(values, scale)
     merged = (
         f"{len(ends):,} columns, statistics of neighbouring steps merged"
         if (ends["step"] != ends["last"]).any()
@@ -56,20 +63,16 @@ def slice_heat(
     several = int(parts["buckets"].sum())
     shown = f"showing {len(keys):,} of {several:,}" if several > len(keys) else ""
     unit = metric.unit if metric.unit != "1" else ""
-    notes = (
-        unit,
-        metric.weighting,
-        shown,
-        merged,
-        f"colour: {scale.word.replace('axis', 'scale')}" if scale.word else "",
-    )
+    size = f"N = {count(float(here[f'{gap}/tokens'].sum()), 'token')}"
+    errors = ON_HOVER if f"{name}_se" in here.columns and here[f"{name}_se"].is_not_null().any() else NO_ERROR
+    notes = (unit, metric.weighting, size, errors, shown, merged, *_colour_words(values, scale, span))
     figure = canvas(title, notes, theme=theme, height=height)
-    figure.add_trace(_heat(values, facts, columns, scale, theme, narrow=len(keys)))
+    figure.add_trace(_heat(values, facts, columns, scale, span, theme))
     labels = dict(parts.select("key", "label").drop_nulls("key").rows())
     figure.update_yaxes(
         tickvals=list(range(len(keys))),
         ticktext=[short_label(labels[key]) for key in keys],
-        range=[len(keys) - 0.5, -0.5],
+        range=[len(keys) - 0.5, -0.5 - HEADROOM],
         showgrid=False,
         fixedrange=True,
     )
@@ -112,24 +115,37 @@ def _matrix(
     return values, facts
 
 
+def _span(values: Floats, scale: Scale) -> tuple[float, float]:
+    """The places on the scale that have the first and the last colour; as far from zero where values have both signs."""
+    places = scale.place(values)
+    finite = places[np.isfinite(places)]
+    low, high = float(finite.min()), float(finite.max())
+    if (values[np.isfinite(values)] < 0).any():
+        return -max(abs(low), abs(high)), max(abs(low), abs(high))
+    return float(np.quantile(finite, LOWEST, method="lower")), high
+
+
+def _colour_words(values: Floats, scale: Scale, span: tuple[float, float]) -> tuple[str, str]:
+    """How to read the colours, and what has none."""
+    places = scale.place(values)
+    below = int((places < span[0]).sum())
+    least = digits(float(values[np.isfinite(places) & (places >= span[0])].min()))
+    words = [scale.word.replace("axis", "scale"), f"{count(below, 'cell')} below {least} as faint as it" if below else ""]
+    told = "; ".join(word for word in words if word)
+    return f"colour: {told}" if told else "", "blank: no token" if np.isnan(values).any() else ""
+
+
 def _heat(
     values: Floats,
     facts: list[list[str]],
     columns: Sequence[tuple[int, int]],
     scale: Scale,
+    span: tuple[float, float],
     theme: Theme,
-    *,
-    narrow: int,
 ) -> go.Heatmap:
-    places = scale.place(values)
-    finite = places[np.isfinite(places)]
-    low, high = float(finite.min()), float(finite.max())
-    signed = bool((values[np.isfinite(values)] < 0).any())
-    if signed:
-        high = max(abs(low), abs(high))
-        low = -high
-    places = np.where(np.isposinf(values), high, places)
-    stops = (theme.less, theme.background, theme.more) if signed else theme.counts
+    low, high = span
+    places = np.where(np.isposinf(values), high, scale.place(values))
+    stops = (theme.less, theme.background, theme.more) if low < 0 and (values < 0).any() else theme.counts
     edges = [first - 0.5 for first, _ in columns] + [columns[-1][1] + 0.5]
     ticks = scale.axis(low, high)
     bar = {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10, "color": theme.muted}, "x": 1.01, "xpad": 2}
@@ -138,7 +154,7 @@ def _heat(
     return go.Heatmap(
         z=places.astype(np.float32),
         x=edges,
-        y=list(range(narrow)),
+        y=list(range(len(values))),
         customdata=facts,
         colorscale=[(place / (len(stops) - 1), colour) for place, colour in enumerate(stops)],
         zmin=low,

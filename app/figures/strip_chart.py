@@ -46,7 +46,7 @@ def token_strip(
         if drawn.exact
         else f"showing {count(len(drawn.mean), 'bucket')} of {count(len(tokens), 'token')}, extremes kept"
     )
-    notes = (count(len(tokens), "token"), "nats", scale.word, thin)
+    notes = (f"N = {count(len(tokens), 'token')}, as recorded", "nats", scale.word, thin)
     figure = canvas(f"tokens <i>{gap_words(gap)}</i>", notes, theme=theme, height=height)
     if tokens.is_empty():
         return saying(figure, "the sequence has no tokens", theme)

@@ -10,6 +10,7 @@ from ratioscope.metrics.distribution import Histogram
 
 from ..digits import count, digits
 from ..theme import LIGHT, Theme
+from .bands import COUNTED
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import UNITS
@@ -98,7 +99,7 @@ def weight_survival(
 
 
 def _sheet(part: Histogram, title: str, level: str, notes: Sequence[str], theme: Theme, height: int) -> go.Figure:
-    size = f"N = {count(float(part.counts.sum()), UNITS[level])}" if len(part.counts) else ""
+    size = f"N = {count(float(part.counts.sum()), UNITS[level])}, {COUNTED}" if len(part.counts) else ""
     return canvas(title, (size, *notes), theme=theme, height=height, lines=2)
 
 

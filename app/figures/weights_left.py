@@ -10,6 +10,7 @@ from ratioscope.metrics.distribution import Histogram
 from ..digits import count, digits, percent
 from ..escape import plotly as escaped
 from ..theme import LIGHT, Theme, faded
+from .bands import COUNTED
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .scale import Floats
@@ -31,7 +32,7 @@ def weights_before_after(
     height: int = 300,
 ) -> go.Figure:
     """Shares of the weights per cell, log scale: filled before, a line after. removed: the share that is gone."""
-    size = f"N = {count(float(before.counts.sum()), unit)}" if len(before.counts) else ""
+    size = f"N = {count(float(before.counts.sum()), unit)}, {COUNTED}" if len(before.counts) else ""
     colour = theme.series[place % len(theme.series)]
     legend = f'<span style="color:{theme.muted}">█ before</span>  <span style="color:{colour}">━ after</span>'
     gone = f"removed {percent(removed)}" if removed > 0 else "nothing removed"

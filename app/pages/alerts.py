@@ -128,7 +128,7 @@ def _timeline(scope: Scope, found: Sequence[Alert]) -> None:
     noted = noted.filter(scope.within)
     st.session_state["_peaks"] = frame["peak_step"].to_list()
     draw(
-        alert_lanes(frame, steps.to_numpy(), events=noted, theme=appearance()),
+        alert_lanes(frame, steps.to_numpy(), [alert.outside for alert in found], events=noted, theme=appearance()),
         "lanes",
         f"When alerts rang, by signal: {_counted(found)}",
         numbers=lambda: frame,

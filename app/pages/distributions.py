@@ -27,7 +27,6 @@ from ..digits import digits, percent
 from ..escape import streamlit_label as label
 from ..figures.heat_map import log_ratio_heat_map
 from ..figures.weights import weight_histogram, weight_survival
-from ..measured import is_bound
 from ..panels.against import compared_steps
 from ..panels.density import density_drawer
 from ..panels.drawn import appearance, clicked, draw
@@ -65,13 +64,9 @@ class Part:
         return self.scope.view.of(_histogram, self)
 
     @property
-    def hides_its_tail(self) -> bool:
-        """Whether k-hat has failed, so that the effective sample size of these weights is a bound."""
+    def bound_of_ess(self) -> str:
         steps = self.scope.chosen if self.step is None else range(self.step, self.step + 1)
-        row = self.scope.view.metrics((), steps).row(0, named=True)
-        metric = f"ess_{self.level}"
-        name = f"{self.scope.gap}/{metric}"
-        return row.get(name) is not None and is_bound(metric, row.get(f"{name}_se"))
+        return self.scope.view.bound_of_ess(self.level, self.scope.gap, steps)
 
 
 def render(scope: Scope) -> None:
@@ -197,7 +192,7 @@ def _effect(part: Part, low: float, high: float, how: How) -> None:
     )
     with st.grid(4, min_column_width=150):
         for name, found, about in facts:
-            bound = "≤ " if name == "ESS before" and part.hides_its_tail else ""
+            bound = part.bound_of_ess if name == "ESS before" else ""
             st.metric(name, bound + _spelled(found), help=about, border=True)
 
 

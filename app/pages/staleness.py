@@ -95,6 +95,7 @@ def _lags(scope: Scope) -> None:
         view.of(_shares, scope, theme),
         "lag_shares",
         f"Which part of the tokens has which version lag, over {course['step'].n_unique()} points",
+        numbers=lambda: course.select("step", "last", "lag", f"{gap}/tokens"),
     )
 
 
@@ -135,7 +136,7 @@ def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
 def _cards(found: Staleness) -> None:
     """Floor, excess and the share that lag explains."""
     facts = (
-        ("K3 of all tokens", plus_minus(found.value, None), "mean K3 of all tokens with a known lag, nats/token"),
+        ("K3 of all tokens", _spelled(found.value, found.value_error), "mean K3 of all tokens with a known lag, nats/token"),
         (
             "floor",
             _spelled(found.floor, found.floor_error),
@@ -156,6 +157,8 @@ def _cards(found: Staleness) -> None:
     with st.grid(4, min_column_width=170):
         for name, value, about in facts:
             st.metric(name, value, help=about, border=True)
+    size = count(found.tokens, "token")
+    st.caption(f"K3 in nats/token ± one standard error, the mix of lags taken as it is · N = {size} with a known lag")
     if found.reason:
         st.caption(f"Explained by lag: not available, because {found.reason}.")
 

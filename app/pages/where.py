@@ -21,6 +21,9 @@ from ..scope import Scope
 from ..slice_words import BY_NAME as WORDS
 from ..slice_words import SLICES, UNFILTERED, SliceWords, absences
 
+HEAD = 9
+"""What stands around the rows of a chart, in rows."""
+
 
 def render(scope: Scope) -> None:
     view = scope.view
@@ -48,15 +51,15 @@ def render(scope: Scope) -> None:
 def _side_by_side(
     shown: Sequence[SliceWords], frames: Mapping[str, pl.DataFrame]
 ) -> list[tuple[DeltaGenerator, SliceWords]]:
-    """Each chart with the column it stands in, the one that is shorter so far."""
+    """Each chart with the column it stands in: the tallest first into the shorter one, so that both end at about one height."""
+    rows = {words.name: HEAD + min(len(frames[words.name]), MOST) for words in shown}
+    heights, at = [0, 0], dict[str, int]()
+    for name in sorted(rows, key=lambda name: rows[name], reverse=True):
+        at[name] = heights.index(min(heights))
+        heights[at[name]] += rows[name]
+    left = at[shown[0].name] if shown else 0  # the first chart stands where reading begins
     sides = columns(2, "slices")
-    heights = [0, 0]
-    placed = []
-    for words in shown:
-        at = heights.index(min(heights))
-        heights[at] += 9 + min(len(frames[words.name]), MOST)
-        placed.append((sides[at], words))
-    return placed
+    return [(sides[0 if at[words.name] == left else 1], words) for words in shown]
 
 
 def _say_filter(scope: Scope) -> None:

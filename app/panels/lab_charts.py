@@ -11,7 +11,8 @@ import streamlit as st
 
 from ratioscope.ingest.run import Run
 
-from ..digits import count
+from ..digits import a_step, count
+from ..figures.bands import NO_ERROR
 from ..figures.laid_over import Series, laid_over, series_key
 from ..lab_course import Course
 from ..scope import Scope
@@ -45,14 +46,19 @@ def lab_charts(scope: Scope, courses: Sequence[Course]) -> None:
 
 
 def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
-    sizes = [each.steps["weights"].median() for each in courses if each.over == "tokens" and len(each.steps)]
-    tokens = f"N ≈ {count(float(max(sizes, default=0)), 'token')} a step (median)" if sizes else ""  # type: ignore[type-var, arg-type]
+    sizes = (_size([each.steps for each in courses if each.over == f"{noun}s"], noun) for noun in ("token", "sequence"))
+    size = " or ".join(each for each in sizes if each)
     for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
         laid = Laid.of(courses, name)
-        figure = scope.view.of(_laid_over, scope.view, laid, title, (about, tokens), appearance().name)
+        figure = scope.view.of(_laid_over, scope.view, laid, title, (about, size, NO_ERROR), appearance().name)
         alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
         with place:
             draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, courses, name))
+
+
+def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
+    longest = max(steps, key=len, default=None)
+    return "" if longest is None else a_step(longest["weights"].cast(pl.Float64).to_list(), noun)
 
 
 @dataclass(frozen=True)

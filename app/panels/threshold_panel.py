@@ -13,9 +13,10 @@ from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
 from ratioscope.metrics.threshold import CAPS, FLOORS, LEVEL_BY_NAME, RULE_BY_NAME, RULES, Rule, Threshold, treated
 from ratioscope.metrics.threshold_effect import frontier, whole_effect
 
-from ..digits import count, digits, percent
+from ..digits import a_step, count, digits, percent
 from ..escape import streamlit_label as label
 from ..figures.frontier import threshold_frontier
+from ..figures.bands import NO_ERROR
 from ..figures.laid_over import Series, laid_over
 from ..figures.weights_left import weights_before_after
 from ..lab import threshold_text
@@ -41,7 +42,10 @@ ABOUT = {
     "clipped_share": "share of the weights that a bound changes",
     "removed_share": "share that leaves the loss",
     "mass_removed": "1 - sum v / sum w: share of the summed weight that is lost; negative where a floor adds more",
-    "ess_after": "(sum v)² / (n sum v²) of what is left; n counts what was removed, too",
+    "ess_after": (
+        "(sum v)² / (n sum v²) of what is left; n counts what was removed, too. Before: of the weights as they are; ≤ where"
+        " k-hat has failed: rarer weights would lower it"
+    ),
     "mean_weight": "sum v / n: the factor on the learning rate that is left",
     "bias": "mean |v - w|: how far the weights are from exact ones",
 }
@@ -60,7 +64,8 @@ def threshold_panel(source: Source) -> None:
         )
         return
     unit = "token" if threshold.level == "token" else "sequence"
-    _cards(whole_effect(part, threshold), threshold, count(float(part.counts.sum()), unit))
+    bound = source.view.bound_of_ess(threshold.level, source.gap, source.chosen)
+    _cards(whole_effect(part, threshold), bound, threshold, count(float(part.counts.sum()), unit))
     _charts(source, threshold, unit)
 
 
@@ -121,7 +126,7 @@ def _bound(name: str, known: dict[str, float], default: str, width: int) -> floa
     return value
 
 
-def _cards(whole: dict[str, Interval], threshold: Threshold, size: str) -> None:
+def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: str) -> None:
     facts: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("clipped", "clipped_share", percent),
         ("removed", "removed_share", percent),
@@ -134,7 +139,7 @@ def _cards(whole: dict[str, Interval], threshold: Threshold, size: str) -> None:
         for title, name, say in facts:
             shown = spelled(whole[name], say)
             if name == "ess_after":
-                shown = f"{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
+                shown = f"{bound}{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
             st.metric(title, shown, help=ABOUT[name], border=True)
     exact = (
         "exact: the bounds are edges of the histogram" if threshold.exact else "an interval: a bound lies between edges"
@@ -180,11 +185,11 @@ def _over_steps(
     run: Run, source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
 ) -> go.Figure:
     effects = source.effects(threshold)
-    sizes = f"N ≈ {count(float(effects['weights'].median() or 0), unit)} a step (median)"  # type: ignore[arg-type]
+    size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
     return laid_over(
         [_series(effects, name, words, at) for at, (name, words) in enumerate(names)],
         f"{title} <i>{threshold.name}</i>",
-        (sizes, f"per {unit}", _legend(names, THEMES[theme].series)),
+        (size, f"per {unit}", NO_ERROR, _legend(names, THEMES[theme].series)),
         events=source.view.events(),
         absent="every weight of these steps is 0",
         theme=THEMES[theme],

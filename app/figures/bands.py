@@ -1,0 +1,106 @@
+"""What is shaded around a line, its error or the extremes of the steps that a point stands for, and the words that say so."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.metrics.metric import Metric
+
+from ..measured import AT_LEAST, AT_MOST
+from ..theme import faded
+from .scale import Floats, Scale
+from .thinned import Thinned
+
+ERRORS = 2.0
+"""Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
+BAND = f"band ±{ERRORS:g} standard errors"
+NO_ERROR = "no standard error"
+ON_HOVER = "standard errors on hover"
+COUNTED = "every one counted"
+"""Of what is a count of all there is: nothing was estimated."""
+BOUNDS = dict.fromkeys(AT_LEAST, "at least") | dict.fromkeys(AT_MOST, "at most")
+"""Metrics that are bounds where they have no standard error."""
+BELOW = 0.3
+"""In decades."""
+ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
+
+
+Integers = npt.NDArray[np.int_]
+Area = tuple[Floats, Floats, float]
+"""Its lower end, its upper end, and its opacity."""
+
+
+def shaded(
+    x: Floats, low: Floats, high: Floats, scale: Scale, bottom: float, colour: str, opacity: float
+) -> list[dict[str, Any]]:
+    """Traces from low to high: a closed outline per unbroken stretch, for a fill across missing steps would claim values there.
+
+    low, high: NaN where not known. bottom: the axis position where an edge ends that the scale has no place for.
+    """
+    top, base = scale.place(high), scale.place(low)
+    known = np.isfinite(low) & np.isfinite(top)
+    base = np.where(np.isfinite(base), base, bottom)
+    ends = np.flatnonzero(np.diff(np.concatenate(([False], known, [False])).astype(int)))
+    stretches = [np.arange(first, end) for first, end in zip(ends[::2], ends[1::2], strict=True)]
+    fill = faded(colour, opacity)
+    wide = [stretch for stretch in stretches if len(stretch) > 1]
+    lone = [stretch for stretch in stretches if len(stretch) == 1]  # without a width that could be filled
+    return [
+        {
+            "type": "scatter",
+            "x": _outlines(x, x, parts),
+            "y": _outlines(top, base, parts),
+            "mode": "lines",
+            "line": {"width": width, "color": fill},
+            "fill": "toself",
+            "fillcolor": fill,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for parts, width in ((wide, 0), (lone, 5))
+        if parts
+    ]
+
+
+def _outlines(there: Floats, back: Floats, stretches: Sequence[Integers]) -> Floats:
+    """Each stretch there and back again, with a gap after it."""
+    gap = np.full(1, np.nan)
+    return np.concatenate([part for at in stretches for part in (there[at], back[at[::-1]], gap)][:-1])
+
+
+def edges(drawn: Thinned) -> list[Area]:
+    """What is shaded around a line: the extremes of each bucket of several steps, and the errors."""
+    extremes = [] if drawn.exact else [(drawn.low, drawn.high, EXTREMES_OPACITY)]
+    return [*extremes, (drawn.mean - ERRORS * drawn.error, drawn.mean + ERRORS * drawn.error, ERROR_OPACITY)]
+
+
+def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> str:
+    """What the band is, and how to take points without one. without: what tells such points."""
+    means, errors = (np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error"))
+    known, bound = np.isfinite(errors), BOUNDS.get(metric.name)
+    told = BAND if known.any() else NO_ERROR
+    if bound and not known[np.isfinite(means)].all():
+        told += f"; {without}: {bound}, a tail hides the rest" if known.any() else f": {bound}, a tail hides the rest"
+    nothing_seen = (means == 0) & (errors == 0)
+    return f"{told}; 0 of N: below 3/N (95 %)" if "share" in metric.name and nothing_seen.any() else told
+
+
+def reach(scale: Scale, means: Sequence[Floats], areas: Iterable[Area]) -> Floats:
+    """The axis positions of lines and of what is shaded around them, NaN among them.
+
+    On a logarithmic axis areas may reach down to next to nothing: they count as far as BELOW the lowest point of a line.
+    """
+    lines = np.concatenate([scale.place(mean) for mean in means])
+    ends = [scale.place(edge) for low, high, _ in areas for edge in (low, high)]
+    places = np.concatenate([lines, *ends])
+    if scale.logarithmic and np.isfinite(lines).any():
+        return np.maximum(places, float(np.nanmin(lines)) - BELOW)
+    return places
+
+
+def around(drawn: Thinned, scale: Scale, bottom: float, colour: str) -> list[dict[str, Any]]:
+    """What is shaded around a line, as `shaded` gives it."""
+    parts = [shaded(drawn.middle, low, high, scale, bottom, colour, opacity) for low, high, opacity in edges(drawn)]
+    return [trace for part in parts for trace in part]
