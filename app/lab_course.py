@@ -16,7 +16,7 @@ from ratioscope.metrics.threshold import Threshold, treated
 from ratioscope.metrics.threshold_effect import VALUES, threshold_effects, whole_effect
 
 from .lab import Entry
-from .view import View
+from .view import View, Wanted
 
 SHOWN = (*VALUES, "removed_share_sequence")
 NOTHING = Threshold("reject")
@@ -89,6 +89,12 @@ def _histogram(run: Run, source: Source, level: Level, steps: tuple[int, ...] | 
 
 def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
     return threshold_effects(source.distribution(threshold.level), threshold)
+
+
+def effects_ahead(source: Source, entries: Iterable[Entry]) -> list[Wanted]:
+    """What `course` reads of distributions for these entries, for who wants it made before."""
+    made = [entry.made if isinstance(entry.made, Threshold) else NOTHING for entry in entries]
+    return [(_histogram, (source, "token", None)), *((_effects, (source, threshold)) for threshold in made)]
 
 
 def needs_rows(entry: Entry) -> bool:

@@ -5,7 +5,7 @@ frames by a sample and returns wrong results for those that differ elsewhere. Th
 hold the same one.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -90,7 +90,9 @@ class View:
 
     def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
         """`≤ ` where k-hat has failed, so that the effective sample size of these weights is only a bound, else nothing."""
-        row, metric = self.metrics((), steps).row(0, named=True), f"ess_{level}"
+        metric, known = f"ess_{level}", self.steps
+        whole = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
+        row = (self.metrics(()) if whole else self.of(_whole_of, metric, steps)).row(0, named=True)
         return bound(metric, row.get(f"{gap}/{metric}"), row.get(f"{gap}/{metric}_se"))
 
     def grades(self) -> pl.DataFrame:
@@ -146,11 +148,11 @@ def prepare(paths: Sequence[str], wanted: Sequence[Wanted]) -> None:
             continue
 
 
-def make_ahead(path: str, wanted: Callable[[Run], Sequence[Wanted]]) -> None:
+def make_ahead(path: str, wanted: Callable[[View], Iterable[Wanted]]) -> None:
     """Makes for `View.of` what is wanted of a run. Each must take a second at most: the run answers nobody else meanwhile."""
     try:
         shown = view(path)
-        for make, arguments in wanted(shown.run):
+        for make, arguments in wanted(shown):
             shown.of(make, *arguments)
     except Exception:  # as in `warm`
         return
@@ -173,6 +175,11 @@ def _shelf() -> Shelf:
 
 def _steps(run: Run) -> list[int]:
     return run.steps
+
+
+def _whole_of(run: Run, metric: str, steps: range) -> pl.DataFrame:
+    """One metric of these steps together; all of them would take three times as long."""
+    return run.metrics(by=(), steps=steps, names=(metric,))
 
 
 def metrics_of(run: Run, by: tuple[str, ...], steps: range | None) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Every chart of every page says how many tokens, sequences or steps it is of, and how sure it is or that nothing was estimated."""
+"""Every chart of every page says how many tokens, sequences or steps it is of, and how sure it is or that all were counted."""
 
 import json
 import re

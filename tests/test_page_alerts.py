@@ -144,7 +144,9 @@ def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
     frame = _frame(1).with_columns(last_step=pl.lit(1000))
     stretches = [(0, 99), (100, 100), (102, 300), (900, 1000)]
     figure = alert_lanes(frame, np.array([0.0, 2000.0]), [stretches])
-    solid, pale = (next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "alerts"))
+    solid, pale = (
+        next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "alerts")
+    )
     assert list(zip(solid.base, solid.x, strict=True)) == [(-0.5, 301.0), (899.5, 101.0)]  # what is near is joined
     assert list(zip(pale.base, pale.x, strict=True)) == [(-0.5, 1001.0)] and "rgba" in pale.marker.color[0]
 

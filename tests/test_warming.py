@@ -4,9 +4,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+import streamlit as st
 from edge_runs import made
+from pages_open import Open
 
 from ratioscope.app import view
+from ratioscope.app.pages import PAGES
 from ratioscope.app.serving import warming
 from ratioscope.app.slice_words import absences
 from ratioscope.ingest import run as run_module
@@ -53,8 +56,25 @@ def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: p
     shown.events()
     for level in ("token", "sequence"):
         shown.distribution(level, shown.run.gaps[0])
+    for page in PAGES:
+        for make, arguments in page.ahead(shown):
+            shown.of(make, *arguments)
     assert view._shelf().bytes == held, "all of it was there"
 
 
 def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> None:
     view.make_ahead(str(tmp_path / "absent"), warming._next)
+
+
+@pytest.mark.parametrize("name", ["metrics", "distributions", "corrections"])
+def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: str) -> None:
+    """Under the very names that it asks for: else it would be made twice."""
+    st.cache_resource.clear()
+    page = next(page for page in PAGES if page.path == name)
+    opened("overview", "stale")
+    shown = view.view(str(made(runs, "stale")))
+    wanted = list(page.ahead(shown))
+    assert wanted and not any(shown.key(*one) in view._shelf()._slots for one in wanted)
+    for level in ("token", "sequence"):
+        opened(name, "stale", level=level)
+    assert all(shown.key(*one) in view._shelf()._slots for one in wanted)

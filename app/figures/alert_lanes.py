@@ -32,8 +32,9 @@ def alert_lanes(
     events: pl.DataFrame | None = None,
     theme: Theme = LIGHT,
 ) -> go.Figure:
-    """alerts: see alert_frame; steps: those of the run; outside: of each alert, its stretches out of bounds. The customdata of a bar
-    is its words and its row in `alerts`.
+    """alerts: see alert_frame; steps: those of the run; outside: of each alert, its stretches out of bounds.
+
+    The customdata of a bar is its words and its row in `alerts`.
     """
     drawn = alerts.with_row_index("row").sort(pl.col("last_step") - pl.col("first_step"), descending=True).head(BARS)
     drawn = drawn.sort("row")

@@ -78,7 +78,9 @@ def edges(drawn: Thinned) -> list[Area]:
 
 def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> str:
     """What the band is, and how to take points without one. without: what tells such points."""
-    means, errors = (np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error"))
+    means, errors = (
+        np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error")
+    )
     known, bound = np.isfinite(errors), BOUNDS.get(metric.name)
     told = BAND if known.any() else NO_ERROR
     if bound and not known[np.isfinite(means)].all():
@@ -94,9 +96,8 @@ def reach(scale: Scale, means: Sequence[Floats], areas: Iterable[Area]) -> Float
     """
     lines = np.concatenate([scale.place(mean) for mean in means])
     ends = [scale.place(edge) for low, high, _ in areas for edge in (low, high)]
-    places = np.concatenate([lines, *ends])
-    if scale.logarithmic and np.isfinite(lines).any():
-        return np.maximum(places, float(np.nanmin(lines)) - BELOW)
+    lowest = float(np.nanmin(lines)) - BELOW if scale.logarithmic and np.isfinite(lines).any() else -np.inf
+    places: Floats = np.clip(np.concatenate([lines, *ends]), lowest, None)
     return places
 
 

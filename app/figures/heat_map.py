@@ -1,5 +1,7 @@
 """The distribution of log-ratios over the steps of a run, from counts: nothing is sampled."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
@@ -72,7 +74,7 @@ def log_ratio_heat_map(
     return figure
 
 
-def _colour_key(heat: go.Heatmap, theme: Theme) -> str:
+def _colour_key(heat: Any, theme: Theme) -> str:
     """The colours from faint to dense, as a note."""
     blocks = "".join(f'<span style="color:{colour}">█</span>' for colour in theme.counts)
     least = 10.0 ** (heat.zmin - heat.zmax)

@@ -118,7 +118,9 @@ def _thinned(one: Series) -> tuple[Thinned, Thinned]:
     return thinned(one.steps, one.least, points=POINTS), thinned(one.steps, one.most, points=POINTS)
 
 
-def _add(figure: go.Figure, one: Series, low: Thinned, high: Thinned, scale: Scale, bottom: float, theme: Theme) -> None:
+def _add(
+    figure: go.Figure, one: Series, low: Thinned, high: Thinned, scale: Scale, bottom: float, theme: Theme
+) -> None:
     """low, high: the least and the most that the value can be. bottom: where the axis ends."""
     colour = _colour(one.place, theme)
     if not low.exact:

@@ -197,7 +197,14 @@ def _column(run: Course, name: str) -> Floats:
 
 
 def _add_course(
-    figure: go.Figure, run: Course, line: Thinned, scale: Scale, metric: str, bottom: float | None, theme: Theme, gap: str
+    figure: go.Figure,
+    run: Course,
+    line: Thinned,
+    scale: Scale,
+    metric: str,
+    bottom: float | None,
+    theme: Theme,
+    gap: str,
 ) -> None:
     """bottom: where the axis ends, for a line that has its band."""
     colour = side_colour(run.side, gap, theme)

@@ -130,7 +130,10 @@ def _colour_words(values: Floats, scale: Scale, span: tuple[float, float]) -> tu
     places = scale.place(values)
     below = int((places < span[0]).sum())
     least = digits(float(values[np.isfinite(places) & (places >= span[0])].min()))
-    words = [scale.word.replace("axis", "scale"), f"{count(below, 'cell')} below {least} as faint as it" if below else ""]
+    words = [
+        scale.word.replace("axis", "scale"),
+        f"{count(below, 'cell')} below {least} as faint as it" if below else "",
+    ]
     told = "; ".join(word for word in words if word)
     return f"colour: {told}" if told else "", "blank: no token" if np.isnan(values).any() else ""
 

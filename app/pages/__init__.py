@@ -1,10 +1,11 @@
 """The pages of the dashboard: one file each, whose `render` draws a run and a gap. A new page is a file and a line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ..scope import Scope
+from ..view import View, Wanted
 from . import (
     alerts,
     compare,
@@ -34,6 +35,8 @@ class Page:
     choices: frozenset[Choice] = frozenset({"gap"})
     about: Literal["run", "runs"] = "run"
     """runs: all that are served; the page is drawn although the run of its Scope may be unreadable or hold nothing yet."""
+    ahead: Callable[[View], Iterable[Wanted]] = lambda _: ()
+    """What its first visit would wait for, made while a reader looks at another page of the run."""
 
 
 PAGES = (
@@ -50,6 +53,7 @@ PAGES = (
         "Every metric over the steps, of one run or of several laid over each other.",
         metrics.render,
         frozenset({"gap", "steps", "only", "others"}),
+        ahead=metrics.ahead,
     ),
     Page(
         "distributions",
@@ -57,6 +61,7 @@ PAGES = (
         "Log-ratios and weights, and what a cap would do to them.",
         distributions.render,
         frozenset({"gap", "steps", "only"}),
+        ahead=distributions.ahead,
     ),
     Page(
         "where",
@@ -86,6 +91,7 @@ PAGES = (
         "What truncating, masking or rejecting weights would do, side by side, and how to set it.",
         corrections.render,
         frozenset({"gap", "steps"}),
+        ahead=corrections.ahead,
     ),
     Page(
         "compare",

@@ -18,16 +18,17 @@ from ..escape import streamlit_label as label
 from ..figures.comparison import COLUMNS, Row, comparison_table
 from ..figures.weights_left import weights_before_after
 from ..jobs import jobs
-from ..lab import Entry, Gap
-from ..lab_course import NOTHING, Course, Source, course, needs_rows, together
+from ..lab import Entry, Gap, lab_of
+from ..lab_course import NOTHING, Course, Source, course, effects_ahead, needs_rows, together
 from ..panels.drawn import appearance, draw, numbers_behind
 from ..panels.lab_charts import lab_charts
 from ..panels.lab_config import lab_config
-from ..panels.lab_controls import lab_controls
+from ..panels.lab_controls import DEFAULT, lab_controls
 from ..panels.lab_job import lab_job
 from ..panels.places import columns
 from ..panels.threshold_panel import threshold_panel
-from ..scope import Scope
+from ..scope import Scope, Steps
+from ..view import View, Wanted
 
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
@@ -38,10 +39,10 @@ DRIFT = (
 
 
 def render(scope: Scope) -> None:
-    if scope.gap not in ("mismatch", "total"):
+    gap = _weighed(scope.gap)
+    if gap is None:
         st.markdown(DRIFT)
         return
-    gap: Gap = "total" if scope.gap == "total" else "mismatch"
     steps = scope.range
     source = Source(scope.view, gap, steps, scope.view.of(_row_digests))
     chosen = len(scope.recorded)
@@ -57,6 +58,20 @@ def render(scope: Scope) -> None:
         st.caption("Nothing is compared. Add a threshold, a rule, a preset or your own configuration.")
         return
     _compare(scope, source, lab.entries, chosen)
+
+
+def ahead(view: View) -> list[Wanted]:
+    """What the corrections that are compared at first do, to the gap that is shown first."""
+    gap = _weighed(next(iter(view.run.gaps), ""))
+    if gap is None:
+        return []
+    return effects_ahead(Source(view, gap, Steps().of(view.steps), {}), lab_of(DEFAULT).entries)
+
+
+def _weighed(gap: str) -> Gap | None:
+    """The gap, where its weights correct anything."""
+    weighed: dict[str, Gap] = {"mismatch": "mismatch", "total": "total"}
+    return weighed.get(gap)
 
 
 def _row_digests(run: Run) -> dict[int, str]:

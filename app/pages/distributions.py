@@ -35,6 +35,7 @@ from ..panels.places import columns, control_row
 from ..panels.step_walk import step_buttons
 from ..scope import Scope
 from ..theme import THEMES, ThemeName
+from ..view import View, Wanted
 
 NONE = "none"
 CAPS = [digits(threshold, 5) for threshold in THRESHOLDS if threshold > 1] + [NONE]
@@ -116,6 +117,11 @@ def render(scope: Scope) -> None:
         )
     compared_steps(scope, level, step)
     density_drawer(scope, scope.recorded if step is None else [step])
+
+
+def ahead(view: View) -> list[Wanted]:
+    """The distributions of the gap that is shown first."""
+    return [(Run.distribution, (level, gap)) for gap in view.run.gaps[:1] for level in ("token", "sequence")]
 
 
 def _histogram(run: Run, part: Part) -> Histogram:

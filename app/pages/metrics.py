@@ -29,10 +29,10 @@ from ..panels.places import cells, control_row
 from ..panels.summary_only import say_summary_only
 from ..run_colours import slots
 from ..run_groups import by_key, by_seed, seedless, sharing_keys
-from ..scope import Scope
+from ..scope import Scope, Steps
 from ..served import served
 from ..theme import THEMES, ThemeName
-from ..view import View
+from ..view import View, Wanted
 
 MAIN = "main"
 RAW = "none"
@@ -268,6 +268,11 @@ def _quantiles(run: Run, drawing: Drawing) -> tuple[go.Figure, str]:
 def _quantiles_of(drawing: Drawing) -> pl.DataFrame:
     scope = drawing.scope
     return pl.DataFrame() if scope.only else scope.view.of(_quantile_frame, scope.gap, scope.range)
+
+
+def ahead(view: View) -> list[Wanted]:
+    """The quantiles of the gap that is shown first."""
+    return [(_quantile_frame, (gap, Steps().of(view.steps))) for gap in view.run.gaps[:1]]
 
 
 def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:

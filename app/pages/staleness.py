@@ -136,7 +136,11 @@ def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
 def _cards(found: Staleness) -> None:
     """Floor, excess and the share that lag explains."""
     facts = (
-        ("K3 of all tokens", _spelled(found.value, found.value_error), "mean K3 of all tokens with a known lag, nats/token"),
+        (
+            "K3 of all tokens",
+            _spelled(found.value, found.value_error),
+            "mean K3 of all tokens with a known lag, nats/token",
+        ),
         (
             "floor",
             _spelled(found.floor, found.floor_error),

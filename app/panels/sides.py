@@ -47,7 +47,7 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     """The chosen sides: A is the page's run unless chosen, B another one; of a single run its first and its last half."""
     found = served()
     own = found.name_of(scope.view.path)
-    other = next((name for name in found.runs if name != own), own)
+    other = other_than(found, own)
     with control_row("sides"):
         names_a, typed_a, steps_a = _choice(found, "A", own)
         swap = st.container(width="content")
@@ -60,6 +60,11 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
+
+
+def other_than(found: Served, own: str) -> str:
+    """The run that another is compared with unless the reader says so; itself where it is alone."""
+    return next((name for name in found.runs if name != own), own)
 
 
 def _choice(found: Served, letter: str, default: str) -> tuple[tuple[str, ...], str, Steps]:

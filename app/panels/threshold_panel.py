@@ -15,8 +15,8 @@ from ratioscope.metrics.threshold_effect import frontier, whole_effect
 
 from ..digits import a_step, count, digits, percent
 from ..escape import streamlit_label as label
-from ..figures.frontier import threshold_frontier
 from ..figures.bands import NO_ERROR
+from ..figures.frontier import threshold_frontier
 from ..figures.laid_over import Series, laid_over
 from ..figures.weights_left import weights_before_after
 from ..lab import threshold_text

@@ -6,6 +6,7 @@ Threads of low priority do it; who asks for a thing that is being made waits for
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -15,9 +16,7 @@ import polars as pl
 from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
-
-    from ..view import Wanted
+    from ..view import View, Wanted
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
@@ -61,23 +60,36 @@ def _warm() -> None:
 
 
 def _read_ahead() -> None:
+    from ..panels.sides import other_than
+    from ..served import served
     from ..view import make_ahead
 
     _yield_to_others()
     while True:
-        make_ahead(_OPENED.get(), _next)
+        path = _OPENED.get()
+        make_ahead(path, _next)
+        found = served()
+        if (other := other_than(found, found.name_of(path))) in found.runs:
+            make_ahead(found.runs[other], _beside)
 
 
-def _next(run: "Run") -> list["Wanted"]:
-    """What most pages need beside what the first shows: what happened, and the distributions of the gap that is shown first."""
-    from ratioscope.ingest.run import Run
-
+def _next(shown: "View") -> Iterator["Wanted"]:
+    """What pages need beside what the first shows: what happened, then what each of them wants ahead."""
     from ..happened import happened
+    from ..pages import PAGES
 
-    distributions: list[Wanted] = [
-        (Run.distribution, (level, gap)) for gap in run.gaps[:1] for level in ("token", "sequence")
-    ]
-    return [(happened, ()), *distributions]
+    yield happened, ()
+    for page in PAGES:
+        yield from page.ahead(shown)
+
+
+def _beside(shown: "View") -> Iterator["Wanted"]:
+    """What the page Compare needs of the run that it lays beside another."""
+    from ..happened import happened
+    from ..pages import distributions
+
+    yield happened, ()
+    yield from list(distributions.ahead(shown))[:1]
 
 
 def _yield_to_others() -> None:
