@@ -1,6 +1,6 @@
 """The dashboard around its pages: which run, which gap, which page; and what to say where there is nothing to show."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from .browser.listener import listen, page_begins
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
 from .keys import keys_button
-from .live import beside, drawn, followed, live_line, pause_button
+from .live import drawn, followed, live_line, pause_button
 from .pages import PAGES, Page
 from .panels.drawn import shown_begins
 from .panels.empty import WAITS, how_to_attach, say_empty
+from .panels.runs_beside import runs_beside
 from .scope import Scope, Steps
 from .served import Served, served, watch
 from .share import say_link, share
@@ -89,7 +90,7 @@ def prepared(card: Page) -> Callable[[], object]:
         others = others_picker(found, name) if "others" in heeds else ()
     if not (chosen.run.steps and chosen.run.gaps):
         return partial(_with_link, link, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
-    scope = Scope(chosen, gap, steps, only, tuple(_views(found, others)))
+    scope = Scope(chosen, gap, steps, only, tuple(runs_beside(found, others).values()))
     return partial(_with_link, link, partial(card.render, scope))
 
 
@@ -108,15 +109,6 @@ def _tools(card: Page, name: str, shown: View | None) -> DeltaGenerator:
         link = share(shown_begins(name, card.path))
         keys_button()
     return link
-
-
-def _views(found: Served, names: Sequence[str]) -> Iterator[View]:
-    """The runs to lay over; one that cannot be read is left out, and said to be."""
-    for name in names:
-        try:
-            yield beside(found.runs[name])
-        except RatioscopeError as error:
-            st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
 
 
 def _say_none(found: Served) -> None:

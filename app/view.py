@@ -88,6 +88,12 @@ class View:
         """Run.metrics: one row per group, `<gap>/<metric>` columns."""
         return self.of(metrics_of, by, steps)
 
+    def whole(self, name: str, steps: range | None = None) -> float | None:
+        """One column of `metrics` over all these steps together; None where it is not available."""
+        frame = self.metrics((), steps)
+        found = frame[name][0] if name in frame.columns and len(frame) else None
+        return None if found is None else float(found)
+
     def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
         """`≤ ` where k-hat has failed, so that the effective sample size of these weights is only a bound, else nothing."""
         metric, known = f"ess_{level}", self.steps

@@ -17,7 +17,7 @@ from ..escape import plotly as escaped
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, MARKS, Theme
-from .bands import COUNTED, ON_HOVER, around, band_words, edges, reach
+from .bands import COUNTED, NO_ERROR, ON_HOVER, around, band_words, edges, reach
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .heat_map import UNITS
@@ -66,7 +66,7 @@ def courses(
         "" if metric.unit == "1" else metric.unit,
         metric.weighting,
         *_sizes(runs, metric, gap),
-        band_words([line for _, line in known], metric) if banded else ON_HOVER,
+        _sure([line for _, line in known], metric, banded),
         (next(line.note for _, line in known if line.note) if banded else "means of buckets of steps") if thin else "",
         scale.word,
         _legend([run.side for run in runs], theme, gap),
@@ -188,6 +188,13 @@ def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:
         size = a_step(np.concatenate([np.zeros(0), *own]).tolist(), metric.level)
         told += [f"{name}: {size}"] if size else []
     return told
+
+
+def _sure(lines: Sequence[Thinned], metric: Metric, banded: bool) -> str:
+    """What is known of the errors of the lines."""
+    if banded:
+        return band_words(lines, metric)
+    return ON_HOVER if any(np.isfinite(line.error).any() for line in lines) else NO_ERROR
 
 
 def _column(run: Course, name: str) -> Floats:

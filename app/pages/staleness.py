@@ -115,7 +115,7 @@ def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
         metric,
         gap,
         f"{metric.name} by version lag <i>{gap}</i>",
-        overall=_whole(scope.view.metrics((), scope.chosen), f"{gap}/{metric.name}"),
+        overall=scope.view.whole(f"{gap}/{metric.name}", scope.chosen),
         limits=limits_of(metric, gap),
         notes=("trainer version − rollout version",),
         theme=THEMES[theme],
@@ -224,8 +224,3 @@ def _share(value: float, error: float) -> str:
     if math.isnan(value) or math.isnan(error):
         return percent(value)
     return f"{plus_minus(100 * value, 100 * error)} %"
-
-
-def _whole(frame: pl.DataFrame, name: str) -> float | None:
-    found = frame[name][0] if name in frame.columns and len(frame) else None
-    return None if found is None else float(found)

@@ -9,11 +9,11 @@ from ratioscope.errors import RatioscopeError
 
 from ..escape import streamlit_label as label
 from ..escape import visible
-from ..live import beside
 from ..scope import Scope, Steps, steps_of
 from ..served import Served, served
 from ..view import View
 from .places import control_row
+from .runs_beside import runs_beside
 
 MOST = 8
 """Runs a side may have."""
@@ -55,8 +55,9 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     if (names_a, names_b) == ((own,), (own,)) and not (typed_a or typed_b):
         typed_a, typed_b = _halves(scope.view.steps)
         steps_a, steps_b = steps_of(typed_a), steps_of(typed_b)
-    a = Side("A", *_opened(found, names_a), typed_a, steps_a)
-    b = Side("B", *_opened(found, names_b), typed_b, steps_b)
+    runs_a, runs_b = runs_beside(found, names_a), runs_beside(found, names_b)
+    a = Side("A", tuple(runs_a), tuple(runs_a.values()), typed_a, steps_a)
+    b = Side("B", tuple(runs_b), tuple(runs_b.values()), typed_b, steps_b)
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
@@ -96,17 +97,6 @@ def _halves(steps: Sequence[int]) -> tuple[str, str]:
     """The first and the last half of the steps, as they are typed; of one step twice that one."""
     middle = len(steps) // 2
     return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
-
-
-def _opened(found: Served, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[View, ...]]:
-    """The runs of a side, with their names; one that cannot be read is left out, and said to be."""
-    opened = {}
-    for name in names:
-        try:
-            opened[name] = beside(found.runs[name])
-        except (RatioscopeError, KeyError) as error:
-            st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
-    return tuple(opened), tuple(opened.values())
 
 
 def _swapped(a: Side, b: Side) -> None:

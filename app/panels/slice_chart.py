@@ -58,15 +58,15 @@ def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: st
 def _bars(run: Run, asked: Bars, theme: ThemeName) -> tuple[go.Figure, int]:
     """The chart, and how many buckets are in it."""
     view, words, gap, metric = asked.view, asked.words, asked.gap, BY_NAME[asked.metric]
-    parts, whole = asked.parts, view.metrics((), asked.steps)
+    parts = asked.parts
     figure = slice_bars(
         parts,
         metric,
         gap,
         f"by {words.title} <i>{gap}</i>",
-        overall=_first(whole, f"{gap}/{metric.name}"),
+        overall=view.whole(f"{gap}/{metric.name}", asked.steps),
         limits=limits_of(metric, gap),
-        notes=(words.about, _coverage(parts, _first(whole, f"{gap}/tokens")), _exactness(view, words)),
+        notes=(words.about, _coverage(parts, view.whole(f"{gap}/tokens", asked.steps)), _exactness(view, words)),
         chosen=asked.chosen,
         theme=THEMES[theme],
     )
@@ -130,8 +130,3 @@ def _coverage(parts: pl.DataFrame, tokens: float | None) -> str:
 
 def _exactness(view: View, words: SliceWords) -> str:
     return "" if view.of(Run.exact, words.name) else "estimated from the rows that the budget kept"
-
-
-def _first(frame: pl.DataFrame, name: str) -> float | None:
-    found = frame[name][0] if name in frame.columns and len(frame) else None
-    return None if found is None else float(found)
