@@ -1,6 +1,7 @@
 """The dashboard around its pages: which run, which gap, which page; and what to say where there is nothing to show."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from .browser.listener import listen, page_begins
 from .controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .escape import streamlit_label as label
 from .keys import keys_button
-from .live import drawn, followed, live_line, pause_button
+from .live import drawn, followed, live_line, may_grow, pause_button
 from .pages import PAGES, Page
 from .panels.drawn import shown_begins
 from .panels.empty import WAITS, how_to_attach, say_empty
@@ -72,8 +73,8 @@ def prepared(card: Page) -> Callable[[], object]:
         name = run_picker(found)
     if card.about == "runs":
         with header:
-            link = _tools(card, name, None)
-        return partial(_with_link, link, partial(card.render, Scope(View(found.runs[name], 0))))
+            tools = _tools(card, name, None)
+        return partial(_with_tools, tools, partial(card.render, Scope(View(found.runs[name], 0))))
     try:
         chosen = followed(found.runs[name])
     except RatioscopeError as error:
@@ -83,32 +84,47 @@ def prepared(card: Page) -> Callable[[], object]:
         gap = gap_picker(chosen.run.gaps) if "gap" in heeds else ""
         with st.container(width="content"):
             live_line(chosen)
-        link = _tools(card, name, chosen)
+        tools = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
         steps = steps_field() if "steps" in heeds else Steps()
         only = only_field() if "only" in heeds else None
         others = others_picker(found, name) if "others" in heeds else ()
     if not (chosen.run.steps and chosen.run.gaps):
-        return partial(_with_link, link, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
+        return partial(_with_tools, tools, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
     scope = Scope(chosen, gap, steps, only, tuple(runs_beside(found, others).values()))
-    return partial(_with_link, link, partial(card.render, scope))
+    return partial(_with_tools, tools, partial(card.render, scope))
 
 
-def _with_link(place: DeltaGenerator, draw: Callable[[], object]) -> None:
-    draw()
-    say_link(place)
+@dataclass(frozen=True)
+class _Tools:
+    """The end of the header of a page on `shown`: places for what is known once the page is drawn. pausing: whether the
+    button that pauses stands already."""
+
+    shown: View | None
+    pausing: bool
+    pause: DeltaGenerator
+    link: DeltaGenerator
 
 
-def _tools(card: Page, name: str, shown: View | None) -> DeltaGenerator:
-    """What can be done with any page, at the end of its header; the place for its link."""
+def _tools(card: Page, name: str, shown: View | None) -> _Tools:
+    """What can be done with any page."""
     with st.container(
         horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall", key="tools"
     ):
-        if shown is not None:
-            pause_button(shown)
+        pause = st.container(width="content")
+        pausing = shown is not None and may_grow(shown)
+        if pausing:
+            pause_button(pause)
         link = share(shown_begins(name, card.path))
         keys_button()
-    return link
+    return _Tools(shown, pausing, pause, link)
+
+
+def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
+    draw()
+    if tools.shown is not None and not tools.pausing and may_grow(tools.shown):  # for a run shown beside the page's own
+        pause_button(tools.pause)
+    say_link(tools.link)
 
 
 def _say_none(found: Served) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from zlib import crc32
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.pulse import Sizes, latest, sizes, steps_since, words
@@ -116,12 +117,16 @@ def live_line(shown: View) -> None:
     st.fragment(_line, run_every=EVERY, key="live")(shown)
 
 
-def pause_button(shown: View) -> None:
-    """Holds the page as it is, and lets it go on; for a run that may grow."""
-    if _standing(shown.path).ended and not paused():
-        return
+def may_grow(shown: View) -> bool:
+    """Whether there is anything to pause: this run may grow, or one that is shown beside it."""
+    beside_it = [View(path, 0) for path in _drawn().runs if path != shown.path]
+    return paused() or not _standing(shown.path).ended or any(other.is_growing for other in beside_it)
+
+
+def pause_button(place: DeltaGenerator) -> None:
+    """Holds the page as it is, and lets it go on."""
     word, icon = ("Resume", ":material/play_arrow:") if paused() else ("Pause", ":material/pause:")
-    st.button(word, icon=icon, key="pause", shortcut="p", on_click=_toggle, type="tertiary")
+    place.button(word, icon=icon, key="pause", shortcut="p", on_click=_toggle, type="tertiary")
 
 
 def _line(shown: View) -> None:

@@ -76,8 +76,9 @@ def test_nothing_is_drawn_anew_while_a_row_is_selected_or_the_tab_is_paused(brow
 
 def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, tmp_path: Path) -> None:
     front, beside = tmp_path / "front", tmp_path / "beside"
-    with Writer(front) as still, Writer(beside) as writer, Dashboard([front, beside]) as dashboard:
-        still.write(3)
+    with Writer(front) as ended:
+        ended.write(3)
+    with Writer(beside) as writer, Dashboard([front, beside]) as dashboard:
         writer.write(3)
         opened = browser.visit(f"{dashboard.url}/metrics?run=front&with=beside")
         page = opened.page
