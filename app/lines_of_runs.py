@@ -13,6 +13,8 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.smoothing import smoothed
 
 from .figures.along import Along
+from .figures.bands import unseen_share
+from .figures.floats import floats
 from .figures.lines import Line
 from .figures.scale import Floats
 from .run_colours import slots
@@ -103,16 +105,11 @@ def placed_events(events: pl.DataFrame, run: Shown, along: Along) -> pl.DataFram
 def _line(run: Shown, name: str, metric: Metric) -> Line | None:
     if name not in run.frame.columns or run.frame[name].null_count() == len(run.frame):
         return None
-    steps, values, errors = (_column(run.frame, column) for column in ("step", name, f"{name}_se"))
-    sizes = _column(run.frame, f"{name.partition('/')[0]}/{metric.level}s")
+    steps, values, errors = (floats(run.frame, column) for column in ("step", name, f"{name}_se"))
+    sizes = floats(run.frame, f"{name.partition('/')[0]}/{metric.level}s")
     size = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else np.nan
-    return Line(run.name, None, steps, run.along(steps), values, errors, size=size)
-
-
-def _column(frame: pl.DataFrame, name: str) -> Floats:
-    if name not in frame.columns:
-        return np.full(len(frame), np.nan)
-    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    unseen = unseen_share(metric, size)
+    return Line(run.name, None, steps, run.along(steps), values, errors, size=size, unseen=unseen)
 
 
 def _grouped(name: str, lines: Sequence[Line]) -> Line:

@@ -28,6 +28,7 @@ ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
 
 
 Integers = npt.NDArray[np.int_]
+Bools = npt.NDArray[np.bool_]
 Area = tuple[Floats, Floats, float]
 """Its lower end, its upper end, and its opacity."""
 
@@ -73,7 +74,19 @@ def _outlines(there: Floats, back: Floats, stretches: Sequence[Integers]) -> Flo
 def edges(drawn: Thinned) -> list[Area]:
     """What is shaded around a line: the extremes of each bucket of several steps, and the errors."""
     extremes = [] if drawn.exact else [(drawn.low, drawn.high, EXTREMES_OPACITY)]
-    return [*extremes, (drawn.mean - ERRORS * drawn.error, drawn.mean + ERRORS * drawn.error, ERROR_OPACITY)]
+    high = np.where(_nothing_counted(drawn), drawn.unseen, drawn.mean + ERRORS * drawn.error)
+    return [*extremes, (drawn.mean - ERRORS * drawn.error, high, ERROR_OPACITY)]
+
+
+def unseen_share(metric: Metric, size: float) -> float:
+    """How large a share may be of which nothing was counted among so many tokens: 3/N, the rule of three. It takes tokens for
+    independent."""
+    return 3 / size if metric.name.startswith("share_outside") and size > 0 else 0.0
+
+
+def _nothing_counted(drawn: Thinned) -> Bools:
+    nothing: Bools = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
+    return nothing
 
 
 def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> str:
@@ -84,9 +97,15 @@ def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "with
     known, bound = np.isfinite(errors), BOUNDS.get(metric.name)
     told = BAND if known.any() else NO_ERROR
     if bound and not known[np.isfinite(means)].all():
-        told += f"; {without}: {bound}, a tail hides the rest" if known.any() else f": {bound}, a tail hides the rest"
-    nothing_seen = (means == 0) & (errors == 0)
-    return f"{told}; 0 of N: below 3/N (95 %)" if "share" in metric.name and nothing_seen.any() else told
+        hidden = f"{bound}, the tail may hide more"
+        told += f"; {without}: {hidden}" if known.any() else f": {hidden}"
+    nothing = any(_nothing_counted(each).any() for each in drawn)
+    return f"{told}; of 0 in N: to 3/N, tokens taken for independent" if nothing else told
+
+
+def on_hover(errors: Iterable[Floats]) -> str:
+    """Whether there are errors to be found on hover, where no band shows them."""
+    return ON_HOVER if any(np.isfinite(each).any() for each in errors) else NO_ERROR
 
 
 def reach(scale: Scale, means: Sequence[Floats], areas: Iterable[Area]) -> Floats:

@@ -16,6 +16,7 @@ from ..escape import html as escaped
 from ..measured import measured
 from ..theme import FONT, LIGHT, MARKS, Theme
 from .bands import ERRORS
+from .floats import floats
 from .thinned import Floats, thinned
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
@@ -110,7 +111,7 @@ def _course(frame: pl.DataFrame, name: str) -> _Course | None:
     """
     if name not in frame.columns or frame.is_empty():
         return None
-    values, errors = (_values(frame, column) for column in (name, f"{name}_se"))
+    values, errors = (floats(frame, column) for column in (name, f"{name}_se"))
     drawn = thinned(values, values, errors, POINTS)
     if not np.isfinite(drawn.mean).any():
         return None
@@ -126,12 +127,6 @@ def _course(frame: pl.DataFrame, name: str) -> _Course | None:
     x = WIDTH * np.arange(len(drawn.mean)) / max(1, len(drawn.mean) - 1)
     low, high = np.fmin(drawn.low, drawn.mean - spread), np.fmax(drawn.high, drawn.mean + spread)
     return _Course(x, height(low), height(drawn.mean), height(high))
-
-
-def _values(frame: pl.DataFrame, name: str) -> Floats:
-    if name not in frame.columns:
-        return np.full(len(frame), np.nan)
-    return frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _line(course: _Course) -> str:

@@ -10,11 +10,12 @@ from ..digits import a_step, digits, plus_minus
 from ..theme import LIGHT, Theme
 from .bands import BAND, NO_ERROR, around, edges, reach
 from .canvas import canvas, saying
-from .lags import FEW, hide_events_in_legend
-from .marks import add_events
+from .floats import floats
+from .lags import FEW, legend_below
+from .marks import add_events, fit
 from .over_steps import step_axis
-from .scale import Floats, padded, suitable
-from .thinned import Thinned, thinned
+from .scale import suitable
+from .thinned import thinned
 
 STYLES = {
     "total": ("solid", "circle"), "mismatch": ("dash", "diamond"), "drift": ("dashdot", "square"), "residual": ("dot", "x"),
@@ -37,23 +38,26 @@ def gap_parts(
         else f"■ they do not add up on {len(bad):,} of {len(parts):,} steps (dotted: what is left): not the same tokens"
     )
     steps = parts["step"].cast(pl.Float64).to_numpy()
-    drawn = {gap: _thinned(parts, steps, gap) for gap in STYLES if gap != "residual" or not bad.is_empty()}
-    whole = drawn["total"]
+    drawn = {
+        gap: thinned(steps, floats(parts, gap), floats(parts, f"{gap}_se"))
+        for gap in STYLES
+        if gap != "residual" or not bad.is_empty()
+    }
     scale = suitable(np.concatenate([each.mean for each in drawn.values()]))
     notes = (
         "nats/token, later − earlier",
         "every unmasked token counts once",
         a_step(parts["tokens"].drop_nulls().to_list(), "token"),
-        BAND if np.isfinite(whole.error).any() else NO_ERROR,
+        BAND if any(np.isfinite(each.error).any() for each in drawn.values()) else NO_ERROR,
         told,
-        whole.note,
+        drawn["total"].note,
         scale.word,
     )
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     areas = [area for each in drawn.values() for area in edges(each)]
-    places = [0.0, *reach(scale, [each.mean for each in drawn.values()], areas)]  # all parts are read from zero
-    shown = padded(float(np.nanmin(places)), float(np.nanmax(places)))
-    figure.update_yaxes(**scale.axis(*shown))
+    places = reach(scale, [each.mean for each in drawn.values()], areas)
+    zero = scale.place([0.0])  # all parts are read from it, where the axis has it
+    shown = fit(figure, np.concatenate([places, zero]), scale, ())
     few = len(steps) <= FEW
     for gap, line in drawn.items():
         colour = theme.gaps.get(gap, theme.severity["act"])
@@ -71,17 +75,9 @@ def gap_parts(
         )
     figure.update_layout(hovermode="x unified")
     add_events(figure, events, theme)
-    hide_events_in_legend(figure)
     step_axis(figure, steps)
-    figure.update_layout(
-        showlegend=True, legend={"y": -0.16, "yanchor": "top", "x": 0, "xanchor": "left"}, margin={"b": 66}
-    )
+    legend_below(figure)
     return figure
-
-
-def _thinned(parts: pl.DataFrame, steps: Floats, gap: str) -> Thinned:
-    errors = parts[f"{gap}_se"].fill_null(math.nan).to_numpy() if f"{gap}_se" in parts.columns else None
-    return thinned(steps, parts[gap].to_numpy(), errors)
 
 
 def _words(gap: str, mean: float, error: float) -> str:

@@ -78,7 +78,8 @@ def _colour_key(heat: Any, theme: Theme) -> str:
     """The colours from faint to dense, as a note."""
     blocks = "".join(f'<span style="color:{colour}">█</span>' for colour in theme.counts)
     least = 10.0 ** (heat.zmin - heat.zmax)
-    return f"density, log scale: {digits(least, 1)} {blocks} 1 of the densest"
+    below = "≤ " if np.nanmin(heat.z) < heat.zmin else ""
+    return f"density, log scale: {below}{digits(least, 1)} {blocks} 1 of the densest"
 
 
 def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:

@@ -1,6 +1,5 @@
 """Version lags over the steps: how large the gap is at each lag, and which part of the tokens has which lag."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,9 +14,10 @@ from ..measured import measured
 from ..theme import LIGHT, Theme
 from .bands import BAND, COUNTED, ERROR_OPACITY, ERRORS, NO_ERROR, reach, shaded
 from .canvas import canvas, saying
-from .marks import add_events, add_limits
+from .floats import floats
+from .marks import add_events, add_limits, fit, reach_of_zeros
 from .over_steps import step_axis
-from .scale import Floats, padded, suitable
+from .scale import Floats, suitable
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")
 HEADROOM = 109
@@ -45,20 +45,19 @@ def lags_over_steps(
     scale = suitable(known[name])
     unit = metric.unit if metric.unit != "1" else ""
     lags = _lags(known)
-    size = f"N = {count(float(known[f'{gap}/tokens'].sum()), 'token')} with a known lag"
-    errors = _errors(known, name)
-    band = BAND if errors.is_not_null().any() else NO_ERROR
+    values, errors = floats(known, name), floats(known, f"{name}_se")
+    size = f"N = {count(float(np.nansum(floats(known, f'{gap}/tokens'))), 'token')} with a known lag"
+    band = BAND if np.isfinite(errors).any() else NO_ERROR
     notes = (unit, metric.weighting, size, band, _merged(course), scale.word)
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
-    values, spread = _floats(known[name]), ERRORS * _floats(errors)
-    places = reach(scale, [values], [(values - spread, values + spread, ERROR_OPACITY)])
-    low, high = padded(float(np.nanmin(places)), float(np.nanmax(places)))
-    add_limits(figure, limits, scale, (low, high), theme)
+    places = reach(scale, [values], [(values - ERRORS * errors, values + ERRORS * errors, ERROR_OPACITY)])
+    shown = fit(figure, places, scale, limits, zeros=reach_of_zeros(metric))
+    add_limits(figure, limits, scale, shown, theme)
     few = course["step"].n_unique() <= FEW
     for at, (lag, colour) in enumerate(zip(lags, _colours(len(lags), theme), strict=True)):
         rows = _unbroken(known.filter(pl.col("lag") == lag), course)
-        x, values, spread = _middles(rows), _floats(rows[name]), ERRORS * _floats(_errors(rows, name))
-        figure.add_traces(shaded(x, values - spread, values + spread, scale, low, colour, ERROR_OPACITY))
+        x, values, spread = _middles(rows), floats(rows, name), ERRORS * floats(rows, f"{name}_se")
+        figure.add_traces(shaded(x, values - spread, values + spread, scale, shown[0], colour, ERROR_OPACITY))
         figure.add_scatter(
             x=x,
             y=scale.place(values),
@@ -69,7 +68,6 @@ def lags_over_steps(
             customdata=[_words(row, metric.name, name, gap) for row in rows.iter_rows(named=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    figure.update_yaxes(**scale.axis(low, high))
     _finish(figure, course, events, theme)
     return figure
 
@@ -115,18 +113,17 @@ def lag_shares(
 
 def _finish(figure: go.Figure, course: pl.DataFrame, events: pl.DataFrame | None, theme: Theme) -> None:
     add_events(figure, events, theme)
-    hide_events_in_legend(figure)
     step_axis(
         figure, course.select(pl.concat([course["step"], course["last"]])).to_series().cast(pl.Float64).to_numpy()
     )
-    figure.update_layout(
-        showlegend=True, legend={"y": -0.16, "yanchor": "top", "x": 0, "xanchor": "left"}, margin={"b": 66}
-    )
+    legend_below(figure)
 
 
-def hide_events_in_legend(figure: go.Figure) -> None:
-    """Events say themselves what they are."""
+def legend_below(figure: go.Figure) -> None:
+    """The lines' names under the steps, without the events: they say themselves what they are."""
     figure.update_traces(showlegend=False, selector={"name": "events"})
+    place = {"y": -0.16, "yanchor": "top", "x": 0, "xanchor": "left", "traceorder": "normal"}
+    figure.update_layout(showlegend=True, legend=place, margin={"b": 66})
 
 
 def _lags(known: pl.DataFrame) -> list[str]:
@@ -150,14 +147,6 @@ def _unbroken(rows: pl.DataFrame, course: pl.DataFrame) -> pl.DataFrame:
 def _middles(rows: pl.DataFrame) -> Floats:
     """Where the rows are drawn, between the first and the last step of each."""
     return ((rows["step"] + rows["last"]) / 2).to_numpy()
-
-
-def _errors(rows: pl.DataFrame, name: str) -> pl.Series:
-    return rows[f"{name}_se"] if f"{name}_se" in rows.columns else pl.Series([None] * len(rows), dtype=pl.Float64)
-
-
-def _floats(values: pl.Series) -> Floats:
-    return values.cast(pl.Float64).fill_null(math.nan).to_numpy()
 
 
 def _has_lone(values: pl.Series) -> bool:

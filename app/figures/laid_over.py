@@ -14,9 +14,9 @@ from ..escape import plotly as escaped
 from ..theme import FONT, LIGHT, Theme
 from .bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
 from .canvas import canvas, saying, tell_nearest
-from .marks import add_events
-from .over_steps import step_axis
-from .scale import Floats, Scale, padded, suitable
+from .marks import add_events, fit
+from .over_steps import FEW, step_axis
+from .scale import Floats, Scale, suitable
 from .thinned import Thinned, thinned
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
@@ -66,8 +66,7 @@ def laid_over(
     if not drawn:
         return saying(figure, escaped(absent, 300), theme)
     places = scale.place(np.concatenate([found, *(edge for _, (a, b) in drawn for edge in (a.low, b.high))]))
-    shown = padded(float(np.nanmin(places)), float(np.nanmax(places)))
-    figure.update_yaxes(**scale.axis(*shown))
+    shown = fit(figure, places, scale, ())
     for one, (low, high) in drawn:
         _add(figure, one, low, high, scale, shown[0], theme)
     add_events(figure, events, theme)
@@ -127,7 +126,7 @@ def _add(
         figure.add_traces(shaded(low.middle, low.low, high.high, scale, bottom, colour, EXTREMES_OPACITY))
     if np.nanmax(high.mean - low.mean, initial=0.0) > 1e-12:
         figure.add_traces(shaded(low.middle, low.mean, high.mean, scale, bottom, colour, ERROR_OPACITY))
-    few = len(low.mean) <= 80
+    few = len(low.mean) <= FEW
     figure.add_scatter(
         x=low.middle,
         y=(scale.place(low.mean) + scale.place(high.mean)) / 2,

@@ -11,7 +11,7 @@ from ratioscope.metrics.metric import Metric
 
 from ..digits import a_step, count
 from ..names import shortened
-from .bands import ERROR_OPACITY, ON_HOVER, band_words, edges
+from .bands import ERROR_OPACITY, Area, band_words, edges, on_hover
 from .gridded import grid, gridded
 from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
 from .thinned import Thinned
@@ -43,6 +43,8 @@ class Line:
     runs: int = 1
     size: float = math.nan
     """Tokens or sequences a step."""
+    unseen: float = 0.0
+    """See Thinned."""
 
     @property
     def is_group(self) -> bool:
@@ -59,7 +61,7 @@ class Drawn:
     banded: bool
 
     @property
-    def areas(self) -> list[tuple[Floats, Floats, float]]:
+    def areas(self) -> list[Area]:
         """(low, high, opacity) of what is shaded, on the rows of `raw`."""
         if self.line.is_group:
             return [(self.raw.low, self.raw.high, ERROR_OPACITY)]
@@ -72,7 +74,8 @@ def on_grid(lines: Sequence[Line]) -> list[Drawn]:
     ends = grid([line.x for line in lines], cells)
     found = []
     for line in lines:
-        raw = _between_runs(line, gridded(line.x, line.steps, line.values, line.errors, ends))
+        own = replace(gridded(line.x, line.steps, line.values, line.errors, ends), unseen=line.unseen)
+        raw = _between_runs(line, own)
         main = raw if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
         found.append(Drawn(line, raw, main, len(lines) <= BANDED))
     return found
@@ -127,8 +130,10 @@ def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
         runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
         return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
     if len(drawn) > BANDED:
-        known = any(np.isfinite(part.raw.error).any() for part in drawn)
-        return f"{len(drawn)} runs, without bands; {ON_HOVER}" if known else f"{len(drawn)} runs"
+        errors = on_hover(
+            part.raw.error for part in drawn if part.raw.exact
+        )  # the hover of a bucket tells its extremes
+        return f"{len(drawn)} runs, without bands; {errors}"
     return band_words([part.raw for part in drawn], metric)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,8 +15,9 @@ from ..digits import a_step, digits
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, Theme
-from .bands import BOUNDS, around, band_words, edges, reach
+from .bands import BOUNDS, around, band_words, edges, reach, unseen_share
 from .canvas import canvas, saying, tell_nearest
+from .floats import floats
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Scale, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
@@ -40,13 +42,15 @@ def metric_over_steps(
     events: columns step, event, note. A frame without the metric gives an empty sheet that says so.
     """
     name = f"{gap}/{metric.name}"
-    steps, values, errors = (_column(frame, column) for column in ("step", name, f"{name}_se"))
-    drawn = thinned(steps, values, errors, points)
+    steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
+    sizes = floats(frame, f"{gap}/{metric.level}s")
+    typical = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
+    drawn = replace(thinned(steps, values, errors, points), unseen=unseen_share(metric, typical))
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",
         metric.weighting,
-        _size(frame, metric, gap),
+        a_step(sizes.tolist(), metric.level),
         band_words([drawn], metric, without="○" if len(drawn.mean) <= FEW else "without one"),
         scale.word,
         drawn.note,
@@ -93,18 +97,6 @@ def gap_words(gap: str) -> str:
     """
     earlier, later = GAPS[gap]
     return f"{gap} ({later} − {earlier})"
-
-
-def _column(frame: pl.DataFrame, name: str) -> Floats:
-    if name not in frame.columns:
-        return np.full(len(frame), np.nan)
-    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-
-
-def _size(frame: pl.DataFrame, metric: Metric, gap: str) -> str:
-    noun = "token" if metric.level == "token" else "sequence"
-    sizes = _column(frame, f"{gap}/{noun}s")
-    return a_step(sizes.tolist(), noun)
 
 
 def _axis(

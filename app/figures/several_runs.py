@@ -57,7 +57,7 @@ def metric_of_runs(
         metric.weighting,
         size_words(lines, metric),
         what_is_shaded(drawn, metric),
-        f"line smoothed, half-life {half_life:g} steps; faint line and band raw" if half_life else "",
+        _smoothed(drawn, half_life),
         scale.word,
         without,
         thinned_words(drawn),
@@ -81,6 +81,14 @@ def metric_of_runs(
     add_events(figure, events, theme)
     axis_along(figure, np.concatenate([line.x for line in lines]), along)
     return figure
+
+
+def _smoothed(drawn: Sequence[Drawn], half_life: float | None) -> str:
+    """What is smoothed, and what is not."""
+    if not half_life:
+        return ""
+    banded = any(np.isfinite(high - low).any() for part in drawn for low, high, _ in part.areas)
+    return f"line smoothed, half-life {half_life:g} steps; faint line {'and band ' if banded else ''}raw"
 
 
 def _make_room(figure: go.Figure) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,9 +17,10 @@ from ..escape import plotly as escaped
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, MARKS, Theme
-from .bands import COUNTED, NO_ERROR, ON_HOVER, around, band_words, edges, reach
+from .bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
 from .canvas import canvas, saying
 from .cells import Cells, cells
+from .floats import floats
 from .heat_map import UNITS
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .over_steps import fit_labels, gap_words, step_axis
@@ -57,17 +58,17 @@ def courses(
 
     events: whose they are, and columns step, event, note, kind, on the same axis; a row of marks each.
     """
-    drawn = [(run, _thinned(run, f"{gap}/{metric.name}", relative)) for run in runs]
+    drawn = [(run, _thinned(run, metric, gap, relative)) for run in runs]
     known = [(run, line) for run, line in drawn if np.isfinite(line.mean).any()]
     banded = len(runs) <= 2
     scale = suitable(np.concatenate([line.mean for _, line in known])) if known else PLAIN
-    thin = any(not line.exact for _, line in known)
+    thin = [f"{NAMES[run.side]}: {line.note}" for run, line in known if line.note]
     notes = (
         "" if metric.unit == "1" else metric.unit,
         metric.weighting,
         *_sizes(runs, metric, gap),
         _sure([line for _, line in known], metric, banded),
-        (next(line.note for _, line in known if line.note) if banded else "means of buckets of steps") if thin else "",
+        *(thin if banded else ["means of buckets of steps"] if thin else []),
         scale.word,
         _legend([run.side for run in runs], theme, gap),
     )
@@ -84,7 +85,8 @@ def courses(
         add_events(figure, happened, theme, row=row, side=side)
     step_axis(figure, np.concatenate([line.middle for _, line in known]))
     if relative:
-        figure.update_xaxes(title={"text": "steps since the first of each range", "standoff": 16})
+        title = {"text": "steps since the first of each range", "standoff": 16}
+        figure.update_xaxes(title=title, tickprefix="", unifiedhovertitle={"text": "%{x:d} steps after the first"})
         fit_labels(figure)
     figure.update_layout(hovermode="x unified")
     return figure
@@ -173,18 +175,21 @@ def _legend(sides: Sequence[int], theme: Theme, gap: str) -> str:
     )
 
 
-def _thinned(run: Course, column: str, relative: bool) -> Thinned:
-    steps = run.frame["step"].cast(pl.Float64).to_numpy()
-    return thinned(
-        steps - steps[0] if relative and len(steps) else steps, _column(run, column), _column(run, f"{column}_se")
+def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
+    steps, values, errors, sizes = (
+        floats(run.frame, name)
+        for name in ("step", f"{gap}/{metric.name}", f"{gap}/{metric.name}_se", f"{gap}/{metric.level}s")
     )
+    typical = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
+    found = thinned(steps - steps[0] if relative and len(steps) else steps, values, errors)
+    return replace(found, unseen=unseen_share(metric, typical))
 
 
 def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:
     """How many tokens or sequences a step has on each side."""
     told = []
     for side, name in enumerate(NAMES):
-        own = [_column(run, f"{gap}/{metric.level}s") for run in runs if run.side == side]
+        own = [floats(run.frame, f"{gap}/{metric.level}s") for run in runs if run.side == side]
         size = a_step(np.concatenate([np.zeros(0), *own]).tolist(), metric.level)
         told += [f"{name}: {size}"] if size else []
     return told
@@ -194,13 +199,7 @@ def _sure(lines: Sequence[Thinned], metric: Metric, banded: bool) -> str:
     """What is known of the errors of the lines."""
     if banded:
         return band_words(lines, metric)
-    return ON_HOVER if any(np.isfinite(line.error).any() for line in lines) else NO_ERROR
-
-
-def _column(run: Course, name: str) -> Floats:
-    if name not in run.frame.columns:
-        return np.full(len(run.frame), np.nan)
-    return run.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return on_hover(line.error for line in lines)
 
 
 def _add_course(

@@ -19,6 +19,7 @@ from ..measured import measured
 from ..theme import LIGHT, MARKS, Theme, faded
 from .bands import ERRORS, NO_ERROR
 from .canvas import canvas, saying
+from .floats import floats
 from .overlay import Overlay, lay_over, upright, words
 from .scale import Floats, Scale, padded, suitable
 
@@ -49,11 +50,11 @@ def slice_bars(
     The customdata of whatever can be clicked is its words and its key; "" for buckets that stand for several.
     """
     height = 138 + ROW * max(3, len(parts))
-    if parts.is_empty() or not np.isfinite(_values(parts, "value")).any():
+    if parts.is_empty() or not np.isfinite(floats(parts, "value")).any():
         return saying(canvas(title, notes, theme=theme, height=height), _why_empty(parts, metric, gap), theme)
     several = int(parts["buckets"].sum())
     shown = f"showing {len(parts) - 1:,} of {several:,}, the rest together" if several > len(parts) else ""
-    value = _values(parts, "value")
+    value = floats(parts, "value")
     scale = suitable(value)
     size = f"N = {count(float(parts['tokens'].sum()), 'token')}"
     whiskers = f"whiskers ±{ERRORS:g} standard errors" if parts["error"].is_not_null().any() else NO_ERROR
@@ -65,7 +66,7 @@ def slice_bars(
     rows = np.arange(len(parts), 0, -1, dtype=np.float64)
     colours = [theme.primary if key == chosen is not None else theme.gaps[gap] for key in parts["key"]]
     facts = [[_words(row, metric), row["key"] or ""] for row in parts.iter_rows(named=True)]
-    _add_values(figure, parts, scale, (low, high), rows, colours, facts)
+    _addcolumn(figure, parts, scale, (low, high), rows, colours, facts)
     _add_shares(figure, parts, rows, colours, facts, theme)
     _lay_out(figure, parts, rows, chosen, theme)
     unit = f" · {metric.unit}" if metric.unit != "1" else ""
@@ -77,11 +78,11 @@ def slice_bars(
 def _why_empty(parts: pl.DataFrame, metric: Metric, gap: str) -> str:
     if parts.is_empty():
         return f"no token of the {gap} is in this slice"
-    infinite = np.isinf(_values(parts, "value")).any()
+    infinite = np.isinf(floats(parts, "value")).any()
     return f"{metric.name} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
 
 
-def _add_values(
+def _addcolumn(
     figure: go.Figure,
     parts: pl.DataFrame,
     scale: Scale,
@@ -91,7 +92,7 @@ def _add_values(
     facts: Sequence[Sequence[str]],
 ) -> None:
     """A faint bar up to the value, which is a dot with whiskers."""
-    value, error = _values(parts, "value"), _values(parts, "error")
+    value, error = floats(parts, "value"), floats(parts, "error")
     place = scale.place(value)
     base = min(max(shown[0], 0.0), shown[1]) if not scale.logarithmic else shown[0]
     length = np.clip(place, *shown) - base
@@ -136,7 +137,7 @@ def _add_shares(
 
     The parts of the gap stand in a column of their own: beside a stroke they would be read as what the stroke means.
     """
-    share = _values(parts, "share_of_gap")
+    share = floats(parts, "share_of_gap")
     figure.add_bar(
         x=100 * np.nan_to_num(share),
         y=rows,
@@ -149,7 +150,7 @@ def _add_shares(
         hovertemplate="%{customdata[0]}<extra></extra>",
         unselected={"marker": {"opacity": 1}},
     )
-    of_tokens = _values(parts, "share_of_tokens")
+    of_tokens = floats(parts, "share_of_tokens")
     figure.add_scatter(
         x=np.full(len(parts), _end_of_shares(parts)),
         y=rows,
@@ -212,7 +213,7 @@ def _lay_out(figure: go.Figure, parts: pl.DataFrame, rows: Floats, chosen: str |
 
 def _end_of_shares(parts: pl.DataFrame) -> float:
     """Where the axis of the shares ends, in percent: the longest bar leaves room for a column of numbers."""
-    longest = max(np.nan_to_num(_values(parts, "share_of_gap")).max(), parts["share_of_tokens"].max() or 0)
+    longest = max(np.nan_to_num(floats(parts, "share_of_gap")).max(), parts["share_of_tokens"].max() or 0)
     return float(1.8 * 100 * longest)
 
 
@@ -250,7 +251,7 @@ def _side(place: float, scale: Scale, shown: tuple[float, float], overall: float
 
 def _range(parts: pl.DataFrame, scale: Scale, overall: float | None, metric: Metric) -> tuple[float, float]:
     """Ends of the value axis: zero is in it where bars can begin there."""
-    value, error = _values(parts, "value"), np.nan_to_num(_values(parts, "error"))
+    value, error = floats(parts, "value"), np.nan_to_num(floats(parts, "error"))
     reach = [value - ERRORS * error, value + ERRORS * error, np.array([math.nan if overall is None else overall])]
     reach[0] = np.where(reach[0] > 0, reach[0], value) if scale.logarithmic else reach[0]
     places = scale.place(np.concatenate(reach))
@@ -302,7 +303,3 @@ def _percent(share: float) -> str:
     if not math.isfinite(share) or share == 0:
         return percent(share)
     return percent(float(f"{share:.2g}")) if share >= 1e-3 else "< 0.1 %"
-
-
-def _values(parts: pl.DataFrame, name: str) -> Floats:
-    return parts[name].fill_null(math.nan).to_numpy()

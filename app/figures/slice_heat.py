@@ -14,6 +14,7 @@ from ..measured import measured
 from ..theme import LIGHT, Theme
 from .bands import NO_ERROR, ON_HOVER
 from .canvas import canvas, saying
+from .floats import floats
 from .marks import add_events
 from .over_steps import fit_labels, step_axis
 from .scale import Floats, Scale, suitable
@@ -23,8 +24,8 @@ ROW = 20
 HEADROOM = 0.7
 """Rows above the first, for the marks of events, which could not be seen on its cells."""
 LOWEST = 0.02
-"""The faintest colour is that of the lowest value but for this share of cells: a single cell next to nothing would take all the
-others their contrast."""
+"""On a logarithmic scale the faintest colour is that of the lowest value but for this share of cells: a single cell next to
+nothing would take all the others their contrast."""
 
 
 def slice_heat(
@@ -47,7 +48,7 @@ def slice_heat(
         if slice_name in course.columns and name in course.columns
         else None
     )
-    if here is None or not np.isfinite(_column(here, name)).any():
+    if here is None or not np.isfinite(floats(here, name)).any():
         return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} is in this slice", theme)
     ends = course.select("step", "last").unique().sort("step")
     columns = _columns(ends["step"].to_list(), ends["last"].to_list())
@@ -120,9 +121,14 @@ def _span(values: Floats, scale: Scale) -> tuple[float, float]:
     places = scale.place(values)
     finite = places[np.isfinite(places)]
     low, high = float(finite.min()), float(finite.max())
-    if (values[np.isfinite(values)] < 0).any():
+    if _signed(values):
         return -max(abs(low), abs(high)), max(abs(low), abs(high))
-    return float(np.quantile(finite, LOWEST, method="lower")), high
+    least = float(np.quantile(finite, LOWEST, method="lower")) if scale.logarithmic else low
+    return least if least < high else low, high
+
+
+def _signed(values: Floats) -> bool:
+    return bool((values[np.isfinite(values)] < 0).any())
 
 
 def _colour_words(values: Floats, scale: Scale, span: tuple[float, float]) -> tuple[str, str]:
@@ -135,7 +141,7 @@ def _colour_words(values: Floats, scale: Scale, span: tuple[float, float]) -> tu
         f"{count(below, 'cell')} below {least} as faint as it" if below else "",
     ]
     told = "; ".join(word for word in words if word)
-    return f"colour: {told}" if told else "", "blank: no token" if np.isnan(values).any() else ""
+    return f"colour: {told}" if told else "", "blank: no value" if np.isnan(values).any() else ""
 
 
 def _heat(
@@ -148,7 +154,7 @@ def _heat(
 ) -> go.Heatmap:
     low, high = span
     places = np.where(np.isposinf(values), high, scale.place(values))
-    stops = (theme.less, theme.background, theme.more) if low < 0 and (values < 0).any() else theme.counts
+    stops = (theme.less, theme.background, theme.more) if _signed(values) else theme.counts
     edges = [first - 0.5 for first, _ in columns] + [columns[-1][1] + 0.5]
     ticks = scale.axis(low, high)
     bar = {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10, "color": theme.muted}, "x": 1.01, "xpad": 2}
@@ -168,7 +174,3 @@ def _heat(
         ygap=1,
         hovertemplate="%{y}<br>%{customdata}<extra></extra>",
     )
-
-
-def _column(frame: pl.DataFrame, name: str) -> Floats:
-    return frame[name].cast(pl.Float64).fill_null(math.nan).to_numpy()

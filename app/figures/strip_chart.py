@@ -10,6 +10,7 @@ from ..digits import count, digits
 from ..escape import plotly as escaped
 from ..theme import LIGHT, Theme, faded
 from .canvas import canvas, saying, tell_nearest
+from .floats import floats
 from .over_steps import gap_words
 from .overlay import Overlay, across, column, lay_over, upright, words
 from .scale import PLAIN, Floats, Scale, padded, signed_log
@@ -37,8 +38,8 @@ def token_strip(
 
     customdata of a click: words, and the position of the token (of a bucket: the one with the largest |x|).
     """
-    ratios = _column(tokens, gap)
-    positions = _column(tokens, "position")
+    ratios = floats(tokens, gap)
+    positions = floats(tokens, "position")
     drawn = thinned(positions, ratios, points=points)
     scale = _scale(ratios)
     thin = (
@@ -58,7 +59,7 @@ def token_strip(
         if name in ("entropy", "advantage"):
             colour = theme.muted if name == "entropy" else theme.gaps["drift"]
             _add_row(
-                figure, thinned(positions, _column(tokens, name), points=points), name, colour, f"y{number}", "solid"
+                figure, thinned(positions, floats(tokens, name), points=points), name, colour, f"y{number}", "solid"
             )
     _add_masked(figure, tokens, positions, theme)
     _add_hover(figure, tokens, drawn, positions, ratios)
@@ -80,7 +81,7 @@ def strip_at(
 
 def _rows(tokens: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """The rows there is something to draw in, top to bottom, with their places; an advantage only where it changes."""
-    entropy, advantage = _column(tokens, "entropy"), _column(tokens, "advantage")
+    entropy, advantage = floats(tokens, "entropy"), floats(tokens, "advantage")
     known = advantage[np.isfinite(advantage)]
     absent = {
         "entropy": not np.isfinite(entropy).any(),
@@ -93,12 +94,6 @@ def _rows(tokens: pl.DataFrame) -> dict[str, tuple[float, float]]:
         found[name] = (max(0.0, top - unit * HEIGHTS[name]), top)
         top = found[name][0] - BETWEEN
     return found
-
-
-def _column(tokens: pl.DataFrame, name: str) -> Floats:
-    if name not in tokens.columns:
-        return np.full(len(tokens), np.nan)
-    return tokens[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def _scale(ratios: Floats) -> Scale:
@@ -172,7 +167,7 @@ def _add_policies(
 ) -> None:
     shown = []
     for policy in (*POLICIES, "reference"):
-        logprobs = _column(tokens, f"{policy}_logprob")
+        logprobs = floats(tokens, f"{policy}_logprob")
         if np.isfinite(logprobs).any():
             drawn = thinned(positions, logprobs, points=points)
             _add_row(figure, drawn, policy, theme.policies[policy], "y2", DASHES[policy])

@@ -13,7 +13,7 @@ POINTS = 500
 @dataclass(frozen=True)
 class Thinned:
     """One row per bucket. `middle` is where to draw it, `first` and `last` the positions it covers; low, mean and high leave
-    out NaN."""
+    out NaN. unseen: of a share, how large it may be where nothing was counted."""
 
     middle: Floats
     first: Floats
@@ -23,6 +23,7 @@ class Thinned:
     high: Floats
     error: Floats
     rows: int
+    unseen: float = 0.0
 
     @property
     def exact(self) -> bool:

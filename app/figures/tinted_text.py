@@ -20,6 +20,7 @@ from ratioscope.record import GAPS, POLICIES
 from ..digits import digits, percent
 from ..escape import html as escaped
 from ..theme import CODE_FONT, FONT, LIGHT, Theme, faded
+from .floats import floats
 from .scale import Floats
 
 OPACITIES = (0.07, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72)
@@ -97,14 +98,9 @@ def tint(value: float | None, by: str = "log_ratio") -> str:
 def token_values(tokens: pl.DataFrame, gap: str, value: TokenValue) -> tuple[Floats, Floats, Floats]:
     """(earlier log-prob, log-ratio, value) of each token; NaN where the gap is not known."""
 
-    def column(name: str) -> Floats:
-        if name not in tokens.columns:
-            return np.full(len(tokens), np.nan)
-        return tokens[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-
-    known = np.where(np.isnan(column(gap)), np.nan, 0.0)
-    earlier, later = (column(f"{policy}_logprob") + known for policy in GAPS[gap])
-    x = column(gap)
+    x = floats(tokens, gap)
+    known = np.where(np.isnan(x), np.nan, 0.0)
+    earlier, later = (floats(tokens, f"{policy}_logprob") + known for policy in GAPS[gap])
     return earlier, x, x if value.of is log_ratio else value.of(earlier, later)
 
 
