@@ -11,7 +11,7 @@ from ratioscope.metrics.registry import METRICS
 
 from .digits import count, digits, plus_minus
 from .headline import CARDS
-from .measured import AT_LEAST, AT_MOST, COUNTS, measured
+from .measured import AT_LEAST, AT_MOST, COUNTS, bound, measured
 
 SURE = 0.05
 """Adjusted chance below which a difference is called one."""
@@ -36,8 +36,10 @@ def table_of(found: Sequence[Compared]) -> pl.DataFrame:
             one.metric,
             _told(one.metric, one.a),
             _told(one.metric, one.b),
-            plus_minus(one.difference, one.error) if math.isfinite(one.error) else digits(one.difference),
-            digits(one.ratio),
+            plus_minus(one.difference, one.error)
+            if math.isfinite(one.error)
+            else _bounded(one, digits(one.difference)),
+            _bounded(one, digits(one.ratio)),
             digits(math.nan if one.metric in COUNTS else one.z, 2),
             _reading(one, chance),
         )
@@ -132,6 +134,16 @@ def _judged(found: Sequence[Compared]) -> list[float]:
 
 def _told(metric: str, estimate: Estimate) -> str:
     return measured(metric, estimate.value, None if math.isnan(estimate.error) else estimate.error)
+
+
+def _bounded(one: Compared, shown: str) -> str:
+    """A difference or ratio of what may be bounds: a bound on B is one on it, a bound on A one the other way, both none."""
+    a, b = (
+        bound(one.metric, each.value, None if math.isnan(each.error) else each.error).strip() for each in (one.a, one.b)
+    )
+    if shown == "–" or not (a or b):
+        return shown
+    return "–" if a and b else f"{b or {'≥': '≤', '≤': '≥'}[a]} {shown}"
 
 
 def _reading(one: Compared, chance: float) -> str:

@@ -84,7 +84,7 @@ def others_picker(found: Served, shown: str) -> tuple[str, ...]:
 
 def steps_field() -> Steps:
     """The range of steps to look at; all where what was typed is no range, which is then said."""
-    typed = _field("steps", "all steps · 100:200", 165, help="a range of steps: 100:200, 100: or -50: (the last 50)")
+    typed = _field("steps", "all steps, or 100:200", 165, help="a range of steps: 100:200, 100: or -50: (the last 50)")
     try:
         return steps_of(typed)
     except ConfigError as error:
@@ -97,7 +97,7 @@ def only_field() -> Only | None:
 
     A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
     """
-    typed = _field("only", "all tokens · replica=…", 190)
+    typed = _field("only", "all tokens, or replica=…", 190)
     only = only_of(typed)
     if typed and only is None:
         st.caption(f":material/error: {label(typed, 40)}: wanted slice=key, such as replica=vllm-3", width="content")

@@ -92,20 +92,25 @@ def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
 
 
 def effects_ahead(source: Source, entries: Iterable[Entry]) -> list[Wanted]:
-    """What `course` reads of distributions for these entries, for who wants it made before."""
-    made = [entry.made if isinstance(entry.made, Threshold) else NOTHING for entry in entries]
+    """What the lab reads of distributions for these entries and for one threshold, for who wants it made before."""
+    made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
     return [(_histogram, (source, "token", None)), *((_effects, (source, threshold)) for threshold in made)]
+
+
+def _threshold_of(entry: Entry) -> Threshold | None:
+    """The threshold that distributions tell all of; None for what has to be carried out on token rows."""
+    return entry.made if isinstance(entry.made, Threshold) else NOTHING if entry.text == "none" else None
 
 
 def needs_rows(entry: Entry) -> bool:
     """Whether token rows tell more of it than distributions do: all but single thresholds on tokens."""
-    single = entry.made if isinstance(entry.made, Threshold) else NOTHING if entry.text == "none" else None
+    single = _threshold_of(entry)
     return single is None or single.level != "token"
 
 
 def course(source: Source, entry: Entry, ledger: Ledger | None) -> Course:
     """The course of one entry: over tokens where that is known for every step with token rows, else as far as anything is."""
-    threshold = entry.made if isinstance(entry.made, Threshold) else NOTHING if entry.text == "none" else None
+    threshold = _threshold_of(entry)
     if threshold is not None and (threshold.level == "token" or ledger is None):
         return _of_statistics(source, entry, threshold)
     rows = _of_rows(source, entry, ledger) if ledger is not None else None

@@ -6,12 +6,14 @@ Severities differ in lightness and the gaps in lightness and hue, so that both s
 Streamlit's own theme is made from these (server.look).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", system-ui, -apple-system, "Segoe UI", sans-serif'
 CODE_FONT = '"Source Code", "Source Code Pro", ui-monospace, "DejaVu Sans Mono", Menlo, monospace'
+READABLE = 4.5
+"""Least contrast of text with what it stands on (WCAG 2.1, AA)."""
 MARKS = {"healthy": "●", "watch": "▲", "act": "■"}
 """severity -> the mark that stands beside its word, so that neither needs colour."""
 
@@ -96,6 +98,26 @@ NARROW: dict[ThemeName, Theme] = {
 }
 """The same for a window too narrow for half a page, such as a telephone's."""
 THEMES: dict[ThemeName, Theme] = {theme.name: theme for theme in (LIGHT, DARK, *NARROW.values())}
+
+
+def channels(colour: str) -> tuple[float, ...]:
+    """Red, green and blue of a colour such as #1f66b0, from 0 to 1."""
+    return tuple(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    """How far two colours are apart in lightness, from 1 to 21, after WCAG 2.1. Each is red, green and blue from 0 to 1.
+
+    >>> round(contrast((0, 0, 0), (1, 1, 1)), 1)
+    21.0
+    """
+    low, high = sorted(_luminance(colour) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: Sequence[float]) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def faded(colour: str, opacity: float) -> str:

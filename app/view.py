@@ -90,16 +90,17 @@ class View:
 
     def whole(self, name: str, steps: range | None = None) -> float | None:
         """One column of `metrics` over all these steps together; None where it is not available."""
-        frame = self.metrics((), steps)
+        known = self.steps
+        every = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
+        metric = name.partition("/")[2].removesuffix("_se")
+        frame = self.metrics(()) if every else self.of(_whole_of, metric, steps)
         found = frame[name][0] if name in frame.columns and len(frame) else None
         return None if found is None else float(found)
 
     def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
-        """`≤ ` where k-hat has failed, so that the effective sample size of these weights is only a bound, else nothing."""
-        metric, known = f"ess_{level}", self.steps
-        whole = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
-        row = (self.metrics(()) if whole else self.of(_whole_of, metric, steps)).row(0, named=True)
-        return bound(metric, row.get(f"{gap}/{metric}"), row.get(f"{gap}/{metric}_se"))
+        """`≤ ` where the tail of these weights cannot be trusted, so that their effective sample size is only a bound."""
+        metric = f"ess_{level}"
+        return bound(metric, *(self.whole(f"{gap}/{metric}{end}", steps) for end in ("", "_se")))
 
     def grades(self) -> pl.DataFrame:
         """One row per graded step: severity, signal, gap, value, floor, reading."""
@@ -184,7 +185,7 @@ def _steps(run: Run) -> list[int]:
 
 
 def _whole_of(run: Run, metric: str, steps: range) -> pl.DataFrame:
-    """One metric of these steps together; all of them would take three times as long."""
+    """One metric of these steps together; all metrics would take three times as long."""
     return run.metrics(by=(), steps=steps, names=(metric,))
 
 

@@ -46,7 +46,8 @@ PAGES = {
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLOURS = 256
 """Of a picture's palette: pages are drawn in few colours, and a picture stays below 300 kB."""
-TALLEST = 2200
+COMMON = 120
+TALLEST = 3000
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def draw_all(runs: list[Path]) -> None:
         for theme in THEMES:
             for name, path in PAGES.items():
                 place = f"{dashboard.url}/{path}{'&' if '?' in path else '?'}run={RUNS['stale'].name}"
-                draw(browser.visit(place, theme=theme), f"{name}-stale-{theme}")
+                draw(browser.visit(place, theme=theme), f"{name}-stale-{theme}", hover=name == "tokens")
             healthy = f"{dashboard.url}/?run={RUNS['healthy'].name}"
             draw(browser.visit(healthy, theme=theme), f"overview-healthy-{theme}")
         narrow = f"{dashboard.url}/tokens?run={RUNS['stale'].name}"
@@ -79,12 +80,11 @@ def draw_reports(browser: Chromium) -> None:
             save(browser.file(report, theme=theme, height=TALLEST).screenshot(), f"report-stale-{theme}")
 
 
-def draw(opened: Opened, name: str) -> None:
-    """The whole page, with the hover of a token where there are tokens."""
+def draw(opened: Opened, name: str, *, hover: bool = False) -> None:
+    """The whole page; hover: with what is told of a token."""
     opened.whole(TALLEST)
-    tokens = opened.page.locator(".rs-text i")
-    if tokens.count() > 5:
-        tokens.nth(5).hover()
+    if hover:
+        opened.page.locator(".rs-text i").nth(5).hover()
     save(opened.page.screenshot(), name)
     opened.page.close()
 
@@ -97,11 +97,16 @@ def save(picture: bytes, name: str) -> None:
 
 
 def _palette(image: Image.Image) -> Image.Image:
-    """The colours that carry a meaning as they are, however little of the page has them; the others as near as possible."""
-    drawn = {colour for _, colour in image.getcolors(1 << 24) or ()}
-    exact = [
+    """The colours that carry a meaning as they are, however little of the page has them, and the most common ones; the others as
+    near as possible."""
+    drawn: dict[tuple[int, ...], int] = {colour: size for size, colour in image.getcolors(1 << 24) or ()}
+    named = [
         colour for text in sorted(_colours(asdict(LIGHT), asdict(DARK))) if (colour := ImageColor.getrgb(text)) in drawn
     ]
+    most = sorted(drawn, key=lambda colour: drawn[colour], reverse=True)[
+        :COMMON
+    ]  # lines and veils are paler than their names
+    exact = list(dict.fromkeys([*named, *most]))
     others = image.quantize(COLOURS - len(exact), method=Image.Quantize.MEDIANCUT).getpalette() or []
     palette = Image.new("P", (1, 1))
     palette.putpalette([*(part for colour in exact for part in colour), *others][: 3 * COLOURS])

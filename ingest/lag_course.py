@@ -8,7 +8,7 @@ from ratioscope.metrics.staleness import lag_bucket
 from .run import Run
 from .slice_course import merged_course, step_buckets, with_ends
 
-SINGLE = 7
+SINGLE = 8
 """More lags than this are shown together in buckets."""
 COLUMNS = 200
 
@@ -33,14 +33,18 @@ def _together(statistics: pl.DataFrame) -> pl.DataFrame:
     """The statistics with the names of buckets of lags as keys."""
     keys = statistics["key"].unique().to_list()
     lags = {key: int(key) for key in keys if key is not None}
-    named = {key: lag_name(*lag_bucket(lag, len(lags) > SINGLE)) for key, lag in lags.items()}
+    buckets: dict[tuple[int, int], list[int]] = {}
+    for lag in lags.values():
+        buckets.setdefault(lag_bucket(lag, len(lags) > SINGLE), []).append(lag)
+    names = {lag: lag_name(min(held), max(held)) for held in buckets.values() for lag in held}
+    named = {key: names[lag] for key, lag in lags.items()}
     return statistics.with_columns(pl.col("key").replace(named)) if named else statistics
 
 
 def lag_name(first: int, last: int) -> str:
-    """How a bucket of lags is called.
+    """How a bucket of lags is called, after the least and the largest that there are.
 
-    >>> lag_name(2, 2), lag_name(3, 4), lag_name(-2147483648, -1)
+    >>> lag_name(2, 2), lag_name(3, 4), lag_name(-7, -1)
     ('2', '3 to 4', 'below 0')
     """
     if last < 0 and first < last:

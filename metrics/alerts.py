@@ -43,8 +43,8 @@ class Alert:
     """One signal of one gap, out of its bounds from first_step to last_step.
 
     severity: the worst grade it held for `open_after` graded steps in a row. closed_at: the step at which it had been calm for
-    long enough, None while it is open. steps: graded steps out of bounds; outside: first and last step of each stretch of them.
-    peak, reading: at the step where most was tested.
+    long enough, None while it is open. steps: graded steps out of bounds; outside: first step, last step and grade of each
+    stretch of them. peak, reading: at the step where most was tested.
     """
 
     signal: Signal
@@ -57,7 +57,7 @@ class Alert:
     peak_step: int
     peak: float
     reading: str
-    outside: tuple[tuple[int, int], ...] = ()
+    outside: tuple[tuple[int, int, Severity], ...]
 
     @property
     def is_open(self) -> bool:
@@ -117,14 +117,18 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
             steps[peak],
             rows["value"][peak],
             reading(signal, rows.row(peak, named=True)),
-            _runs(grades[within] > 0, steps[within]),
+            _runs(grades[within], steps[within].to_numpy()),
         )
 
 
-def _runs(chosen: npt.NDArray[np.bool_], steps: pl.Series) -> tuple[tuple[int, int], ...]:
-    """First and last step of each run of rows that are chosen."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False]))))
-    return tuple((steps[int(first)], steps[int(end) - 1]) for first, end in zip(edges[::2], edges[1::2], strict=True))
+def _runs(grades: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> tuple[tuple[int, int, Severity], ...]:
+    """First and last step of each run of equal grades that are not healthy, broken where steps lie further apart than usual."""
+    apart = np.diff(steps)
+    breaks = np.flatnonzero((np.diff(grades) != 0) | (apart > np.median(apart) if len(apart) else False)) + 1
+    runs = np.split(np.arange(len(grades)), breaks)
+    return tuple(
+        (int(steps[run[0]]), int(steps[run[-1]]), Severity(int(grades[run[0]]))) for run in runs if grades[run[0]]
+    )
 
 
 def _stretches(grades: npt.NDArray[np.int64], calm: npt.NDArray[np.bool_], rules: Rules) -> Iterator[_Stretch]:

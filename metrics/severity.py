@@ -129,6 +129,7 @@ def verdict(grades: pl.DataFrame) -> Finding:
     first = int(at_worst.filter(gap=row["gap"])["step"].min())  # type: ignore[arg-type]
     evidence = (
         f"{peak['reading']} at step {peak['step']}; {len(at_worst)} of {len(grades)} steps are graded {worst.label}"
+        f"{'' if len(own) == len(at_worst) else f', {len(own)} of them by this signal'}"
     )
     return Finding(
         worst, signal.title, signal.name, row["gap"], first, _confidence(len(at_worst)),

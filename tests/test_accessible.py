@@ -2,13 +2,17 @@
 
 import ast
 import itertools
+import re
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from browser import Chromium, Dashboard, chromium
+from frames import tokens
 
 from ratioscope.app import pages
+from ratioscope.app.figures import token_text
+from ratioscope.app.figures.tinted_text import OPACITIES
 from ratioscope.app.theme import DARK, LIGHT, MARKS, Theme
 
 LEAST = 4.5
@@ -28,6 +32,21 @@ def test_every_line_of_a_chart_can_be_seen(theme: Theme) -> None:
     lines = {**theme.policies, **theme.gaps, "less": theme.less, "more": theme.more}
     for name, colour in lines.items():
         assert _contrast(colour, theme.background) >= LEAST_DRAWN, f"{name} {colour}"
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_a_token_can_be_read_on_every_tint(theme: Theme) -> None:
+    style = token_text(tokens(3), "mismatch", theme=theme)
+    tints = re.findall(r" \.[lma]\d\{background:rgba\((\d+), (\d+), (\d+), ([\d.]+)\)(;color:#000)?\}", style)
+    assert len(tints) == 3 * len(OPACITIES)
+    for *parts, opacity, black in tints:
+        under = [int(theme.background[at : at + 2], 16) for at in (1, 3, 5)]
+        over = [
+            float(opacity) * int(part) + (1 - float(opacity)) * ground
+            for part, ground in zip(parts, under, strict=True)
+        ]
+        ground = "#" + "".join(f"{round(part):02x}" for part in over)
+        assert _contrast("#000000" if black else theme.text, ground) >= LEAST, (ground, black)
 
 
 def test_every_severity_has_a_mark_of_its_own() -> None:

@@ -105,10 +105,8 @@ def test_no_alert_without_evidence(tested: list[float], rules: Rules) -> None:
         assert all(grades[first : first + rules.open_after]) and alert.steps == sum(
             g > 0 for g in grades[first : last + 1]
         )
-        spans = [(first // 10, last // 10) for first, last in alert.outside]
-        assert [at for first, last in spans for at in range(first, last + 1)] == [
-            at for at in range(first, last + 1) if grades[at]
-        ]
+        told = {at: grade for begin, end, grade in alert.outside for at in range(begin // 10, end // 10 + 1)}
+        assert told == {at: grades[at] for at in range(first, last + 1) if grades[at]}
         assert alert.peak == max(tested[first : last + 1]) == tested[alert.peak_step // 10] and alert.peak >= K3.watch
         calm = [value < K3.watch * (1 - rules.hysteresis) for value in tested]
         assert not calm[first] and not calm[last]

@@ -19,7 +19,7 @@ from ratioscope.app.figures.cards import metric_cards, verdict_line
 from ratioscope.app.figures.cells import cells
 from ratioscope.app.figures.ribbon import worst_of_buckets
 from ratioscope.app.figures.tinted_text import tint
-from ratioscope.app.figures.weights import SLICES
+from ratioscope.app.figures.weight_axis import SLICES
 from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.limit import Limit
 from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
@@ -108,11 +108,14 @@ def test_a_frame_without_the_metric_says_so() -> None:
     )
 
 
-def test_near_limits_are_drawn_with_their_words_and_far_ones_are_not() -> None:
+def test_near_limits_are_drawn_with_their_words_and_far_ones_are_named_at_the_edge() -> None:
     limits = (Limit(0.01, "watch", severity="watch"), Limit(1e6, "act", severity="act"))
     figure = figures.metric_over_steps(metric_frame(60), K3, "mismatch", limits=limits)
     words = [annotation.text for annotation in _layout(figure).annotations]
-    assert any("▲ watch ≥ 0.01" in text for text in words) and not any("act" in text for text in words)
+    assert words == ["■ act ≥ 1·10⁶ ↑", "▲ watch ≥ 0.01"] and len(_layout(figure).shapes) == 2
+    low = Limit(-9.0, "ess", worse="below", severity="watch")
+    below = _layout(figures.metric_over_steps(metric_frame(60), K3, "mismatch", limits=(low,)))
+    assert [annotation.text[-1] for annotation in below.annotations] == ["↓"] and not below.shapes
 
 
 def test_events_are_marked_and_many_share_marks() -> None:

@@ -13,6 +13,7 @@ PAGES: tuple[tuple[str, dict[str, str | list[str]]], ...] = (
     ("overview", {}),
     ("metrics", {}),
     ("metrics", {"smooth": "5", "groups": ["main", "tails"]}),
+    ("metrics", {"smooth": "5", "with": ["healthy", "bypass", "two_policies"]}),
     ("distributions", {}),
     ("distributions", {"level": "sequence", "over": "step", "density": "true"}),
     ("where", {"heat": "position", "measured": ["token_class"]}),
@@ -29,10 +30,11 @@ SURE = (
     "counted",  # every one: nothing was estimated
     "as recorded",
     "less its uncertainty",
-    "from the first step out of bounds",
+    "full colour: out of bounds",
     "the bucket that holds it",
     "read within a histogram's bucket",
 )
+SHADED = ("band", "shaded", "between its least")
 
 
 @pytest.mark.parametrize("name", ["stale", "bypass", "holes", "one_step", "many_steps"])
@@ -40,7 +42,7 @@ SURE = (
 def test_charts_say_how_many_and_how_sure(
     opened: Open, runs: Path, name: str, page: str, query: dict[str, str | list[str]]
 ) -> None:
-    app = opened(page, [made(runs, name), made(runs, "stale")], **query)
+    app = opened(page, [made(runs, each) for each in dict.fromkeys((name, "stale", *query.get("with", ())))], **query)
     drawn = [json.loads(chart) for chart in charts(app)]
     assert drawn or name != "stale"
     for figure in drawn:
@@ -48,6 +50,9 @@ def test_charts_say_how_many_and_how_sure(
         if not _is_empty(figure):
             assert SIZE.search(says), says
             assert any(word in says for word in SURE), says
+            shaded = any(trace.get("fill") == "toself" for trace in figure["data"])
+            told = any(word in says.replace("without bands", "") for word in SHADED)
+            assert shaded == told or "a ridge" in says, says
 
 
 def _notes(figure: dict[str, Any]) -> str:

@@ -119,3 +119,11 @@ def test_steps_and_attempts_are_groups_in_whatever_order_rows_come() -> None:
     alone = stats(table([row for row in made if row["step"] == 2])).filter(gap="mismatch", slice="all")
     assert frame.filter(step=2)["sum_k3"][0] == pytest.approx(alone["sum_k3"][0], rel=1e-12)
     assert frame.filter(step=2)["token_counts"][0].to_list() == alone["token_counts"][0].to_list()
+
+
+@pytest.mark.parametrize("by", [(), ("step",), ("step", "replica")])
+def test_a_metric_of_one_gap_alone_can_be_asked_for(by: tuple[str, ...]) -> None:
+    frame = stats(table(rows()))
+    every, one = metric_frame(frame, by), metric_frame(frame, by, names=("ppo_kl",))
+    assert one["drift/ppo_kl"].equals(every["drift/ppo_kl"])
+    assert not any(name.startswith(("mismatch/", "total/")) for name in one.columns)

@@ -18,6 +18,7 @@ from ratioscope.app.alert_rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
 from ratioscope.app.theme import DARK, LIGHT
 from ratioscope.metrics.alerts import RULES, Rules, alert_frame
+from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.signals import SIGNALS
 
 
@@ -142,13 +143,19 @@ def test_the_timeline_has_a_lane_per_signal_and_gap_and_says_what_it_leaves_out(
 
 def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
     frame = _frame(1).with_columns(last_step=pl.lit(1000))
-    stretches = [(0, 99), (100, 100), (102, 300), (900, 1000)]
+    watch, act = Severity.WATCH, Severity.ACT
+    stretches = [(0, 99, watch), (100, 100, watch), (102, 300, watch), (301, 310, act), (900, 1000, act)]
     figure = alert_lanes(frame, np.array([0.0, 2000.0]), [stretches])
     solid, pale = (
         next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "alerts")
     )
-    assert list(zip(solid.base, solid.x, strict=True)) == [(-0.5, 301.0), (899.5, 101.0)]  # what is near is joined
+    near = [(-0.5, 301.0), (300.5, 10.0), (899.5, 101.0)]  # of one grade: joined
+    assert list(zip(solid.base, solid.x, strict=True)) == near
+    assert list(solid.marker.color) == [LIGHT.severity[grade] for grade in ("watch", "act", "act")]
     assert list(zip(pale.base, pale.x, strict=True)) == [(-0.5, 1001.0)] and "rgba" in pale.marker.color[0]
+    short = alert_lanes(_frame(1), np.array([0.0, 9999.0]), [[(0, 1, watch)]])
+    widths = [next(trace for trace in traces(short) if trace.name == name).x[0] for name in ("out of bounds", "alerts")]
+    assert widths[0] == widths[1] > 40, "a bar too short for its parts is solid as a whole"
 
 
 def test_foreign_words_in_alerts_are_onlyplain() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pages_open import Open, well, words
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.app.panels.prompt_groups import group_table
 from ratioscope.app.panels.sequence_filters import Filters, range_of
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
@@ -98,6 +99,19 @@ def test_a_slice_of_sequences_is_heeded_and_one_of_tokens_explained(opened: Open
     assert len(_ids(opened("sequences", ["stale"], step="14", only=f"group_id={name}"))) == size
     app = opened("sequences", ["stale"], step="14", only="position=4")
     assert len(_ids(app)) == 32 and "divides tokens" in words(app)
+
+
+def test_what_is_told_of_a_prompt_is_of_all_its_tokens() -> None:
+    frame = pl.DataFrame(
+        {
+            "group_id": ["a", "a", "b"], "sequence_id": ["1", "2", "3"], "length": [10, 30, 5], "reward": [0.0, 1.0, 1.0],
+            "mismatch/tokens": [10.0, 30.0, 5.0], "mismatch/kl_k3": [0.4, 0.8, None],
+            "mismatch/max_abs_log_ratio": [3.0, 2.0, 1.0],
+        }
+    )  # fmt: skip
+    found = group_table(frame, "mismatch")
+    assert found["kl_k3"].to_list() == [pytest.approx((10 * 0.4 + 30 * 0.8) / 40), None]
+    assert found["max_abs_log_ratio"].to_list() == [3.0, 1.0] and found["mean_reward"].to_list() == [0.5, 1.0]
 
 
 def test_prompts_are_listed_and_one_of_them_shows_its_samples(opened: Open, runs: Path) -> None:

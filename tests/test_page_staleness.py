@@ -86,11 +86,11 @@ def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: P
             )
     opened = open_run(run)
     by_lag = lag_table(opened)
-    assert by_lag["lag"].to_list() == ["below 0", "0", "1", "2", "3 to 4", "5 to 8", "9 to 16"]
+    assert by_lag["lag"].to_list() == ["-1", "0", "1", "2", "3 to 4", "5 to 8", "9 to 10"]
     course = lag_course(opened, most=3)
     assert course["step"].unique().to_list() == [0, 4, 8] and course["last"].unique().sort().to_list() == [3, 7, 11]
     whole = opened.metrics("lag")
-    for name, keys in (("3 to 4", ("3", "4")), ("below 0", ("-1",))):
+    for name, keys in (("3 to 4", ("3", "4")), ("-1", ("-1",))):
         parts = whole.filter(pl.col("lag").is_in(keys))
         merged = by_lag.filter(lag=name)
         assert merged["mismatch/tokens"][0] == parts["mismatch/tokens"].sum()

@@ -1,9 +1,11 @@
-"""When alerts rang: one lane per signal and gap, a bar from the first step out of bounds to the last, pale where it was not."""
+"""When alerts rang: one lane per signal and gap, a bar as long as it lasted, in full colour where it was out of bounds."""
 
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 import polars as pl
+
+from ratioscope.metrics.finding import Severity
 
 from ..digits import count
 from ..escape import plotly as escaped
@@ -16,10 +18,12 @@ from .scale import Floats
 LANE = 30
 WIDTH = 0.62
 PALE = 0.35
+MARK = 40
+"""The axis over this is the length of a bar's mark, about."""
 FINEST = 800
 """Stretches out of bounds that are nearer to each other than the axis over this are one to the eye."""
-Spans = Sequence[tuple[int, int]]
-"""First and last step of each stretch out of bounds."""
+Spans = Sequence[tuple[int, int, Severity]]
+"""First step, last step and grade of each stretch out of bounds."""
 BARS = 400
 """More alerts than this: the longest are drawn, and the figure says so."""
 
@@ -43,7 +47,7 @@ def alert_lanes(
     lanes = drawn.select("signal", "gap").unique(maintain_order=True).rows()
     figure = canvas(
         "alerts over the steps",
-        (kept, "from the first step out of bounds to the last, pale where it was not; ▶ still open"),
+        (kept, "until the signal was calm again; full colour: out of bounds, pale: not; ▶ still open"),
         theme=theme,
         height=116 + LANE * max(2, len(lanes)),
     )
@@ -52,7 +56,7 @@ def alert_lanes(
     reach = float(steps.max() - steps.min())
     places = {lane: place for place, lane in enumerate(lanes)}
     _add_outside(figure, drawn, outside, places, reach, theme)
-    _add_bars(figure, drawn, places, max(1.0, reach / 200), theme)
+    _add_bars(figure, drawn, outside, places, reach, theme)
     figure.update_yaxes(
         range=[len(lanes) - 0.4, -0.9],
         tickvals=list(range(len(lanes))),
@@ -75,44 +79,58 @@ def _add_outside(
     reach: float,
     theme: Theme,
 ) -> None:
-    """The stretches out of bounds, behind the pale bars."""
-    bars = [
-        (lanes[row["signal"], row["gap"]], first, last, theme.severity[row["severity"]])
-        for row in drawn.iter_rows(named=True)
-        for first, last in _joined(outside[row["row"]], reach / FINEST)
-    ]
+    """The stretches out of bounds, behind the pale bars; the whole bar where the alert is too short for its parts to be seen."""
+    bars: list[tuple[int, float, float, Severity]] = []
+    for row in drawn.iter_rows(named=True):
+        lane, spans = lanes[row["signal"], row["gap"]], _joined(outside[row["row"]], reach / FINEST)
+        length = row["last_step"] - row["first_step"] + 1.0
+        if spans and length < _least(reach):
+            bars.append((lane, row["first_step"], _least(reach), max(grade for _, _, grade in spans)))
+        else:
+            bars += [(lane, first, max(last - first + 1.0, reach / FINEST), grade) for first, last, grade in spans]
     figure.add_bar(
         orientation="h",
         base=[first - 0.5 for _, first, _, _ in bars],
-        x=[last - first + 1.0 for _, first, last, _ in bars],
+        x=[length for _, _, length, _ in bars],
         y=[lane for lane, _, _, _ in bars],
         width=WIDTH,
-        marker={"color": [colour for _, _, _, colour in bars], "line": {"width": 0}},
+        marker={"color": [theme.severity[grade.label] for _, _, _, grade in bars], "line": {"width": 0}},
         hoverinfo="skip",
         name="out of bounds",
     )
 
 
-def _joined(spans: Spans, apart: float) -> list[tuple[int, int]]:
-    """The stretches, those no further apart than this as one."""
-    found: list[tuple[int, int]] = []
-    for first, last in spans:
-        if found and first - found[-1][1] - 1 <= apart:
-            found[-1] = found[-1][0], last
+def _least(reach: float) -> float:
+    """The steps that a bar is wide at least: a thinner one cannot be seen, nor clicked."""
+    return max(1.0, reach / 200)
+
+
+def _joined(spans: Spans, apart: float) -> list[tuple[int, int, Severity]]:
+    """The stretches, those no further apart than this as one if they are of one grade, or too short to be told apart."""
+    found: list[tuple[int, int, Severity]] = []
+    for first, last, grade in spans:
+        begun, ended, known = found[-1] if found else (first, first, grade)
+        if found and first - ended - 1 <= apart and (known == grade or ended - begun < apart - 1):
+            found[-1] = begun, last, max(known, grade)
         else:
-            found.append((first, last))
+            found.append((first, last, grade))
     return found
 
 
 def _add_bars(
-    figure: go.Figure, drawn: pl.DataFrame, lanes: dict[tuple[str, str], int], least: float, theme: Theme
+    figure: go.Figure,
+    drawn: pl.DataFrame,
+    outside: Sequence[Spans],
+    lanes: dict[tuple[str, str], int],
+    reach: float,
+    theme: Theme,
 ) -> None:
-    """Bars are at least `least` wide: a thin one cannot be seen, nor clicked."""
+    """The pale bars with their marks, which are clicked."""
     rows = list(drawn.iter_rows(named=True))
     figure.add_bar(
         orientation="h",
         base=[row["first_step"] - 0.5 for row in rows],
-        x=[max(row["last_step"] - row["first_step"] + 1.0, least) for row in rows],
+        x=[max(row["last_step"] - row["first_step"] + 1.0, _least(reach)) for row in rows],
         y=[lanes[row["signal"], row["gap"]] for row in rows],
         width=WIDTH,
         marker={
@@ -123,14 +141,18 @@ def _add_bars(
         textposition="inside",
         insidetextanchor="start",
         textangle=0,
-        textfont={
-            "size": 10,
-            "color": [LIGHT.text if row["severity"] == "watch" else theme.background for row in rows],
-        },
+        textfont={"size": 10, "color": [_on(outside[row["row"]], reach, theme) for row in rows]},
         customdata=[[_words(row), row["row"]] for row in rows],
         hovertemplate="%{customdata[0]}<extra></extra>",
         name="alerts",
     )
+
+
+def _on(spans: Spans, reach: float, theme: Theme) -> str:
+    """The colour of the mark at the start of a bar: it stands on the first stretch, or on pale where that is too short for it."""
+    if not spans or spans[0][1] - spans[0][0] < reach / MARK:
+        return theme.text
+    return LIGHT.text if spans[0][2] == Severity.WATCH else theme.background
 
 
 def _words(row: dict[str, object]) -> str:

@@ -86,10 +86,14 @@ def fit(
 def add_limits(
     figure: go.Figure, limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], theme: Theme
 ) -> None:
-    """A dashed line with its words at the left end, and a breath of its colour on the worse side."""
+    """A dashed line with its words at the left end, and a breath of its colour on the worse side.
+
+    The nearest limit beyond each end of the axis is named there.
+    """
     low, high = shown
     shapes: list[Overlay] = []
     texts: list[Overlay] = []
+    texts += _beyond(limits, scale, shown, theme)
     for limit in limits:
         place = float(scale.place(limit.at))
         if not low <= place <= high:
@@ -100,6 +104,29 @@ def add_limits(
         shapes.append(across(place, faded(colour, 0.8), dash="dash"))
         texts.append(_limit_words(limit, place, shown, theme))
     lay_over(figure, shapes, texts)
+
+
+def _beyond(limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], theme: Theme) -> list[Overlay]:
+    """The nearest limit above what is shown, and the nearest below, in words with an arrow at that end."""
+    places = [(float(scale.place(limit.at)), limit) for limit in limits]
+    above = min((each for each in places if each[0] > shown[1]), key=lambda each: each[0], default=None)
+    below = max((each for each in places if each[0] < shown[0]), key=lambda each: each[0], default=None)
+    return [
+        words(
+            f"{found[1].words} {arrow}",
+            theme.muted,
+            size=10,
+            x=1,
+            xref="paper",
+            xanchor="right",
+            y=y,
+            yref="paper",
+            yanchor=anchor,
+            yshift=shift,
+        )
+        for found, arrow, y, anchor, shift in ((above, "↑", 1, "top", -6), (below, "↓", 0, "bottom", 2))
+        if found is not None
+    ]
 
 
 def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:

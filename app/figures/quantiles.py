@@ -1,5 +1,7 @@
 """The log-ratios of two parts of a run against each other, quantile by quantile: on the diagonal they are distributed alike."""
 
+from functools import partial
+
 import numpy as np
 import plotly.graph_objects as go
 
@@ -43,16 +45,17 @@ def quantile_comparison(
         *(f"{escaped(name, 30)}: {count(size, UNITS[level])}" for name, size in zip(names, sizes, strict=True)),
         f"bars: the bucket that holds it; at least {FEWEST} beyond each",
     )
-    figure = canvas(title, notes, theme=theme, height=height, lines=2)
+    sheet = partial(canvas, title, theme=theme, height=height, lines=2)
     shares = [share for share in SHARES if min(share, 1 - share) * min(sizes) >= FEWEST or share == 0.5]
     if not min(sizes):
-        return saying(figure, "no distribution of one of the two is on record", theme)
+        return saying(sheet(notes), "no distribution of one of the two is on record", theme)
     pairs = [(share, quantile(first, share), quantile(second, share)) for share in shares]
     finite = [pair for pair in pairs if np.isfinite([e for part in pair[1:] for e in (part.low, part.high)]).all()]
     if not finite:
-        return saying(figure, "all quantiles lie in the buckets that reach to infinity", theme)
+        return saying(sheet(notes), "all quantiles lie in the buckets that reach to infinity", theme)
     sides = [[a for _, a, _ in finite], [b for _, _, b in finite]]
     scale = suitable([_middle(part) for side in sides for part in side])
+    figure = sheet((*notes, scale.word))
     places = [scale.place([_middle(part) for part in side]) for side in sides]
     arms = [_arms(side, scale, middle) for side, middle in zip(sides, places, strict=True)]
     low, high = padded(

@@ -12,7 +12,7 @@ from ratioscope.metrics.distribution import Histogram
 from ratioscope.metrics.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
-from ..digits import a_step, count, digits
+from ..digits import a_step, count, digits, percent
 from ..escape import plotly as escaped
 from ..limit import Limit
 from ..measured import measured
@@ -142,7 +142,7 @@ def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, hei
             y=list(NAMES),
             x=[100 * part for part in parts],
             marker={"color": theme.severity[word], "line": {"width": 1, "color": theme.background}},
-            text=[f"{MARKS[word]} {word} {digits(100 * part)} %" if part > 0.02 else "" for part in parts],
+            text=[_share_words(word, part) for part in parts],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
@@ -158,6 +158,15 @@ def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, hei
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_xaxes(range=[0, 100], ticksuffix=" %", fixedrange=True)
     return figure
+
+
+def _share_words(word: str, part: float) -> str:
+    """What a bar says, as much as it has room for."""
+    if part <= 0.02:
+        return ""
+    return (
+        f"{MARKS[word]} {word} {percent(float(f'{part:.3g}'))}" if part > 0.2 else f"{MARKS[word]} {100 * part:.0f} %"
+    )
 
 
 def side_colour(side: int, gap: str, theme: Theme) -> str:

@@ -57,7 +57,9 @@ def slice_bars(
     value = floats(parts, "value")
     scale = suitable(value)
     size = f"N = {count(float(parts['tokens'].sum()), 'token')}"
-    whiskers = f"whiskers ±{ERRORS:g} standard errors" if parts["error"].is_not_null().any() else NO_ERROR
+    known = parts["error"].is_not_null()
+    where = "" if known.all() else " where known"
+    whiskers = f"whiskers ±{ERRORS:g} standard errors{where}" if known.any() else NO_ERROR
     low, high = _range(parts, scale, overall, metric)
     share = f"right: share of the summed {size_metric(gap)} ▬ and of the tokens │"
     near = [limit for limit in limits if limit.severity and low <= float(scale.place(limit.at)) <= high]
@@ -91,7 +93,8 @@ def _addcolumn(
     colours: Sequence[str],
     facts: Sequence[Sequence[str]],
 ) -> None:
-    """A faint bar up to the value, which is a dot with whiskers."""
+    """A faint bar up to the value, which is a dot with whiskers. On a logarithmic axis a bar would have no meaning, for it has no
+    zero to begin at: there it is clear, and only takes clicks. A whisker that reaches to zero and beyond leaves that axis."""
     value, error = floats(parts, "value"), floats(parts, "error")
     place = scale.place(value)
     base = min(max(shown[0], 0.0), shown[1]) if not scale.logarithmic else shown[0]
@@ -102,13 +105,16 @@ def _addcolumn(
         base=base,
         orientation="h",
         width=0.62,
-        marker={"color": [faded(colour, 0.22) for colour in colours], "line": {"width": 0}},
+        marker={
+            "color": [faded(colour, 0.0 if scale.logarithmic else 0.22) for colour in colours],
+            "line": {"width": 0},
+        },
         customdata=facts,
         hovertemplate="%{customdata[0]}<extra></extra>",
         unselected={"marker": {"opacity": 1}},
     )
     above, below = scale.place(value + ERRORS * error), scale.place(value - ERRORS * error)
-    below = np.where(np.isfinite(error) & ~np.isfinite(below), shown[0], below)
+    below = np.where(np.isfinite(error) & ~np.isfinite(below), shown[0] - 1, below)
     figure.add_scatter(
         x=np.where(np.isfinite(value), place, np.where(np.isposinf(value), shown[1], np.nan)),
         y=rows,

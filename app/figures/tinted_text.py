@@ -19,7 +19,7 @@ from ratioscope.record import GAPS, POLICIES
 
 from ..digits import digits, percent
 from ..escape import html as escaped
-from ..theme import CODE_FONT, FONT, LIGHT, Theme, faded
+from ..theme import CODE_FONT, FONT, LIGHT, READABLE, Theme, channels, contrast, faded
 from .floats import floats
 from .scale import Floats
 
@@ -156,7 +156,7 @@ def _fact_lines(row: dict[str, object]) -> Iterator[str]:
     for name in ("entropy", "advantage", "turn"):
         value = _number(row, name)
         if value is not None:
-            yield f"{name} {digits(value)}"
+            yield f"{name} {digits(value)}{' nats' if name == 'entropy' else ''}"
     yield from _version(row)
     if row.get("mask") is False:
         yield "masked: not sampled by the policy"
@@ -169,7 +169,7 @@ def _moved(row: dict[str, object], gap: str) -> str:
     earlier, later = (_number(row, f"{policy}_logprob") for policy in GAPS[gap])
     if earlier is None or later is None:
         return ""
-    return f" · {_signed(100 * (_exp(later) - _exp(earlier)))} points"
+    return f" · {_signed(100 * (_exp(later) - _exp(earlier)))} percentage points"
 
 
 def _version(row: dict[str, object]) -> Iterator[str]:
@@ -222,11 +222,21 @@ def _cell(side: str, step: int, value: TokenValue) -> str:
     return f'<i class="{side}{step}">{digits(shown)}</i>'
 
 
+def _ink(colour: str, opacity: float, theme: Theme) -> str:
+    """Black text where the tint is so strong that the theme's own would be hard to read on it."""
+    behind = [
+        opacity * over + (1 - opacity) * under
+        for over, under in zip(channels(colour), channels(theme.background), strict=True)
+    ]
+    own, black = (contrast(behind, text) for text in (channels(theme.text), (0.0, 0.0, 0.0)))
+    return ";color:#000" if own < READABLE < black else ""
+
+
 def _style(theme: Theme) -> str:
     """The rules, all below the theme's own class, so that both appearances can stand in one document."""
     root = f".rs-{theme.name}"
     tints = "".join(
-        f"{root} .{side}{step}{{background:{faded(colour, opacity)}}}"
+        f"{root} .{side}{step}{{background:{faded(colour, opacity)}{_ink(colour, opacity, theme)}}}"
         for side, colour in (("l", theme.less), ("m", theme.more), ("a", theme.gaps["drift"]))
         for step, opacity in enumerate(OPACITIES)
     )
@@ -251,7 +261,7 @@ margin-bottom:10px}}
  .rs-legend b i{{min-width:19px;padding:0 2px;font-size:9.5px;line-height:15px;text-align:center;color:{theme.text};\
 display:inline-block}}
  .rs-legend b i.z{{min-width:9px;border:solid {theme.border};border-width:0 1px}}"""
-    hatch = f"repeating-linear-gradient(135deg,{faded(theme.text, 0.34)} 0 1px,transparent 1px 5px)"
+    hatch = f"repeating-linear-gradient(135deg,{faded(theme.text, 0.2)} 0 1px,transparent 1px 5px)"
     hatched = f"{root} i.o{{background-image:{hatch}}}"
     anchored = (
         f"@supports (position-try-fallbacks:flip-inline){{{root} .rs-text i:hover{{position:static}}"

@@ -9,13 +9,17 @@ from ..digits import digits
 from ..theme import Theme, faded
 from .cells import Cells
 from .overlay import Overlay, column, lay_over, upright, words
-from .scale import Scale
+from .scale import Floats, Scale
 
 TICKS = (
     1, 2, 0.5, 10, 0.1, 1.2, 0.8, 5, 0.2, 100, 0.01, 1000, 1e-3, 1e4, 1e-4, 1.05, 0.95, 1.01, 0.99, 1.001, 0.999, 1e6, 1e-6,
     1e9, 1e-9,
 )  # fmt: skip
 """Weights worth a tick, the most wanted first."""
+
+
+SLICES = 60
+SPREAD = f"density: share per 1/{SLICES} of the axis, log scale"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,13 @@ class Bound:
 def bounds(low: float, high: float) -> list[Bound]:
     """The sides of a cap that bound anything."""
     return [Bound(weight, side) for weight, side in ((low, True), (high, False)) if 0 < weight < math.inf]
+
+
+def spread(shares: Floats, grid: Cells) -> Floats:
+    """The shares of cells as if each cell were one SLICES-th of the axis wide: cells differ in width."""
+    slice_height = (grid.places[-1] - grid.places[0]) / SLICES
+    found: Floats = shares * slice_height / grid.heights
+    return found
 
 
 def share_axis(figure: go.Figure, floor: int) -> None:
@@ -54,7 +65,7 @@ def weight_axis(figure: go.Figure, grid: Cells, cap: list[Bound], theme: Theme) 
         range=shown,
         tickvals=list(ticks),
         ticktext=[digits(weight) for weight in ticks.values()],
-        title={"text": "weight"},
+        title={"text": f"weight · {grid.scale.word} of its logarithm" if grid.scale.word else "weight · log axis"},
     )
     shapes: list[Overlay] = []
     for bound, place in zip(cap, places, strict=True):

@@ -17,11 +17,9 @@ from .heat_map import UNITS
 from .over_steps import gap_words
 from .overlay import Overlay
 from .scale import Floats
-from .weight_axis import Bound, bounds, share_axis, weight_axis
+from .weight_axis import SPREAD, Bound, bounds, share_axis, spread, weight_axis
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
-SLICES = 60
-"""The axis in as many equal slices: cells differ in width, so their shares are told as if each were one slice wide."""
 ABSENT = "no distribution of this gap is on record"
 
 
@@ -40,14 +38,13 @@ def weight_histogram(
     A click on a bar gives (words, its lowest log-ratio, its highest).
     """
     title = f"distribution of w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
-    figure = _sheet(part, title, level, (f"share in a {SLICES}th of the axis, log scale",), theme, height)
+    figure = _sheet(part, title, level, (SPREAD,), theme, height)
     if not len(part.counts):
         return saying(figure, ABSENT, theme)
     cap = bounds(low, high)
     grid = _grid(part, cap)
     shares = grid.summed(part.buckets, part.counts.astype(np.float64)) / part.counts.sum()
-    slice_height = (grid.places[-1] - grid.places[0]) / SLICES
-    density = np.log10(np.where(shares > 0, shares * slice_height / grid.heights, np.nan))
+    density = np.log10(np.where(shares > 0, spread(shares, grid), np.nan))
     floor = math.floor(float(np.nanmin(density)) - 0.3)
     figure.add_bar(
         x=(grid.places[1:] + grid.places[:-1]) / 2,

@@ -14,7 +14,7 @@ from .bands import COUNTED
 from .canvas import canvas, saying
 from .cells import Cells, cells
 from .scale import Floats
-from .weight_axis import share_axis, weight_axis
+from .weight_axis import SPREAD, share_axis, spread, weight_axis
 
 NAME = 60
 
@@ -31,22 +31,23 @@ def weights_before_after(
     theme: Theme = LIGHT,
     height: int = 300,
 ) -> go.Figure:
-    """Shares of the weights per cell, log scale: filled before, a line after. removed: the share that is gone."""
+    """Shares of the weights, log scale: filled before, a line after. removed: the share that is gone."""
     size = f"N = {count(float(before.counts.sum()), unit)}, {COUNTED}" if len(before.counts) else ""
     colour = theme.series[place % len(theme.series)]
     legend = f'<span style="color:{theme.muted}">█ before</span>  <span style="color:{colour}">━ after</span>'
     gone = f"removed {percent(removed)}" if removed > 0 else "nothing removed"
     title = f"weights before and after <i>{escaped(name, NAME)}</i>"
-    figure = canvas(title, (size, gone, *notes, legend), theme=theme, height=height, lines=2)
+    figure = canvas(title, (size, gone, SPREAD, *notes, legend), theme=theme, height=height, lines=2)
     if not len(before.counts):
         return saying(figure, "no distribution of these weights is on record", theme)
     buckets = np.union1d(before.buckets, after.buckets).astype(np.int64)
     weight = np.bincount(before.buckets, before.counts, int(buckets.max()) + 1)[buckets]
     grid = cells(buckets, np.maximum(weight, 1).astype(np.int64))
     shares = [_shares(part, grid, float(before.counts.sum())) for part in (before, after)]
-    floor = math.floor(math.log10(min(each[each > 0].min(initial=1.0) for each in shares)) - 0.3)
-    _add_before(figure, grid, shares[0], floor, theme)
-    _add_after(figure, grid, shares[1], floor, colour)
+    dense = [spread(each, grid) for each in shares]
+    floor = math.floor(math.log10(min(each[each > 0].min(initial=1.0) for each in dense)) - 0.3)
+    _add_before(figure, grid, dense[0], _told(grid, shares[0], "before"), floor, theme)
+    _add_after(figure, grid, dense[1], _told(grid, shares[1], "after"), colour)
     share_axis(figure, floor)
     weight_axis(figure, grid, [], theme)
     figure.update_layout(bargap=0)
@@ -57,28 +58,28 @@ def _shares(part: Histogram, grid: Cells, total: float) -> Floats:
     return grid.summed(part.buckets, part.counts.astype(np.float64)) / total
 
 
-def _add_before(figure: go.Figure, grid: Cells, shares: Floats, floor: int, theme: Theme) -> None:
+def _add_before(figure: go.Figure, grid: Cells, dense: Floats, told: list[str], floor: int, theme: Theme) -> None:
     figure.add_bar(
         x=(grid.places[1:] + grid.places[:-1]) / 2,
-        y=np.where(shares > 0, np.log10(np.where(shares > 0, shares, 1.0)) - floor, 0.0),
+        y=np.where(dense > 0, np.log10(np.where(dense > 0, dense, 1.0)) - floor, 0.0),
         base=floor,
         width=grid.heights,
         marker={"color": faded(theme.muted, 0.45), "line": {"width": 0}},
-        customdata=_told(grid, shares, "before"),
+        customdata=told,
         hovertemplate="%{customdata}<extra></extra>",
     )
 
 
-def _add_after(figure: go.Figure, grid: Cells, shares: Floats, floor: int, colour: str) -> None:
-    """An outline that steps from cell to cell."""
-    heights = np.where(shares > 0, np.log10(np.where(shares > 0, shares, 1.0)), floor)
+def _add_after(figure: go.Figure, grid: Cells, dense: Floats, told: list[str], colour: str) -> None:
+    """An outline that steps from cell to cell, and breaks where nothing is left."""
+    heights = np.log10(np.where(dense > 0, dense, np.nan))
     x, y = np.repeat(grid.places, 2)[1:-1], np.repeat(heights, 2)
     figure.add_scatter(
         x=x,
         y=y,
         mode="lines",
         line={"color": colour, "width": 1.8},
-        customdata=np.repeat(np.array(_told(grid, shares, "after"), object), 2).tolist(),
+        customdata=np.repeat(np.array(told, object), 2).tolist(),
         hovertemplate="%{customdata}<extra></extra>",
     )
 

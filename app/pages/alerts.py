@@ -219,7 +219,7 @@ def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules) -> None:
     unknown = [signal.name for signal in rules.signals if signal.name not in tested]
     if calm:
         near = " · ".join(_near(signal.name, signal.watch, tested[signal.name]) for signal in calm)
-        st.caption(f"{MARKS['healthy']} Never rang: {near}")
+        st.caption(f"{MARKS['healthy']} Never rang, in the terms of the rules below: {near}")
     if unknown:
         st.caption(f"Could not be graded, because what they read is not on record: {label(', '.join(unknown), 400)}")
 

@@ -28,7 +28,7 @@ from ..panels.lab_job import lab_job
 from ..panels.places import columns
 from ..panels.threshold_panel import threshold_panel
 from ..scope import Scope, Steps
-from ..view import View, Wanted
+from ..view import View, Wanted, metrics_of
 
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
@@ -65,7 +65,8 @@ def ahead(view: View) -> list[Wanted]:
     gap = _weighed(next(iter(view.run.gaps), ""))
     if gap is None:
         return []
-    return effects_ahead(Source(view, gap, Steps().of(view.steps), {}), lab_of(DEFAULT).entries)
+    source = Source(view, gap, Steps().of(view.steps), {})
+    return [(metrics_of, ((), None)), *effects_ahead(source, lab_of(DEFAULT).entries)]
 
 
 def _weighed(gap: str) -> Gap | None:

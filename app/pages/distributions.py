@@ -192,7 +192,7 @@ def _effect(part: Part, low: float, high: float, how: How) -> None:
         (
             "ESS before",
             before,
-            "(Σw)² / (n Σw²) of the weights as they are; ≤ where k-hat has failed: rarer weights would lower it",
+            "(Σw)² / (n Σw²) of the weights as they are; ≤ where the tail cannot be trusted: rarer weights would lower it",
         ),
         ("ESS after", after, "the same of the treated weights; n counts masked ones too"),
     )

@@ -241,7 +241,7 @@ def _chart(run: Run, drawing: Drawing, name: str) -> tuple[go.Figure, str]:
 
 def _notes(drawing: Drawing) -> list[str]:
     scope = drawing.scope
-    of_first = f"marks: {shortened(drawing.names[0])}" if scope.others else ""
+    of_first = f"events of {shortened(drawing.names[0])}" if scope.others else ""
     only = f"only {scope.only.slice} {scope.only.key}" if scope.only else ""
     return [note for note in (only, of_first) if note]
 

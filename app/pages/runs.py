@@ -211,7 +211,6 @@ def _offer_overlay() -> None:
             key="overlay",
             on_click=_overlay,
             args=(tuple(ticked[:most]),),
-            type="primary",
         )
         names = ", ".join(shortened(name) for name in ticked[:most])
         more = f" · at most {most}; {len(ticked) - most} more are ticked" if len(ticked) > most else ""

@@ -31,6 +31,8 @@ MEASURED = (
 )  # fmt: skip
 COUNTED = ("confident_disagreements", "non_finite", "zero_weight_tokens")
 """Shown where any sequence has one."""
+FIRST = ("lag", "reward", "group_id")
+"""Facts that stand before what the gap measures: further right a table of half a screen is cut off."""
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 DECIMALS = {
     name: st.column_config.NumberColumn(format="%.4g")
@@ -193,7 +195,9 @@ def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
     named = {name: name.partition("/")[2] for name in measured if name in ranked.columns}
     own = [name for name in ("tokens_within", "first_within") if name in ranked.columns]
     facts = [name for name in FACTS if name in ranked.columns and ranked[name].null_count() < len(ranked)]
-    return ranked.select("sequence_id", "line", *own, *named, *facts).rename(named)
+    first = [name for name in FIRST if name in facts]
+    later = [name for name in facts if name not in first]
+    return ranked.select("sequence_id", "line", *own, *first, *named, *later).rename(named)
 
 
 def _known(ranked: pl.DataFrame, name: str) -> pl.Series:

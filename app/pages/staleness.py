@@ -66,7 +66,7 @@ def _lags(scope: Scope) -> None:
         return
     course = view.of(lag_course, chosen)
     if gap in SAMPLED:
-        _cards(staleness(_lagged(view.metrics(("lag",), chosen), gap)))
+        _cards(scope, staleness(_lagged(view.metrics(("lag",), chosen), gap)))
     else:
         st.caption(
             "Drift is the trainer's own update: old weights of the engine are no part of it, see mismatch and total."
@@ -133,12 +133,14 @@ def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
     return lag_shares(course, scope.gap, events=scope.view.events(), theme=THEMES[theme])
 
 
-def _cards(found: Staleness) -> None:
-    """Floor, excess and the share that lag explains."""
+def _cards(scope: Scope, found: Staleness) -> None:
+    """Floor, excess and the share that lag explains. Where every token has a lag, the error of all is the run's own."""
+    whole = {end: scope.view.whole(f"{scope.gap}/{end}", scope.chosen) for end in ("tokens", "kl_k3_se")}
+    own = whole["kl_k3_se"] if whole["tokens"] == found.tokens else None
     facts = (
         (
             "K3 of all tokens",
-            _spelled(found.value, found.value_error),
+            _spelled(found.value, found.value_error if own is None else own),
             "mean K3 of all tokens with a known lag, nats/token",
         ),
         (
@@ -155,14 +157,17 @@ def _cards(found: Staleness) -> None:
             "explained by lag",
             _share(found.explained, found.explained_error),
             "excess / all tokens, if lagged tokens have the floor of lag 0. What else changed between the steps of the lags is"
-            " counted with them. ± one standard error, lags taken for independent.",
+            " counted with them.",
         ),
     )
     with st.grid(4, min_column_width=170):
         for name, value, about in facts:
             st.metric(name, value, help=about, border=True)
     size = count(found.tokens, "token")
-    st.caption(f"K3 in nats/token ± one standard error, the mix of lags taken as it is · N = {size} with a known lag")
+    st.caption(
+        f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors of the excess and of its share take the"
+        " numbers of tokens at each lag for given, and lags for independent"
+    )
     if found.reason:
         st.caption(f"Explained by lag: not available, because {found.reason}.")
 

@@ -35,7 +35,6 @@ def lab_job(scope: Scope, source: Source, ledgers: Sequence[Ledger], chosen: int
             st.button(
                 f"carry out on {count(len(missing), 'step')}",
                 key="carry_out",
-                type="primary",
                 icon=":material/play_arrow:",
                 on_click=_start,
                 args=(scope, source, tuple(ledgers)),

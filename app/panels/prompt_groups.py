@@ -1,5 +1,7 @@
 """The samples of one prompt: the list of prompts of a step, the worst first, and what is known of one of them."""
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 import streamlit as st
@@ -39,9 +41,12 @@ def group_picker(frame: pl.DataFrame) -> str | None:
 
 
 def group_table(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
-    """One row per prompt: samples, what they were rewarded, and what the gap measures of them, the worst first."""
+    """One row per prompt: samples, what they were rewarded, and what the gap measures of them, the worst first.
+
+    The largest |x| of any token, means over the tokens of all samples, and the sum of confident disagreements.
+    """
     measures = {
-        "max_abs_log_ratio": pl.Expr.max, "kl_k3": pl.Expr.mean, "log_ratio_mean": pl.Expr.mean,
+        "max_abs_log_ratio": pl.Expr.max, "kl_k3": _over_tokens(gap), "log_ratio_mean": _over_tokens(gap),
         "confident_disagreements": pl.Expr.sum,
     }  # fmt: skip
     known = [name for name in measures if f"{gap}/{name}" in frame.columns]
@@ -62,11 +67,20 @@ def group_table(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
     return found.sort(order, "group_id", descending=[True, False], nulls_last=True).select(shown)
 
 
+def _over_tokens(gap: str) -> Callable[[pl.Expr], pl.Expr]:
+    """The mean of a column over all tokens: each sequence's own counts by its tokens."""
+    tokens = pl.col(f"{gap}/tokens")
+    return lambda own: ((own * tokens).sum() / pl.when(own.is_not_null()).then(tokens).sum()).fill_nan(None)
+
+
 def show_groups(frame: pl.DataFrame, gap: str) -> None:
     """The list of prompts; choosing one shows its samples."""
     groups = group_table(frame, gap)
     st.session_state["_groups"] = groups["group_id"].head(SHOWN).to_list()
-    st.caption(f"{count(len(groups), 'prompt')}, the worst first; means over samples. Select one to see its samples.")
+    st.caption(
+        f"{count(len(groups), 'prompt')}, the worst first, of this step's samples: the largest |x| of any token, kl_k3 and"
+        " log_ratio_mean over their tokens, lengths and rewards over samples. Select one to see its samples."
+    )
     number = st.column_config.NumberColumn(format="%.4g")
     table(
         groups.head(SHOWN),

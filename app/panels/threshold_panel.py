@@ -44,7 +44,7 @@ ABOUT = {
     "mass_removed": "1 - sum v / sum w: share of the summed weight that is lost; negative where a floor adds more",
     "ess_after": (
         "(sum v)² / (n sum v²) of what is left; n counts what was removed, too. Before: of the weights as they are; ≤ where"
-        " k-hat has failed: rarer weights would lower it"
+        " the tail cannot be trusted, because k-hat failed or too few weights tell it: rarer ones would lower it"
     ),
     "mean_weight": "sum v / n: the factor on the learning rate that is left",
     "bias": "mean |v - w|: how far the weights are from exact ones",

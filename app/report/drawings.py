@@ -55,7 +55,13 @@ def drawings(data: ReportData) -> tuple[Drawing, ...]:
 
 def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[go.Figure]"]]:
     """Of every figure its name, section, gap, label, and what draws it in a theme."""
-    yield "severity", "timeline", "", "severity of each step", partial(figures.severity_ribbon, data.grades)
+    yield (
+        "severity",
+        "timeline",
+        "",
+        "severity of each step",
+        partial(figures.severity_ribbon, data.grades, events=data.events),
+    )
     for gap in data.gaps:
         for name in CHARTS[gap]:
             if _known(data.steps, f"{gap}/{name}"):

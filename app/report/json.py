@@ -3,8 +3,8 @@
     schema, run, gap, gaps          "ratioscope-report/1"; the run's name; the gap of verdict and places; gaps on record
     verdict                         severity, title, signal, gap, since_step, confidence, evidence, meaning, remedy
     graded                          severity -> number of steps
-    scores                          per metric and gap over the whole run: value, error, count, worst, worst_step, reading,
-                                    limits, absent (why value is null), ...
+    scores                          per metric and gap over the whole run: value, error, count, worst, worst_error,
+                                    worst_step, reading, limits, absent (why value is null), ...
     text                            whether prompts and token texts are in it
     steps                           columns: step, "<gap>/<metric>", "<gap>/<metric>_se"; null is "not available"
     grades, spells, events          columns per graded step; consecutive steps of one severity; what happened

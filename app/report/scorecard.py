@@ -28,10 +28,10 @@ AROUND_ONE = frozenset({"ppl_ratio", "mean_weight_token", "mean_weight_sequence"
 class Score:
     """One metric of one gap over the whole run. value, error, worst: None is "not available", because `absent` says why.
 
-    worst: the value at worst_step, the step where the metric lies furthest on its bad side. limits: where its reading
-    changes, in words. reading, worst_reading: the grade of value and worst, with their uncertainty, where a signal grades
-    them; else the published reading of the furthest limit reached, empty where none is; "... or worse" where the value is a
-    bound. headline: has a chart of its own.
+    worst: the value at worst_step, where the metric lies furthest on its bad side. limits: where its reading changes, in
+    words. reading, worst_reading: the grade of value and worst, with their uncertainty, where a signal grades them; else the
+    published reading of the furthest limit reached, empty where none is; "... or worse" where the value is a bound. headline:
+    has a chart of its own.
     """
 
     gap: str
@@ -42,6 +42,7 @@ class Score:
     count: int
     counted: str
     worst: float | None
+    worst_error: float | None
     worst_step: int | None
     reading: str
     worst_reading: str
@@ -89,6 +90,7 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
     value = table.whole.get(name)
     limits = limits_of(metric, gap)
     worst, worst_step = _worst(metric, table.steps, name, falls=_falls(metric, limits))
+    worst_error = _error_at(worst_step, table.steps, name)
     signal = signal_of(metric) or ""
     counted = "sequences" if metric.level == "sequence" else "tokens"
     return Score(
@@ -100,6 +102,7 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
         int(table.whole.get(f"{gap}/{counted}") or 0),
         counted,
         worst,
+        worst_error,
         worst_step,
         _or_worse(
             table.grades.get((signal, gap)) or reading_of(value, limits), metric, limits, table.whole.get(f"{name}_se")
@@ -108,7 +111,7 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
             table.step_grades.get((signal, gap, -1 if worst_step is None else worst_step)) or reading_of(worst, limits),
             metric,
             limits,
-            _error_at(worst_step, table.steps, name),
+            worst_error,
         ),
         tuple(words_of(limit) for limit in limits),
         metric.estimator,

@@ -56,7 +56,8 @@ def size_of(score: Score) -> str:
 def worst_of(score: Score) -> str:
     if score.worst is None:
         return ""
-    return f"{digits(score.worst)} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
+    worst = measured(score.name, score.worst, score.worst_error)
+    return f"{worst} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
 
 
 def summary(data: ReportData) -> Pairs:

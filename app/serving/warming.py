@@ -67,10 +67,12 @@ def _read_ahead() -> None:
     _yield_to_others()
     while True:
         path = _OPENED.get()
-        make_ahead(path, _next)
-        found = served()
-        if (other := other_than(found, found.name_of(path))) in found.runs:
-            make_ahead(found.runs[other], _beside)
+        with suppress(Exception):  # as in `_warm`
+            make_ahead(path, _next)
+            found = served()
+            own = found.name_of(path)
+            if (other := other_than(found, own)) != own:
+                make_ahead(found.runs[other], _beside)
 
 
 def _next(shown: "View") -> Iterator["Wanted"]:
@@ -85,11 +87,12 @@ def _next(shown: "View") -> Iterator["Wanted"]:
 
 def _beside(shown: "View") -> Iterator["Wanted"]:
     """What the page Compare needs of the run that it lays beside another."""
+    from ratioscope.ingest.run import Run
+
     from ..happened import happened
-    from ..pages import distributions
 
     yield happened, ()
-    yield from list(distributions.ahead(shown))[:1]
+    yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
 
 
 def _yield_to_others() -> None:
