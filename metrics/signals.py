@@ -149,7 +149,7 @@ SIGNALS: tuple[Signal, ...] = (
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}"),
     Signal("kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
-           "Training is off-policy by this much at every token; from 0.1 on runs are known to collapse, near 1 inputs differ.",
+           "Training is off-policy by this much at every token. Runs collapse from 0.1 on; near 1 the inputs differ.",
            "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means misaligned or wrong input"),
     Signal("kl_k3_over_floor", "the gap has left its floor", SAMPLED, _kl_over_floor, 3.0, 10.0,

@@ -147,7 +147,7 @@ def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
     stretches = [(0, 99, watch), (100, 100, watch), (102, 300, watch), (301, 310, act), (900, 1000, act)]
     figure = alert_lanes(frame, np.array([0.0, 2000.0]), [stretches])
     solid, pale = (
-        next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "alerts")
+        next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "lasted")
     )
     near = [(-0.5, 301.0), (300.5, 10.0), (899.5, 101.0)]  # of one grade: joined
     assert list(zip(solid.base, solid.x, strict=True)) == near

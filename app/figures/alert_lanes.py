@@ -55,6 +55,7 @@ def alert_lanes(
         return saying(figure, "no alert", theme)
     reach = float(steps.max() - steps.min())
     places = {lane: place for place, lane in enumerate(lanes)}
+    _add_pale(figure, drawn, places, reach, theme)
     _add_outside(figure, drawn, outside, places, reach, theme)
     _add_bars(figure, drawn, outside, places, reach, theme)
     figure.update_yaxes(
@@ -71,6 +72,31 @@ def alert_lanes(
     return figure
 
 
+def _lengths(drawn: pl.DataFrame, reach: float) -> list[float]:
+    """Of the bars, in steps."""
+    lasted = (drawn["last_step"] - drawn["first_step"]).to_list()
+    return [max(steps + 1.0, _least(reach)) for steps in lasted]
+
+
+def _add_pale(
+    figure: go.Figure, drawn: pl.DataFrame, lanes: dict[tuple[str, str], int], reach: float, theme: Theme
+) -> None:
+    """How long each alert lasted, faint."""
+    figure.add_bar(
+        orientation="h",
+        base=[first - 0.5 for first in drawn["first_step"]],
+        x=_lengths(drawn, reach),
+        y=[lanes[lane] for lane in drawn.select("signal", "gap").rows()],
+        width=WIDTH,
+        marker={
+            "color": [faded(theme.severity[severity], PALE) for severity in drawn["severity"]],
+            "line": {"width": 1, "color": theme.background},
+        },
+        hoverinfo="skip",
+        name="lasted",
+    )
+
+
 def _add_outside(
     figure: go.Figure,
     drawn: pl.DataFrame,
@@ -79,7 +105,7 @@ def _add_outside(
     reach: float,
     theme: Theme,
 ) -> None:
-    """The stretches out of bounds, behind the pale bars; the whole bar where the alert is too short for its parts to be seen."""
+    """The stretches out of bounds; the whole bar where the alert is too short for its parts to be seen."""
     bars: list[tuple[int, float, float, Severity]] = []
     for row in drawn.iter_rows(named=True):
         lane, spans = lanes[row["signal"], row["gap"]], _joined(outside[row["row"]], reach / FINEST)
@@ -125,18 +151,15 @@ def _add_bars(
     reach: float,
     theme: Theme,
 ) -> None:
-    """The pale bars with their marks, which are clicked."""
+    """What is clicked: clear bars, as long as the alerts, with their marks."""
     rows = list(drawn.iter_rows(named=True))
     figure.add_bar(
         orientation="h",
         base=[row["first_step"] - 0.5 for row in rows],
-        x=[max(row["last_step"] - row["first_step"] + 1.0, _least(reach)) for row in rows],
+        x=_lengths(drawn, reach),
         y=[lanes[row["signal"], row["gap"]] for row in rows],
         width=WIDTH,
-        marker={
-            "color": [faded(theme.severity[row["severity"]], PALE) for row in rows],
-            "line": {"width": 1, "color": theme.background},
-        },
+        marker={"color": faded(theme.background, 0), "line": {"width": 0}},
         text=[MARKS[row["severity"]] + (" ▶" if row["closed_at"] is None else "") for row in rows],
         textposition="inside",
         insidetextanchor="start",
@@ -150,7 +173,7 @@ def _add_bars(
 
 def _on(spans: Spans, reach: float, theme: Theme) -> str:
     """The colour of the mark at the start of a bar: it stands on the first stretch, or on pale where that is too short for it."""
-    if not spans or spans[0][1] - spans[0][0] < reach / MARK:
+    if not spans or spans[0][1] - spans[0][0] + 1 < reach / MARK:
         return theme.text
     return LIGHT.text if spans[0][2] == Severity.WATCH else theme.background
 

@@ -1,5 +1,6 @@
 """Version lags over the steps: how large the gap is at each lag, and which part of the tokens has which lag."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ..digits import count, percent
 from ..limit import Limit
 from ..measured import measured
-from ..theme import LIGHT, Theme
+from ..theme import LIGHT, Theme, channels
 from .bands import BAND, COUNTED, ERROR_OPACITY, ERRORS, NO_ERROR, reach, shaded
 from .canvas import canvas, saying
 from .floats import floats
@@ -131,11 +132,15 @@ def _lags(known: pl.DataFrame) -> list[str]:
 
 
 def _colours(lags: int, theme: Theme) -> list[str]:
-    """From near to far on the scale of counts, without its faintest, which cannot be seen as a line."""
-    scale = theme.counts[3:]
-    if lags == 1:
-        return [scale[-2]]
-    return [scale[round(at * (len(scale) - 1) / (lags - 1))] if lags > 1 else scale[-1] for at in range(lags)]
+    """From near to far along the scale of counts, without its faintest, which cannot be seen as a line; no two alike."""
+    stops = theme.counts[3:]
+    places = np.linspace(0, len(stops) - 1, lags) if lags > 1 else [len(stops) - 2.0]
+    return [_between(stops[int(place)], stops[math.ceil(place)], place % 1) for place in places]
+
+
+def _between(one: str, other: str, share: float) -> str:
+    mixed = ((1 - share) * a + share * b for a, b in zip(channels(one), channels(other), strict=True))
+    return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
 
 
 def _unbroken(rows: pl.DataFrame, course: pl.DataFrame) -> pl.DataFrame:

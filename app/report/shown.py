@@ -53,11 +53,15 @@ def size_of(score: Score) -> str:
     return count(score.count, score.counted.removesuffix("s"))
 
 
+def worst_value(score: Score) -> str:
+    """The value at the worst step ± its standard error."""
+    return count(score.worst) if score.estimator == "count" else measured(score.name, score.worst, score.worst_error)
+
+
 def worst_of(score: Score) -> str:
     if score.worst is None:
         return ""
-    worst = measured(score.name, score.worst, score.worst_error)
-    return f"{worst} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
+    return f"{worst_value(score)} at {score.worst_step}{f', {score.worst_reading}' if score.worst_reading else ''}"
 
 
 def summary(data: ReportData) -> Pairs:
