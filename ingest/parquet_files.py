@@ -46,6 +46,10 @@ class ParquetFiles:
         self._root = root
         self._checked: dict[tuple[str, str], Signature] = {}
 
+    def place(self, path: str) -> Path:
+        """Where the file lies."""
+        return self._root / path
+
     def signature(self, path: str) -> Signature | None:
         """What tells whether a file is the one that was seen before; None if it is not there."""
         try:

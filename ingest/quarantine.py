@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
@@ -26,11 +27,18 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+DAMAGE = (
+    pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError, pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)  # fmt: skip
+
+
 @contextmanager
 def named_reasons() -> Iterator[None]:
     """Turns whatever reading a foreign file raises into a SourceError, so that its reader can set it aside.
 
-    pyarrow raises OSError, ValueError, MemoryError or one of its own for a damaged file, by where the damage lies.
+    pyarrow raises OSError, ValueError, MemoryError or one of its own for a damaged file, by where the damage lies; polars one of
+    its own, or panics.
     """
     try:
         yield
@@ -38,7 +46,7 @@ def named_reasons() -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise SourceError("a commit names it, but it is not there: deleted, or not yet copied") from error
-    except (pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
+    except DAMAGE as error:
         raise SourceError(f"it cannot be read as Parquet: {_first_line(error)}") from error
 
 

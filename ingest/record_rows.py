@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,13 +40,15 @@ class RecordRows:
     def sound(self, file: TokenFile) -> pa.Schema | None:
         """The file's own schema if all of it may be read without further checks; else None, and it is set aside.
 
-        Where no digest is known every page is read once, because only pyarrow looks at their checksums.
+        Where no digest is known every page is read once by pyarrow, which alone looks at their checksums, and once by polars,
+        which scans them later and stumbles over headers that pyarrow passes.
         """
         try:
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
                 if file.sha256 is None:
                     read(parquet, parquet.schema_arrow.names)
+                    pl.read_parquet(self.files.place(file.path), glob=False, hive_partitioning=False)
                 return parquet.metadata.schema.to_arrow_schema()
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))

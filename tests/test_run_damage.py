@@ -153,6 +153,25 @@ def test_a_flipped_bit_without_a_log_is_caught_by_the_page_checksums(
     assert_frame_equal(records, clean.filter(pl.col("step").is_in(steps)).sort("step", "sequence_id"))
 
 
+def test_a_page_header_that_only_polars_stumbles_over_sets_its_file_aside(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    run_folders.write_run(root, SMALL)
+    shutil.rmtree(root / "commits")
+    victim = root / token_file(root)
+    whole = victim.read_bytes()
+    found = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0)
+    column = next(found.column(at) for at in range(found.num_columns) if "old_" in found.column(at).path_in_schema)
+    aside = 0
+    for place in range(column.data_page_offset, column.data_page_offset + 24):
+        for bit in (0, 5, 7):
+            victim.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :])
+            run = open_run(root)
+            rows = run.records().collect()
+            assert len(rows) == len(SMALL) or [item.path for item in run.quarantined] == [token_file(root)]
+            aside += len(run.quarantined)
+    assert aside > 20
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
