@@ -13,6 +13,7 @@ from ..theme import LIGHT, MARKS, Theme, faded
 from .canvas import canvas, saying
 from .marks import add_events
 from .over_steps import fit_labels, step_axis
+from .overlay import Overlay
 from .scale import Floats
 
 LANE = 30
@@ -22,6 +23,8 @@ MARK = 40
 """The axis over this is the length of a bar's mark, about."""
 FINEST = 800
 """Stretches out of bounds that are nearer to each other than the axis over this are one to the eye."""
+Lanes = dict[tuple[str, str], int]
+"""Signal and gap -> the place of its lane, from the top."""
 Spans = Sequence[tuple[int, int, Severity]]
 """First step, last step and grade of each stretch out of bounds."""
 BARS = 400
@@ -55,9 +58,10 @@ def alert_lanes(
         return saying(figure, "no alert", theme)
     reach = float(steps.max() - steps.min())
     places = {lane: place for place, lane in enumerate(lanes)}
-    _add_pale(figure, drawn, places, reach, theme)
+    bars = _bars_of(drawn, places, reach)
+    _add_pale(figure, drawn, bars, theme)
     _add_outside(figure, drawn, outside, places, reach, theme)
-    _add_bars(figure, drawn, outside, places, reach, theme)
+    _add_marks(figure, drawn, bars, outside, reach, theme)
     figure.update_yaxes(
         range=[len(lanes) - 0.4, -0.9],
         tickvals=list(range(len(lanes))),
@@ -72,26 +76,24 @@ def alert_lanes(
     return figure
 
 
-def _lengths(drawn: pl.DataFrame, reach: float) -> list[float]:
-    """Of the bars, in steps."""
+def _bars_of(drawn: pl.DataFrame, lanes: Lanes, reach: float) -> Overlay:
+    """Where the alerts' bars stand."""
     lasted = (drawn["last_step"] - drawn["first_step"]).to_list()
-    return [max(steps + 1.0, _least(reach)) for steps in lasted]
+    return {
+        "orientation": "h",
+        "base": [first - 0.5 for first in drawn["first_step"]],
+        "x": [max(steps + 1.0, _least(reach)) for steps in lasted],
+        "y": [lanes[lane] for lane in drawn.select("signal", "gap").rows()],
+        "width": WIDTH,
+    }
 
 
-def _add_pale(
-    figure: go.Figure, drawn: pl.DataFrame, lanes: dict[tuple[str, str], int], reach: float, theme: Theme
-) -> None:
+def _add_pale(figure: go.Figure, drawn: pl.DataFrame, bars: Overlay, theme: Theme) -> None:
     """How long each alert lasted, faint."""
+    colours = [faded(theme.severity[severity], PALE) for severity in drawn["severity"]]
     figure.add_bar(
-        orientation="h",
-        base=[first - 0.5 for first in drawn["first_step"]],
-        x=_lengths(drawn, reach),
-        y=[lanes[lane] for lane in drawn.select("signal", "gap").rows()],
-        width=WIDTH,
-        marker={
-            "color": [faded(theme.severity[severity], PALE) for severity in drawn["severity"]],
-            "line": {"width": 1, "color": theme.background},
-        },
+        **bars,
+        marker={"color": colours, "line": {"width": 1, "color": theme.background}},
         hoverinfo="skip",
         name="lasted",
     )
@@ -101,7 +103,7 @@ def _add_outside(
     figure: go.Figure,
     drawn: pl.DataFrame,
     outside: Sequence[Spans],
-    lanes: dict[tuple[str, str], int],
+    lanes: Lanes,
     reach: float,
     theme: Theme,
 ) -> None:
@@ -143,22 +145,13 @@ def _joined(spans: Spans, apart: float) -> list[tuple[int, int, Severity]]:
     return found
 
 
-def _add_bars(
-    figure: go.Figure,
-    drawn: pl.DataFrame,
-    outside: Sequence[Spans],
-    lanes: dict[tuple[str, str], int],
-    reach: float,
-    theme: Theme,
+def _add_marks(
+    figure: go.Figure, drawn: pl.DataFrame, bars: Overlay, outside: Sequence[Spans], reach: float, theme: Theme
 ) -> None:
     """What is clicked: clear bars, as long as the alerts, with their marks."""
     rows = list(drawn.iter_rows(named=True))
     figure.add_bar(
-        orientation="h",
-        base=[row["first_step"] - 0.5 for row in rows],
-        x=_lengths(drawn, reach),
-        y=[lanes[row["signal"], row["gap"]] for row in rows],
-        width=WIDTH,
+        **bars,
         marker={"color": faded(theme.background, 0), "line": {"width": 0}},
         text=[MARKS[row["severity"]] + (" ▶" if row["closed_at"] is None else "") for row in rows],
         textposition="inside",
