@@ -20,13 +20,13 @@ from ..figures.weights_left import weights_before_after
 from ..jobs import jobs
 from ..lab import Entry, Gap, lab_of
 from ..lab_course import NOTHING, Course, Source, course, effects_ahead, needs_rows, together
-from ..panels.drawn import appearance, draw, numbers_behind
+from ..panels.drawn import appearance, draw, last_appearance, numbers_behind
 from ..panels.lab_charts import lab_charts
 from ..panels.lab_config import lab_config
 from ..panels.lab_controls import DEFAULT, lab_controls
 from ..panels.lab_job import lab_job
 from ..panels.places import columns
-from ..panels.threshold_panel import threshold_panel
+from ..panels.threshold_panel import charts_ahead, threshold_panel
 from ..scope import Scope, Steps
 from ..view import View, Wanted, metrics_of
 
@@ -66,7 +66,8 @@ def ahead(view: View) -> list[Wanted]:
     if gap is None:
         return []
     source = Source(view, gap, Steps().of(view.steps), {})
-    return [(metrics_of, ((), None)), *effects_ahead(source, lab_of(DEFAULT).entries)]
+    effects = effects_ahead(source, lab_of(DEFAULT).entries)
+    return [(metrics_of, ((), None)), *effects, *charts_ahead(source, last_appearance())]
 
 
 def _weighed(gap: str) -> Gap | None:

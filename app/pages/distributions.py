@@ -29,7 +29,7 @@ from ..figures.heat_map import log_ratio_heat_map
 from ..figures.weights import weight_histogram, weight_survival
 from ..panels.against import compared_steps
 from ..panels.density import density_drawer
-from ..panels.drawn import appearance, clicked, draw
+from ..panels.drawn import appearance, clicked, draw, last_appearance
 from ..panels.links import go_to
 from ..panels.places import columns, control_row
 from ..panels.step_walk import step_buttons
@@ -39,6 +39,8 @@ from ..view import View, Wanted
 
 NONE = "none"
 CAPS = [digits(threshold, 5) for threshold in THRESHOLDS if threshold > 1] + [NONE]
+CAP = "2"
+"""The cap that is looked at first."""
 FLOORS = [NONE] + [digits(threshold, 5) for threshold in THRESHOLDS if threshold < 1]
 HOWS: dict[str, How] = {"truncated": "truncate", "masked": "mask"}
 BY_NAME = {digits(threshold, 5): float(threshold) for threshold in THRESHOLDS}
@@ -120,8 +122,14 @@ def render(scope: Scope) -> None:
 
 
 def ahead(view: View) -> list[Wanted]:
-    """The distributions of the gap that is shown first."""
-    return [(Run.distribution, (level, gap)) for gap in view.run.gaps[:1] for level in ("token", "sequence")]
+    """The distributions of the gap that is shown first, and the charts of its tokens as they are shown first."""
+    gap = next(iter(view.run.gaps), "")
+    if not gap:
+        return []
+    part, theme = Part(Scope(view, gap), "token", None), last_appearance()
+    made: list[Wanted] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
+    charts = ((_heat_map, ()), (_weights, (0.0, BY_NAME[CAP])), (_beyond, (0.0, BY_NAME[CAP])))
+    return [*made, *((make, (part, *bounds, theme)) for make, bounds in charts)]
 
 
 def _histogram(run: Run, part: Part) -> Histogram:
@@ -172,7 +180,7 @@ def _bounds() -> tuple[float, float, How]:
             "weights beyond are", list(HOWS), default="truncated", required=True, key="how", bind="query-params"
         )
         floor = st.select_slider("floor", FLOORS, value=NONE, key="floor", bind="query-params", width=260)
-        cap = st.select_slider("cap", CAPS, value="2", key="cap", bind="query-params", width=360)
+        cap = st.select_slider("cap", CAPS, value=CAP, key="cap", bind="query-params", width=360)
     return BY_NAME.get(floor, 0.0), BY_NAME.get(cap, math.inf), HOWS.get(word or "", "truncate")
 
 

@@ -24,12 +24,12 @@ from ..headline import BY_NAME, limits_of
 from ..lines_of_runs import Shown, lines_of, numbers_of, placed_events, time_places, token_places
 from ..metric_groups import main_of, of_gap
 from ..names import shortened
-from ..panels.drawn import appearance, draw
+from ..panels.drawn import appearance, draw, last_appearance
 from ..panels.places import cells, control_row
 from ..panels.summary_only import say_summary_only
 from ..run_colours import slots
 from ..run_groups import by_key, by_seed, seedless, sharing_keys
-from ..scope import Scope, Steps
+from ..scope import Scope
 from ..served import served
 from ..theme import THEMES, ThemeName
 from ..view import View, Wanted
@@ -271,8 +271,14 @@ def _quantiles_of(drawing: Drawing) -> pl.DataFrame:
 
 
 def ahead(view: View) -> list[Wanted]:
-    """The quantiles of the gap that is shown first."""
-    return [(_quantile_frame, (gap, Steps().of(view.steps))) for gap in view.run.gaps[:1]]
+    """The charts of the gap that is shown first, as they are shown first."""
+    gap = next(iter(view.run.gaps), "")
+    if not gap:
+        return []
+    drawing = Drawing(
+        Scope(view, gap), (served().name_of(view.path),), Choices(None, "auto", "step"), (), last_appearance()
+    )
+    return [*((_chart, (drawing, metric.name)) for metric in main_of(gap)), (_quantiles, (drawing,))]
 
 
 def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:

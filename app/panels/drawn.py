@@ -14,7 +14,7 @@ from ..browser.listener import is_narrow
 from ..digits import count
 from ..escape import visible
 from ..export import Shown, csv_of
-from ..theme import DARK, LIGHT, NARROW, Theme
+from ..theme import DARK, LIGHT, NARROW, Theme, ThemeName
 
 CONFIG: dict[str, Any] = {
     "displaylogo": False,
@@ -25,6 +25,7 @@ CLICKED: dict[str, Any] = {"displaylogo": False, "modeBarButtons": [["toImage"]]
 """For charts whose points are links: nothing but the picture, for the tools of selection would be in the way."""
 IMAGES = ("svg", "png")
 _FREEING = threading.Lock()
+_LAST: list[ThemeName] = [LIGHT.name]
 
 
 def page_shown() -> Shown:
@@ -41,8 +42,15 @@ def shown_begins(run: str, page: str) -> Shown:
 
 def appearance() -> Theme:
     """The theme the reader's browser shows, light and wide until the browser has said so."""
-    theme = DARK if st.context.theme.type == "dark" else LIGHT
-    return NARROW[theme.name] if is_narrow() else theme
+    wide = DARK if st.context.theme.type == "dark" else LIGHT
+    found = NARROW[wide.name] if is_narrow() else wide
+    _LAST[:] = [found.name]
+    return found
+
+
+def last_appearance() -> ThemeName:
+    """The theme that any session showed last: the best guess of what a page that nobody has opened yet will be drawn in."""
+    return _LAST[0]
 
 
 def draw(

@@ -22,6 +22,7 @@ from ..figures.weights_left import weights_before_after
 from ..lab import threshold_text
 from ..lab_course import Source
 from ..theme import THEMES, ThemeName
+from ..view import Wanted
 from .drawn import appearance, draw
 from .lab_controls import add_button
 from .places import cells, control_row
@@ -38,6 +39,9 @@ TOUCHED: Names = (
     ("mass_removed", "mass removed"),
     ("bias", "bias"),
 )
+COURSES = (("left", LEFT, "what is left"), ("touched", TOUCHED, "what is touched"))
+RULE, LEVEL, CAP = "truncate", "token", "2"
+"""What is looked at first."""
 ABOUT = {
     "clipped_share": "share of the weights that a bound changes",
     "removed_share": "share that leaves the loss",
@@ -72,16 +76,16 @@ def threshold_panel(source: Source) -> None:
 def _controls() -> Threshold | None:
     with control_row("rule"):
         rule = st.segmented_control(
-            "rule", list(RULES), default="truncate", required=True, key="rule", bind="query-params", help=RULE_HELP
+            "rule", list(RULES), default=RULE, required=True, key="rule", bind="query-params", help=RULE_HELP
         )
         level = st.segmented_control(
-            "weights of", list(LEVELS), default="token", required=True, key="at", bind="query-params", help=LEVEL_HELP
+            "weights of", list(LEVELS), default=LEVEL, required=True, key="at", bind="query-params", help=LEVEL_HELP
         )
     with control_row("bounds"):
         low = _bound("floor", FLOOR_BY_NAME, NONE, 280)
-        high = _bound("cap", CAP_BY_NAME, "2", 420)
+        high = _bound("cap", CAP_BY_NAME, CAP, 420)
         try:
-            chosen = Threshold(RULE_BY_NAME[rule or "truncate"], LEVEL_BY_NAME[level or "token"], low, high)
+            chosen = Threshold(RULE_BY_NAME[rule or RULE], LEVEL_BY_NAME[level or LEVEL], low, high)
             problem = "" if chosen.bounds else "Nothing is bound: choose a floor or a cap."
         except ConfigError as error:
             chosen, problem = None, str(error)
@@ -165,8 +169,7 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     view, theme = source.view, appearance().name
     effects = source.effects(threshold)
     *courses, frontier, weights = cells(4, "threshold")
-    shown = (("left", LEFT, "what is left"), ("touched", TOUCHED, "what is touched"))
-    for place, (key, names, title) in zip(courses, shown, strict=True):
+    for place, (key, names, title) in zip(courses, COURSES, strict=True):
         figure = view.of(_over_steps, source, threshold, names, title, unit, theme)
         alt = f"{title} over {len(effects)} steps: {', '.join(words for _, words in names)}"
         with place:
@@ -179,6 +182,13 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     alt = f"Weights before and after {threshold.name}"
     with weights:
         draw(figure, "threshold_weights", alt, numbers=lambda: source.distribution(threshold.level))
+
+
+def charts_ahead(source: Source, theme: ThemeName) -> list[Wanted]:
+    """The charts of the threshold that is looked at first, for who wants them made before."""
+    first = Threshold(RULE_BY_NAME[RULE], LEVEL_BY_NAME[LEVEL], 0.0, CAP_BY_NAME[CAP])
+    courses: list[Wanted] = [(_over_steps, (source, first, names, title, LEVEL, theme)) for _, names, title in COURSES]
+    return [*courses, *((make, (source, first, LEVEL, theme)) for make in (_frontier, _before_after))]
 
 
 def _over_steps(
