@@ -94,7 +94,9 @@ def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
 def effects_ahead(source: Source, entries: Iterable[Entry]) -> list[Wanted]:
     """What the lab reads of distributions for these entries and for one threshold, for who wants it made before."""
     made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
-    return [(_histogram, (source, "token", None)), *((_effects, (source, threshold)) for threshold in made)]
+    levels = dict.fromkeys(threshold.level for threshold in made)
+    histograms: list[Wanted] = [(_histogram, (source, level, None)) for level in levels]
+    return [*histograms, *((_effects, (source, threshold)) for threshold in made)]
 
 
 def _threshold_of(entry: Entry) -> Threshold | None:
@@ -180,7 +182,7 @@ def _filled(source: Source, each: Course, ledger: Ledger | None, common: Sequenc
         return each
     if each.source == "statistics":
         threshold = each.entry.made if isinstance(each.entry.made, Threshold) else NOTHING
-        part = source.histogram(threshold.level, common)
+        part = source.histogram(threshold.level, None if len(common) == len(each.steps) else common)
         whole = whole_effect(part, threshold)
         gone = whole["removed_share"] if each.over == "sequences" else Interval(nan, nan)
         left, removed = treated(part, threshold)
