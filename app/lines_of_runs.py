@@ -14,7 +14,7 @@ from ratioscope.metrics.smoothing import smoothed
 
 from .figures.along import Along
 from .figures.bands import unseen_share
-from .figures.floats import floats
+from .figures.floats import floats, typical
 from .figures.lines import Line
 from .figures.scale import Floats
 from .run_colours import slots
@@ -106,8 +106,7 @@ def _line(run: Shown, name: str, metric: Metric) -> Line | None:
     if name not in run.frame.columns or run.frame[name].null_count() == len(run.frame):
         return None
     steps, values, errors = (floats(run.frame, column) for column in ("step", name, f"{name}_se"))
-    sizes = floats(run.frame, f"{name.partition('/')[0]}/{metric.level}s")
-    size = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else np.nan
+    size = typical(floats(run.frame, f"{name.partition('/')[0]}/{metric.level}s"))
     unseen = unseen_share(metric, size)
     return Line(run.name, None, steps, run.along(steps), values, errors, size=size, unseen=unseen)
 

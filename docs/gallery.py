@@ -103,9 +103,8 @@ def _palette(image: Image.Image) -> Image.Image:
     named = [
         colour for text in sorted(_colours(asdict(LIGHT), asdict(DARK))) if (colour := ImageColor.getrgb(text)) in drawn
     ]
-    most = sorted(drawn, key=lambda colour: drawn[colour], reverse=True)[
-        :COMMON
-    ]  # lines and veils are paler than their names
+    # Lines and veils are paler than the colours they are named after.
+    most = sorted(drawn, key=lambda colour: drawn[colour], reverse=True)[:COMMON]
     exact = list(dict.fromkeys([*named, *most]))
     others = image.quantize(COLOURS - len(exact), method=Image.Quantize.MEDIANCUT).getpalette() or []
     palette = Image.new("P", (1, 1))

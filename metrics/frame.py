@@ -100,9 +100,8 @@ def _lists(column: pl.Series) -> list[Any]:
 def _side_by_side(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema={key: pl.String if key == "key" else pl.Int64 for key in keys})
-    named = [frame for frame in frames if frame.width] or frames[
-        :1
-    ]  # a gap may have none of the metrics that are wanted
+    # A gap may have none of the metrics that are wanted.
+    named = [frame for frame in frames if frame.width] or frames[:1]
     wide = named[0]
     for frame in named[1:]:
         wide = wide.join(frame, on=list(keys), how="full", coalesce=True) if keys else wide.hstack(frame)

@@ -11,3 +11,8 @@ def floats(frame: pl.DataFrame, name: str) -> Floats:
     if name not in frame.columns:
         return np.full(len(frame), np.nan)
     return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def typical(values: Floats) -> float:
+    """The median of those that are known; NaN where none is."""
+    return float(np.nanmedian(values)) if np.isfinite(values).any() else np.nan

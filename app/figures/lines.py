@@ -130,9 +130,8 @@ def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
         runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
         return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
     if len(drawn) > BANDED:
-        errors = on_hover(
-            part.raw.error for part in drawn if part.raw.exact
-        )  # the hover of a bucket tells its extremes
+        # The hover of a bucket tells its extremes, not its error.
+        errors = on_hover(part.raw.error for part in drawn if part.raw.exact)
         return f"{len(drawn)} runs, without bands; {errors}"
     return band_words([part.raw for part in drawn], metric)
 

@@ -17,7 +17,7 @@ from ..measured import measured
 from ..theme import LIGHT, Theme
 from .bands import BOUNDS, around, band_words, edges, reach, unseen_share
 from .canvas import canvas, saying, tell_nearest
-from .floats import floats
+from .floats import floats, typical
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Scale, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
@@ -44,8 +44,7 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
     sizes = floats(frame, f"{gap}/{metric.level}s")
-    typical = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
-    drawn = replace(thinned(steps, values, errors, points), unseen=unseen_share(metric, typical))
+    drawn = replace(thinned(steps, values, errors, points), unseen=unseen_share(metric, typical(sizes)))
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",

@@ -20,7 +20,7 @@ from ..theme import LIGHT, MARKS, Theme
 from .bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
 from .canvas import canvas, saying
 from .cells import Cells, cells
-from .floats import floats
+from .floats import floats, typical
 from .heat_map import UNITS
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .over_steps import fit_labels, gap_words, step_axis
@@ -189,9 +189,8 @@ def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
         floats(run.frame, name)
         for name in ("step", f"{gap}/{metric.name}", f"{gap}/{metric.name}_se", f"{gap}/{metric.level}s")
     )
-    typical = float(np.nanmedian(sizes)) if np.isfinite(sizes).any() else math.nan
     found = thinned(steps - steps[0] if relative and len(steps) else steps, values, errors)
-    return replace(found, unseen=unseen_share(metric, typical))
+    return replace(found, unseen=unseen_share(metric, typical(sizes)))
 
 
 def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:
