@@ -39,6 +39,12 @@ def handled(first: Callable[[], object]) -> Iterator[Handler]:
         LOGGER.removeHandler(handler)
 
 
+@pytest.fixture(autouse=True)
+def nobody_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speaker is the process's: what hung in one test is not to be waited out in the next."""
+    monkeypatch.setattr(notice, "_speaker", notice._Speaker())
+
+
 class Silent:
     def __str__(self) -> str:
         raise RuntimeError("no str")
