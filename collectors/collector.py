@@ -31,6 +31,7 @@ from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .late_sink import LateSink
 from .live_scalars import LiveScalars
+from .ranks import label, rank_told
 from .records import rows_of
 from .run_file import run_info, start_run
 from .sink import ParquetSink, Sink
@@ -66,6 +67,7 @@ logger = logging.getLogger("ratioscope")
 class Collector:
     """Records the log-probs of all policies into a run folder. One per rank; ranks share the folder.
 
+    rank: of this process; None: as torch.distributed, torchrun ($RANK), mpirun or srun tell it, else 0 (ranks.py).
     trainer: its name and version, as run.json shows them. config: settings worth keeping beside the data; secrets are taken
     out. text: "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no
     `token_texts` are logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and
@@ -81,7 +83,7 @@ class Collector:
         trainer: str | None = None,
         config: Mapping[str, Any] | None = None,
         name: str | None = None,
-        rank: int = 0,
+        rank: int | None = None,
         attempt: int | None = None,
         text: Text = "full",
         strict: bool = False,
@@ -96,6 +98,8 @@ class Collector:
     ) -> None:
         if text not in TEXTS:
             raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
+        told = rank_told() if rank is None else rank
+        rank = told or 0
         if queue_batches < 1 or rank < 0:
             raise ConfigError(f"queue_batches is {queue_batches} and rank {rank}; wanted at least 1 and 0")
         self.run_dir = Path(run_dir).absolute()
@@ -111,7 +115,7 @@ class Collector:
         )
         self._told = 0  # losses that were raised
         self._inherited: object = None
-        self._reset(str(rank))
+        self._reset(label(told))
         # pyarrow imports pandas, where there is one, with its first array: here rather than in the writer's thread, where
         # it would compete with training, and fail if the interpreter is about to exit
         pa.array([0])

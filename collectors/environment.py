@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from .ranks import is_slurm_task
+
 if TYPE_CHECKING:
     from .collector import Text
     from .recording import AttachOptions
@@ -31,9 +33,6 @@ VARIABLES = {
     TEXT: "full, ids or none: whether token ids and texts are kept",
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
 }
-
-_FIRST_SPECIAL_STEP = 0xFFFFFF00
-"""From here on Slurm numbers the steps that are a batch script or a shell."""
 
 logger = logging.getLogger("ratioscope")
 _installed: list[str] = []
@@ -65,9 +64,8 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     Several tasks of one Slurm step share the step's number, which no other start has; the ranks of one torchrun, whose own
     id may be "none", share the process that started them.
     """
-    job, step, tasks = (environment.get(f"SLURM_{name}", "") for name in ("JOB_ID", "STEP_ID", "STEP_NUM_TASKS"))
-    if step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP and tasks.isdecimal() and int(tasks) > 1:
-        return f"slurm-{job}.{step}"
+    if is_slurm_task(environment):
+        return f"slurm-{environment.get('SLURM_JOB_ID', '')}.{environment['SLURM_STEP_ID']}"
     if environment.get("TORCHELASTIC_RUN_ID"):
         return f"torchrun-{os.uname().nodename}-{os.getppid()}-{environment.get('MASTER_PORT', '')}"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"

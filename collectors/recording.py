@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from .ranks import process_rank
+
 if TYPE_CHECKING:
     from .budget import Budget
     from .collector import Collector, Text
@@ -72,7 +74,7 @@ class Recording:
         """What the adapter knows of the trainer and this process, to be told before the first `log`; later it is too late.
 
         trainer: its name and version. versions: where rollout versions come from, or why there are none. rank: of this process
-        among those that record; else torch.distributed's, else $RANK.
+        among those that record; else as ranks.py has it.
         """
         given = {"trainer": trainer, "rank": rank, "decode": decode, "versions": versions}
         self._facts |= {name: value for name, value in given.items() if value is not None}
@@ -162,15 +164,3 @@ class Recording:
             scalars=options.get("scalars", False),
             dialect=self.adapter if self.adapter in DIALECTS else None,
         )
-
-
-def process_rank() -> int:
-    """The rank of this process: torch.distributed's where it runs, else $RANK, else 0. Imports nothing, asks no other rank."""
-    import sys
-
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    given = os.environ.get("RANK", "0")
-    return int(given) if given.isdecimal() else 0

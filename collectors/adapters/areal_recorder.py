@@ -9,7 +9,8 @@ from typing import Any
 
 from ..hooks import Call
 from ..host_copy import HostCopies
-from ..recording import Recording, process_rank
+from ..ranks import process_rank
+from ..recording import Recording
 from .areal_batch import COLUMNS, KeptRollouts, Rows, Seen, Update
 from .areal_columns import facts, from_loss
 from .areal_description import (

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..hooks import Call, Hook
-from ..recording import Recording, process_rank
+from ..ranks import process_rank
+from ..recording import Recording
 from ..tokenizer_copy import decoder
 from .installed_name import installed
 from .open_instruct_facts import Prepared, facts_of

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..hooks import Call, Hook
-from ..recording import Recording, process_rank
+from ..ranks import process_rank
+from ..recording import Recording
 from ..tokenizer_copy import decoder
 from .installed_name import installed
 from .openrlhf_rows import Sample, columns, samples_of
