@@ -20,6 +20,7 @@ import streamlit as st
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.ingest.pulse import latest, sizes, words
 from ratioscope.ingest.run import Run, open_run
+from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
@@ -102,9 +103,9 @@ def signature_of(path: str) -> Signature:
     """Changes whenever something was committed to the run: names, sizes and times of its commit logs and of run.json."""
     found: list[tuple[str, int, int]] = []
     with suppress(OSError):
-        run_file = os.lstat(Path(path) / RUN_FILE)
+        run_file = status(Path(path), RUN_FILE)
         found.append((RUN_FILE, run_file.st_size, run_file.st_mtime_ns))
-    with suppress(OSError), os.scandir(Path(path) / COMMITS) as entries:
+    with suppress(OSError), folder(Path(path), COMMITS) as at, os.scandir(at) as entries:
         for entry in entries:
             about = entry.stat(follow_symlinks=False)
             found.append((entry.name, about.st_size, about.st_mtime_ns))

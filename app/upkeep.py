@@ -19,6 +19,7 @@ from ratioscope.ingest.pruning import Deletion, Old, old_rows, superseded
 from ratioscope.ingest.run_file import run_file
 from ratioscope.ingest.segment_tables import SegmentTables
 from ratioscope.ingest.together import measured_together
+from ratioscope.inside import is_file, status
 from ratioscope.process import here
 
 
@@ -96,7 +97,7 @@ def prune(path: str | os.PathLike[str], old: Old | None = None, *, yes: bool, wr
             done.skipped.append(found)
             continue
         nbytes = size(catalog.root, list(found.files))
-        done.files += [file for file in found.files if (catalog.root / file).is_file()]
+        done.files += [file for file in found.files if is_file(catalog.root, file)]
         done.steps += found.steps
         done.bytes += nbytes
         if yes:
@@ -112,4 +113,4 @@ def _deletions(catalog: Catalog, old: Old | None) -> Iterator[Deletion | Skipped
 
 def size(root: Path, files: list[str]) -> int:
     """Bytes of these files, as far as they are there."""
-    return sum((root / file).stat().st_size for file in files if (root / file).is_file())
+    return sum(status(root, file).st_size for file in files if is_file(root, file))

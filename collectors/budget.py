@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError
+from ratioscope.inside import content
 
 CONTROL_FILE = "control.json"
 _SHARE_OF_REST = 1 / 50
@@ -89,24 +90,20 @@ class Control:
         before = self.now
         try:
             self.now = self.given if seen is None else replace(self.given, **_changes(self.path))
-        except (OSError, ValueError, TypeError, ConfigError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             return f"{CONTROL_FILE} is not followed: {error}; it stays at {_told(self.now, self.given)}"
         return f"token rows from here on: {_told(self.now, self.given)}" if self.now != before else None
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = self.path.stat()
+            found = self.path.lstat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size
 
 
 def _changes(path: Path) -> Mapping[str, Any]:
-    with path.open("rb") as file:
-        text = file.read(_MOST_CONTROL_BYTES + 1)
-    if len(text) > _MOST_CONTROL_BYTES:
-        raise ConfigError(f"it is larger than {_MOST_CONTROL_BYTES} bytes")
-    found = json.loads(text)
+    found = json.loads(content(path.parent, path.name, _MOST_CONTROL_BYTES))
     known = [item.name for item in fields(Budget)]
     if not isinstance(found, dict) or not set(found) <= set(known):
         raise ConfigError(f"wanted an object with any of {', '.join(known)}; found {str(found)[:80]}")

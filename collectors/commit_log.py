@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ratioscope.layout import encode_line
@@ -15,15 +15,15 @@ _WAITING = 10_000  # lines; some megabytes
 class CommitLog:
     """Appends lines; each call is durable when it returns."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, root: Path, file: PurePath) -> None:
+        self._root, self._file = root, file
         self._waiting: deque[bytes] = deque(maxlen=_WAITING)
 
     def say(self, *entries: Mapping[str, Any]) -> None:
         """Appends the entries after those that wait. On OSError they wait too, in order."""
         self._waiting.extend(encode_line(entry) for entry in entries)
         if self._waiting:
-            append(self._path, b"".join(self._waiting))
+            append(self._root, self._file, b"".join(self._waiting))
             self._waiting.clear()
 
     @property

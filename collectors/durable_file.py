@@ -1,124 +1,142 @@
-"""Files that appear whole or not at all, and are still there after a power cut."""
+"""Files of a run that appear whole or not at all, and are still there after a power cut. No link below the run is followed."""
 
 import errno
 import os
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePath
 from threading import get_ident
+
+from ratioscope.inside import folder, holding
 
 FOLDER_MODE = 0o700  # prompts and responses are nobody else's business
 FILE_MODE = 0o600
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # some network and FUSE file systems
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(root: Path, file: str | PurePath, data: bytes) -> None:
     """The file with all of its data, or an OSError and no file. What bore the name before is replaced."""
-    _write_hidden(path, data)
-    os.replace(_hidden(path), path)
-    sync_folder(path.parent)
+    with holding(root, file) as (at, name):
+        hidden = _write_hidden(at, name, data)
+        os.replace(hidden, name, src_dir_fd=at, dst_dir_fd=at)
+        os.fsync(at)
 
 
-def create_whole(path: Path, data: bytes) -> bool:
+def create_whole(root: Path, file: str | PurePath, data: bytes) -> bool:
     """The same, where no file bears the name yet; False, and nothing changed, where one does."""
-    if path.exists():
-        return False
-    _write_hidden(path, data)
-    try:
-        os.link(_hidden(path), path)  # unlike a rename, a link refuses to replace
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        os.replace(_hidden(path), path)
-    finally:
-        _hidden(path).unlink(missing_ok=True)
-    sync_folder(path.parent)
-    return True
-
-
-def make_folder(path: Path) -> None:
-    """The folder; its parent must exist, so that a run that was deleted does not come back as a fragment."""
-    try:
-        path.mkdir(FOLDER_MODE)
-    except FileExistsError:
-        return
-    sync_folder(path.parent)
-
-
-def append(path: Path, data: bytes) -> None:
-    """Appends all of the data and syncs; on failure the file ends where it ended before, if that can be done."""
-    created = not path.exists()
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
-    try:
-        end = os.fstat(descriptor).st_size
+    with holding(root, file) as (at, name):
+        if _bears(at, name):
+            return False
+        hidden = _write_hidden(at, name, data)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
-        except OSError:
-            os.ftruncate(descriptor, end)
-            raise
-    finally:
-        os.close(descriptor)
-    if created:
-        sync_folder(path.parent)
+            os.link(hidden, name, src_dir_fd=at, dst_dir_fd=at)  # unlike a rename, a link refuses to replace
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            os.replace(hidden, name, src_dir_fd=at, dst_dir_fd=at)
+        finally:
+            _remove(at, hidden)
+        os.fsync(at)
+        return True
 
 
-def is_taken(path: Path) -> bool:
+def make_folder(root: Path, path: str | PurePath) -> None:
+    """The folder; its parent must exist, so that a run that was deleted does not come back as a fragment."""
+    with holding(root, path) as (at, name):
+        try:
+            os.mkdir(name, FOLDER_MODE, dir_fd=at)
+        except FileExistsError:
+            return
+        os.fsync(at)
+
+
+def append(root: Path, file: str | PurePath, data: bytes) -> None:
+    """Appends all of the data and syncs; on failure the file ends where it ended before, if that can be done."""
+    with holding(root, file) as (at, name):
+        created = not _bears(at, name)
+        descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE, dir_fd=at)
+        try:
+            end = os.fstat(descriptor).st_size
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, end)
+                raise
+        finally:
+            os.close(descriptor)
+        if created:
+            os.fsync(at)
+
+
+def is_taken(root: Path, file: str | PurePath) -> bool:
     """Whether something bears the name. Raises where that cannot be told: to Path.exists a loop of links and any ValueError make
     a free name, and what bears it would be replaced."""
     try:
-        os.lstat(path)
+        with holding(root, file) as (at, name):
+            return _bears(at, name)
+    except FileNotFoundError:
+        return False
+
+
+def delete(root: Path, files: Iterable[str | PurePath]) -> None:
+    """Removes the files that are there, for good: each folder waits for the disk once, however many of its files go."""
+    folders = set()
+    for file in files:
+        try:
+            with holding(root, file) as (at, name):
+                os.unlink(name, dir_fd=at)
+        except FileNotFoundError:
+            continue
+        folders.add(PurePath(file).parent)
+    for path in sorted(folders):
+        with folder(root, path) as at:
+            os.fsync(at)
+
+
+def move(root: Path, file: str | PurePath, target: str | PurePath) -> None:
+    """Gives the file another name, for good."""
+    with holding(root, file) as (at, name), holding(root, target) as (there, new):
+        os.replace(name, new, src_dir_fd=at, dst_dir_fd=there)
+        os.fsync(there)
+        os.fsync(at)
+
+
+def _hidden(name: str) -> str:
+    return f".{name}.{os.getpid()}-{get_ident()}"
+
+
+def _bears(at: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=at)
     except FileNotFoundError:
         return False
     return True
 
 
-def delete(paths: Iterable[Path]) -> None:
-    """Removes the files that are there, for good: each folder waits for the disk once, however many of its files go."""
-    folders = set()
-    for path in paths:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            continue
-        folders.add(path.parent)
-    for folder in sorted(folders):
-        sync_folder(folder)
-
-
-def move(path: Path, target: Path) -> None:
-    """Gives the file another name, for good."""
-    os.replace(path, target)
-    sync_folder(target.parent)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Makes names in the folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _remove(at: int, name: str) -> None:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        os.unlink(name, dir_fd=at)
+    except FileNotFoundError:
+        return
 
 
-def _hidden(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}")
-
-
-def _write_hidden(path: Path, data: bytes) -> None:
-    hidden = _hidden(path)
+def _write_hidden(at: int, name: str, data: bytes) -> str:
+    """The name under which all of the data lie. What a process of the same number left there is another file, and goes."""
+    hidden = _hidden(name)
     try:
-        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        _remove(at, hidden)
+        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE, dir_fd=at)
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except BaseException:
-        hidden.unlink(missing_ok=True)
+        _remove(at, hidden)
         raise
+    return hidden
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

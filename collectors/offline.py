@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import layout
+from ratioscope.inside import folder
 from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION
 
@@ -32,13 +33,13 @@ class OfflineWriter:
     def __init__(self, root: Path, verb: str) -> None:
         self._root, self._verb = root, verb
         self.writer = layout.offline_writer(f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}")
-        self._log = CommitLog(root / layout.commit_file(self.writer))
+        self._log = CommitLog(root, layout.commit_file(self.writer))
         self._is_begun, self._segments = False, 0
 
     def commit_rows(self, step: int, rows: pa.Table, facts: Mapping[str, Any]) -> str:
         """A token file of these rows; its path."""
         part = 0
-        while is_taken(self._root / (file := layout.token_file(step, self.writer, part))):
+        while is_taken(self._root, file := layout.token_file(step, self.writer, part)):
             part += 1
         return self._commit(file, rows, {"step": step, "rows": len(rows), **facts})
 
@@ -50,7 +51,7 @@ class OfflineWriter:
     def say(self, *entries: Mapping[str, Any]) -> None:
         """Makes lines durable."""
         if not self._is_begun:
-            make_folder(self._root / layout.COMMITS)
+            make_folder(self._root, layout.COMMITS)
             opening = {"kind": layout.OFFLINE, "verb": self._verb, "host": host_name(), "pid": os.getpid()}
             self._log.say({**opening, "writer": self.writer, "schema": SCHEMA_VERSION, "time": time.time()})
             self._is_begun = True
@@ -62,9 +63,11 @@ class OfflineWriter:
 
     def quarantine(self, file: str, target: str, reason: str) -> None:
         """Moves a file out of the run, after saying so."""
-        make_folder(self._root / layout.QUARANTINE)
+        make_folder(self._root, layout.QUARANTINE)
+        with folder(self._root, layout.QUARANTINE):  # refused before the line is written, where it leads out of the run
+            pass
         self.say({"kind": layout.MOVED, "file": file, "to": target, "reason": reason})
-        move(self._root / file, self._root / target)
+        move(self._root, file, target)
 
     def prune(self, files: Sequence[str], steps: Sequence[int], nbytes: int) -> None:
         """Takes the files out of the run with one line, and deletes them. steps: those whose token rows are given up."""
@@ -73,15 +76,15 @@ class OfflineWriter:
 
     def delete(self, files: Sequence[str]) -> None:
         """Deletes files that are no part of the run."""
-        delete(self._root / file for file in files)
+        delete(self._root, files)
 
     def _commit(self, file: Path, rows: pa.Table, facts: Mapping[str, Any]) -> str:
         self.say()
         entry = {"kind": layout.COMMIT, "file": file.as_posix(), "schema": SCHEMA_VERSION, **facts}
         data = parquet_bytes(rows, {"ratioscope.writer": self.writer, layout.COMMIT_COPY: json.dumps(entry)})
-        folder = (self._root / file).parent
-        make_folder(folder.parent)
-        make_folder(folder)
-        write_whole(self._root / file, data)
+        if file.parent.name != layout.STATISTICS:
+            make_folder(self._root, layout.TOKENS)
+        make_folder(self._root, file.parent)
+        write_whole(self._root, file, data)
         self.say({**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
         return file.as_posix()

@@ -13,11 +13,13 @@ from typing import Any
 
 from ratioscope import __version__, process
 from ratioscope.errors import ConfigError
+from ratioscope.inside import content, entries, kind, open_regular
 from ratioscope.layout import CLOSE, COMMITS, OPEN, RUN_FILE, checksum, decode_line
 from ratioscope.record import SCHEMA_VERSION
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
 from .environment import LAUNCH
+from .notice import warn
 from .redaction import redacted
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
@@ -29,6 +31,8 @@ _NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 _SHARED = " of "
 _TAIL = 4096  # bytes; an open or close line is far shorter
+_MOST_BYTES = 1 << 24  # of run.json, as in ingest
+_MOST_ATTEMPTS = 1 << 30  # the column has 32 bits
 
 
 def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,7 +52,7 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
     """Makes the folder and run.json, where there is none yet."""
     root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
-    create_whole(root / RUN_FILE, _encoded({**info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}))
+    create_whole(root, RUN_FILE, _encoded({**info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}))
 
 
 def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
@@ -56,15 +60,20 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
 
     A run.json that is not as it was written is left alone, since a new checksum would make it look sound.
     """
-    run = json.loads((root / RUN_FILE).read_bytes())
+    try:
+        run = json.loads(content(root, RUN_FILE, _MOST_BYTES))
+    except RecursionError as error:
+        raise ValueError("it is nested more deeply than any that was written") from error
     if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
         raise ValueError("it was changed after it was written")
     known = run.setdefault("attempts", [])
+    if not isinstance(known, list) or not all(isinstance(entry, dict) for entry in known):
+        raise ValueError("its attempts are no list of objects")
     if any(entry.get("attempt") == attempt for entry in known):
         return
     changed = {name: value for name, value in info.items() if value != run.get(name)}
     known.append({"attempt": attempt, "time": time.time(), "launch": launch(), **changed})
-    write_whole(root / RUN_FILE, _encoded(run))
+    write_whole(root, RUN_FILE, _encoded(run))
 
 
 def attempt_to_join(root: Path, rank: int) -> int:
@@ -75,7 +84,7 @@ def attempt_to_join(root: Path, rank: int) -> int:
     one launch meet without asking each other, and those that `ratioscope run` started on several nodes, whose launches
     differ, by what torchrun tells all of them.
     """
-    writers = [writer for writer in map(_opening, sorted((root / COMMITS).glob("[!.]*.jsonl"))) if writer is not None]
+    writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)
     own = launch()
     for writer in (writer for writer in writers if writer["attempt"] == latest):
@@ -135,15 +144,34 @@ def _is_running(writer: Mapping[str, Any]) -> bool:
     return not writer["closed"] and named.life(process.here()) == "alive"
 
 
-def _opening(path: Path) -> dict[str, Any] | None:
-    """The open line of a commit log, with `closed`; None where there is none."""
-    with path.open("rb") as file:
-        first = decode_line(file.readline(_TAIL))
-        file.seek(max(0, path.stat().st_size - _TAIL))
-        last = decode_line((file.read().splitlines(keepends=True) or [b""])[-1])
-    if first is None or first.get("kind") != OPEN:
+def _logs(root: Path) -> list[str]:
+    """The commit logs. What bears the name of one and is no regular file is left out, and said: recording goes on beside it."""
+    named = sorted(e for e in entries(root, COMMITS) if e.name.endswith(".jsonl") and not e.name.startswith("."))
+    for entry in named:
+        if not entry.is_file:
+            warn("%s/%s/%s is %s: it is left out, move it away", root, COMMITS, entry.name, kind(entry.mode))
+    return [f"{COMMITS}/{entry.name}" for entry in named if entry.is_file]
+
+
+def _opening(root: Path, log: str) -> dict[str, Any] | None:
+    """The open line of a commit log, with `closed`; None where there is none, or where it cannot be read."""
+    try:
+        with open_regular(root, log) as file:
+            first = decode_line(file.readline(_TAIL))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            last = decode_line((file.read(_TAIL).splitlines(keepends=True) or [b""])[-1])
+    except OSError as error:
+        warn("%s/%s cannot be read, and is left out: %s", root, log, error)
+        return None
+    if first is None or first.get("kind") != OPEN or not _can_be(first):
         return None
     return {"attempt": 0, **first, "closed": last is not None and last.get("kind") == CLOSE}
+
+
+def _can_be(opening: Mapping[str, Any]) -> bool:
+    """Whether attempt and process are numbers that a writer has: what a stranger's log claims must not end this start."""
+    attempt, pid = opening.get("attempt", 0), opening.get("pid")
+    return type(attempt) is int and 0 <= attempt < _MOST_ATTEMPTS and type(pid) is int
 
 
 def _encoded(run: Mapping[str, Any]) -> bytes:

@@ -102,7 +102,7 @@ class ParquetSink:
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
         self._spending = Spending()
         self.writer = f"r{rank:05d}-{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._log = CommitLog(root / layout.commit_file(self.writer))
+        self._log = CommitLog(root, layout.commit_file(self.writer))
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
         self._segment, self._segment_rows = 0, pa.table({})
@@ -154,7 +154,7 @@ class ParquetSink:
     def _make_folders(self) -> None:
         start_run(self._root, self._info)
         for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
-            make_folder(self._root / folder)
+            make_folder(self._root, folder)
 
     def _announce(self, attempt: int, *, again: bool) -> None:
         """Says that the writer has begun, in a new folder too: a line that cannot be written waits for the next."""
@@ -217,11 +217,11 @@ class ParquetSink:
         policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
         data = parquet_bytes(rows, {"ratioscope.writer": self.writer, "ratioscope.schema": str(SCHEMA_VERSION)})
         self._demand_free(len(data))
-        make_folder((self._root / layout.token_file(step, self.writer, 0)).parent)
+        make_folder(self._root, layout.token_file(step, self.writer, 0).parent)
         part = 0
-        while is_taken(self._root / (file := layout.token_file(step, self.writer, part))):
+        while is_taken(self._root, file := layout.token_file(step, self.writer, part)):
             part += 1
-        write_whole(self._root / file, data)
+        write_whole(self._root, file, data)
         self._spending.spend(step, len(data), tokens_of(rows))
         return {
             **_commit(file, data),
@@ -277,8 +277,8 @@ class ParquetSink:
             return []
         data = parquet_bytes(self._segment_rows, {})
         file = layout.statistics_file(self.writer, self._segment)
-        make_folder((self._root / file).parent)
-        write_whole(self._root / file, data)
+        make_folder(self._root, file.parent)
+        write_whole(self._root, file, data)
         return [{**_commit(file, data), "steps": self._segment_steps()}]
 
     def _roll_over(self, step: int) -> None:

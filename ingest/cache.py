@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import __version__
+from ratioscope.inside import open_regular
 from ratioscope.metrics.numpy_engine import schema
 from ratioscope.record import SCHEMA_VERSION
 
 from .quarantine import named_reasons
-from .regular_file import open_regular
 
 MOST_BYTES = 1 << 30
 

@@ -8,9 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ratioscope.inside import open_regular
 from ratioscope.layout import STATISTICS, commit_file, decode_line, is_unaltered
-
-from .regular_file import open_regular
 
 _CHUNK = 1 << 22
 _LONGEST_LINE = 1 << 20

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
 
 from ratioscope.errors import SourceError
+from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, decode_line, encode_line
 
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile
 from .condensed import Condensed, condensed, kept, left_out, lines
 from .recovery import writer_of
-from .regular_file import open_regular
 from .writer_history import WriterHistory
 
 _LONGEST_LINE = 1 << 19

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ratioscope.errors import SourceError
+from ratioscope.inside import entries, is_file
 from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS
 
 HOLDS = f"a run folder holds {RUN_FILE}, {TOKENS}/, {STATISTICS}/ and {COMMITS}/"
@@ -35,10 +36,10 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
 
 def is_run(folder: Path) -> bool:
     """Whether something in the folder says that a run was recorded there."""
-    if (folder / RUN_FILE).is_file():
+    if is_file(folder, RUN_FILE):
         return True
     marks = ((TOKENS, "step="), (COMMITS, ".jsonl"), (STATISTICS, ".parquet"))
-    return any(mark in name for part, mark in marks for name in _names(folder / part))
+    return any(mark in name for part, mark in marks for name in _names(folder, part))
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Path]:
@@ -67,12 +68,10 @@ def _similar(path: Path) -> str:
     return f"; did you mean {path.parent / close[0]}" if close else ""
 
 
-def _names(folder: Path, *, strict: bool = False) -> Iterator[str]:
-    """Names in a folder, some thousands at most; none where it cannot be listed."""
+def _names(folder: Path, part: str = "", *, strict: bool = False) -> Iterator[str]:
+    """Names in a folder or a part of it, some thousands at most; none where it cannot be listed."""
     try:
-        with os.scandir(folder) as entries:
-            for _, entry in zip(range(_MOST_LOOKED_AT), entries, strict=False):
-                yield entry.name
+        yield from (entry.name for entry in entries(folder, part, _MOST_LOOKED_AT))
     except OSError:
         if strict:
             raise

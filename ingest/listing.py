@@ -1,14 +1,14 @@
 """What lies in a run's folders: Parquet files by path, and what does not belong there. Opens nothing, follows no link."""
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ratioscope.errors import SourceError
+from ratioscope.inside import Entry, entries, kind
 from ratioscope.layout import COMMITS, STATISTICS, TOKENS
 
 from .quarantine import printable
-from .regular_file import kind
 
 _STEP_FOLDER = re.compile(r"step=-?\d{1,19}")
 _MOST_ENTRIES = 4_000_000
@@ -31,12 +31,12 @@ def listing(root: Path) -> Listing:
     found = Listing()
     _files(root, COMMITS, ".jsonl", found.logs, found)
     _files(root, STATISTICS, ".parquet", found.segments, found)
-    for folder in _entries(root, TOKENS, found):
-        path = f"{TOKENS}/{folder.name}"
-        if not _STEP_FOLDER.fullmatch(folder.name):
+    for entry in _entries(root, TOKENS, found):
+        path = f"{TOKENS}/{entry.name}"
+        if not _STEP_FOLDER.fullmatch(entry.name):
             found.foreign[path] = "it is no folder of a step; wanted step=<number>"
-        elif not folder.is_dir(follow_symlinks=False):
-            found.foreign[path] = f"it is {_kind(folder)}, not a folder"
+        elif not entry.is_folder:
+            found.foreign[path] = f"it is {kind(entry.mode)}, not a folder"
         else:
             _files(root, path, ".parquet", found.token_files, found)
     return found
@@ -52,8 +52,8 @@ def logs(root: Path) -> set[str]:
 def _files(root: Path, folder: str, ending: str, into: set[str], found: Listing) -> None:
     for entry in _entries(root, folder, found):
         path = f"{folder}/{entry.name}"
-        if not entry.is_file(follow_symlinks=False):
-            found.foreign[path] = f"it is {_kind(entry)}, not a regular file"
+        if not entry.is_file:
+            found.foreign[path] = f"it is {kind(entry.mode)}, not a regular file"
         elif printable(entry.name) != entry.name:
             found.foreign[path] = "its name is no text"
         elif not entry.name.endswith(ending):
@@ -62,28 +62,20 @@ def _files(root: Path, folder: str, ending: str, into: set[str], found: Listing)
             into.add(path)
 
 
-def _entries(root: Path, folder: str, found: Listing) -> list["os.DirEntry[str]"]:
-    path = root / folder
+def _entries(root: Path, folder: str, found: Listing) -> list[Entry]:
+    left = _MOST_ENTRIES - found.entries
     try:
-        if path.is_symlink():
-            found.foreign[folder] = "it is a symbolic link; links inside a run are not followed"
-            return []
-        with os.scandir(path) as entries:
-            kept = [entry for entry in entries if not entry.name.startswith((".", "_"))]
+        kept = [entry for entry in entries(root, folder, left + 1) if not entry.name.startswith((".", "_"))]
     except FileNotFoundError:
+        return []
+    except SourceError as error:
+        found.foreign[folder] = str(error)
         return []
     except OSError as error:
         found.foreign[folder] = f"it cannot be listed: {error.strerror}"
         return []
     found.entries += len(kept)
-    if found.entries > _MOST_ENTRIES:
+    if len(kept) > left:
         found.foreign[folder] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
         return []
     return kept
-
-
-def _kind(entry: "os.DirEntry[str]") -> str:
-    try:
-        return kind(entry.stat(follow_symlinks=False).st_mode)
-    except OSError as error:  # removed since it was listed
-        return f"not readable ({error.strerror})"

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
+from ratioscope.inside import open_regular, status
 from ratioscope.metrics.arrow_columns import Column, pc
 
 from .quarantine import named_reasons
-from .regular_file import open_regular
 
 MOST_ROWS = 1 << 22
 MOST_COLUMNS = 4096
@@ -53,7 +53,7 @@ class ParquetFiles:
     def signature(self, path: str) -> Signature | None:
         """What tells whether a file is the one that was seen before; None if it is not there."""
         try:
-            found = os.lstat(self._root / path)
+            found = status(self._root, path)
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns

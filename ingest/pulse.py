@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from ratioscope.errors import SourceError
+from ratioscope.inside import folder, open_regular
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
 from ratioscope.process import Here, Process
-
-from .regular_file import open_regular
 
 State = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
@@ -45,10 +44,10 @@ class Word:
 def sizes(root: Path) -> Sizes:
     """The commit logs of a run as they lie there; they grow with every commit. SourceError where the folder is gone."""
     try:
-        with os.scandir(root / COMMITS) as entries:
+        with folder(root, COMMITS) as at, os.scandir(at) as entries:
             first = [entry for entry, _ in zip(entries, range(_MOST_LOGS), strict=False)]
-        logs = [entry for entry in first if entry.name.endswith(".jsonl") and not entry.name.startswith(".")]
-        seen = {f"{COMMITS}/{entry.name}": entry.stat(follow_symlinks=False) for entry in logs}
+            logs = [entry for entry in first if entry.name.endswith(".jsonl") and not entry.name.startswith(".")]
+            seen = {f"{COMMITS}/{entry.name}": entry.stat(follow_symlinks=False) for entry in logs}
     except OSError as error:
         if not root.is_dir():
             raise SourceError(f"{root} is gone: the folder was deleted or moved") from error

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.inside import Entry, entries, open_regular, status
 from ratioscope.layout import COMMITS, STATISTICS, TOKENS, runs
 from ratioscope.metrics.arrow_columns import pc
 from ratioscope.metrics.join import joined
@@ -29,9 +30,10 @@ from .file_checks import RowsDisagree, demand_rows, demand_segment_file
 from .listing import listing
 from .record_rows import RecordRows
 from .recovery import recovered
-from .regular_file import open_regular
 from .segment_tables import SegmentTables
 
+_LONGEST_NAME = 240
+"""Bytes; file systems take 255."""
 _TEMPORARY = re.compile(r"\..+\.\d+-\d+")
 
 
@@ -78,7 +80,7 @@ class Note:
 def unreadable(catalog: Catalog) -> Iterator[Move]:
     """Files that are not as they were committed, and what is no file of a run."""
     for path, reason in sorted(listing(catalog.root).foreign.items()):
-        if "/" in path and os.path.lexists(catalog.root / path):
+        if "/" in path and catalog.files.signature(path) is not None:
             yield Move(path, reason)
     items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
     for item in sorted(items, key=lambda item: item.path):
@@ -103,14 +105,19 @@ def uncommitted(catalog: Catalog) -> Iterator[Commit]:
 
 def temporary(catalog: Catalog) -> Iterator[Remove]:
     """Files of writers that ended while they wrote them."""
-    folders = [catalog.root, *(catalog.root / name for name in (COMMITS, STATISTICS, TOKENS))]
-    folders += sorted(
-        path for path in (catalog.root / TOKENS).glob("step=*") if path.is_dir() and not path.is_symlink()
-    )
-    for folder in (folder for folder in folders if folder.is_dir() and not folder.is_symlink()):
-        for path in sorted(folder.iterdir()):
-            if _TEMPORARY.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-                yield Remove(path.relative_to(catalog.root).as_posix())
+    steps = [entry.name for entry in _entries(catalog, TOKENS) if entry.is_folder and entry.name.startswith("step=")]
+    for folder in ("", COMMITS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps)):
+        for entry in _entries(catalog, folder):
+            if _TEMPORARY.fullmatch(entry.name) and entry.is_file:
+                yield Remove(f"{folder}/{entry.name}" if folder else entry.name)
+
+
+def _entries(catalog: Catalog, folder: str) -> list[Entry]:
+    """What lies in a folder of the run, by name; nothing where it is missing or leads out of the run."""
+    try:
+        return sorted(entries(catalog.root, folder))
+    except OSError:
+        return []
 
 
 def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
@@ -205,8 +212,16 @@ def _segment(writer: str, attempt: int, rows: pa.Table) -> Restore:
 
 def place_in_quarantine(root: Path, folder: str, path: str) -> str:
     """A name in the run's quarantine that nothing has yet."""
-    name = path.replace("/", "__")
+    name = os.fsdecode(os.fsencode(path.replace("/", "__"))[-_LONGEST_NAME:])
     number = 0
-    while os.path.lexists(root / (found := f"{folder}/{name}{f'.{number}' if number else ''}")):
+    while _is_taken(root, found := f"{folder}/{name}{f'.{number}' if number else ''}"):
         number += 1
     return found
+
+
+def _is_taken(root: Path, path: str) -> bool:
+    try:
+        status(root, path)
+    except FileNotFoundError:
+        return False
+    return True

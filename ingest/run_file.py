@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import SourceError
+from ratioscope.inside import open_regular
 from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
 
 from .commits import newer_schema
 from .quarantine import printable
-from .regular_file import open_regular
 
 _MOST_BYTES = 1 << 24
 _CHANGED = f"{RUN_FILE} was changed after it was written: the run's name, trainer and settings may not be as recorded"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratioscope.errors import RatioscopeError, SchemaError
+from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS
 
 from .catalog import Catalog
@@ -20,7 +21,6 @@ from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .folder import run_folder
 from .parquet_files import ParquetFiles
 from .quarantine import named_reasons
-from .regular_file import open_regular
 from .run_file import run_file
 from .statistics_check import differing
 from .writer_history import WriterHistory

@@ -194,10 +194,10 @@ def test_a_part_of_a_step_that_cannot_be_put_beside_the_others_leaves_no_half_st
 def test_statistics_that_wait_in_memory_when_the_process_dies_are_not_missed_in_a_step_of_several_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool
 ) -> None:
-    def failing(path: Path, data: bytes) -> None:
-        if path.parent.name == "statistics":
+    def failing(root: Path, file: Path, data: bytes) -> None:
+        if file.parent.name == "statistics":
             raise OSError(errno.EIO, "Input/output error")
-        durable_file.write_whole(path, data)
+        durable_file.write_whole(root, file, data)
 
     with Collector(tmp_path / "run") as collector:
         collector.log(step=1, **logprobs(1))

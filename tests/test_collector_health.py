@@ -24,10 +24,10 @@ def broken_on(monkeypatch: pytest.MonkeyPatch, *folders: str) -> None:
     """From here on files of these folders cannot be written."""
     real = durable_file.write_whole
 
-    def write(path: Path, data: bytes) -> None:
-        if any(folder in path.parts for folder in folders):
+    def write(root: Path, file: Path, data: bytes) -> None:
+        if any(folder in file.parts for folder in folders):
             raise OSError(28, "No space left on device")
-        real(path, data)
+        real(root, file, data)
 
     monkeypatch.setattr("ratioscope.collectors.sink.write_whole", write)
 

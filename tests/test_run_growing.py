@@ -14,8 +14,8 @@ from run_folders import FakeWriter
 
 from ratioscope import layout, open_run
 from ratioscope.ingest import commit_log, parquet_files
-from ratioscope.ingest.regular_file import open_regular
 from ratioscope.ingest.run import Run
+from ratioscope.inside import open_regular
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
 STEPS = run_folders.by_step(STALE)

@@ -1,0 +1,163 @@
+"""What lies below a folder that may be a stranger's, reached folder by folder through descriptors: no link leads out of it.
+
+The folder itself may be a link, because its user named it. Below it no link is followed, nothing but a regular file is opened,
+and nothing blocks: a pipe, a socket or a device is refused as a link is. Readers, writers and verbs that change a run go through
+here. What they change is named relative to the descriptor of the folder that holds it, so that a link which is put there
+meanwhile is met too. A hard link needs no care: names are replaced, moved and removed, and the one file that is written in place
+is a writer's own log, whose name nobody can guess.
+"""
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+
+from .errors import SourceError
+
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link; links inside a run are not followed"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISDIR, "a folder"),
+)
+# Opening a FIFO for reading waits for a writer unless asked not to.
+_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO, errno.ENODEV)
+
+
+class Astray(SourceError, OSError):
+    """A path below a folder that leads out of it, or bears something else than was wanted. An OSError too, because to a writer it
+    is one more reason why something cannot be written."""
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """A name in a folder, and the type bits of its mode (0: it was removed since)."""
+
+    name: str
+    mode: int
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+
+def parts(path: str | PurePath) -> tuple[str, ...]:
+    """The names that lead to the path from its root; Astray where it leads elsewhere."""
+    found = PurePosixPath(path)
+    if not found.parts or ".." in found.parts or found.is_absolute() or "\0" in str(path):
+        raise Astray(f"its path {str(path)[:200]!r} leads out of the run; wanted a path below it")
+    return found.parts
+
+
+@contextmanager
+def folder(root: Path, path: str | PurePath = "") -> Iterator[int]:
+    """The descriptor of a folder below the root, or of the root. Astray where something else is in the way; FileNotFoundError."""
+    descriptor = os.open(root, _FOLDER)
+    try:
+        for name in parts(path) if str(path) not in ("", ".") else ():
+            outer, descriptor = descriptor, _entered(descriptor, name)
+            os.close(outer)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def holding(root: Path, path: str | PurePath) -> Iterator[tuple[int, str]]:
+    """The descriptor of the folder that holds the path, and its name there."""
+    *outer, name = parts(path)
+    with folder(root, "/".join(outer)) as descriptor:
+        yield descriptor, name
+
+
+def open_regular(root: Path, file: str | PurePath) -> io.BufferedReader:
+    """`root/file` opened for reading. Astray for a link, pipe, device or folder in the way; FileNotFoundError. Never blocks."""
+    with holding(root, file) as (at, name):
+        try:
+            descriptor = os.open(name, _SAFELY, dir_fd=at)
+        except OSError as error:
+            if error.errno in _IN_THE_WAY:
+                _demand_file(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+            raise
+    try:
+        _demand_file(os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def content(root: Path, file: str | PurePath, most: int) -> bytes:
+    """All that a regular file holds; Astray where that is more than `most` bytes."""
+    with open_regular(root, file) as opened:
+        found = opened.read(most + 1)
+    if len(found) > most:
+        raise Astray(f"it is larger than {most} bytes, the most that is read of it")
+    return found
+
+
+def status(root: Path, path: str | PurePath) -> os.stat_result:
+    """What bears the name, itself if it is a link. FileNotFoundError where nothing does; Astray."""
+    with holding(root, path) as (at, name):
+        return os.stat(name, dir_fd=at, follow_symlinks=False)
+
+
+def is_file(root: Path, path: str | PurePath) -> bool:
+    """Whether a regular file bears the name, and no link leads there."""
+    try:
+        return stat.S_ISREG(status(root, path).st_mode)
+    except OSError:
+        return False
+
+
+def entries(root: Path, path: str | PurePath, most: int | None = None) -> Iterator[Entry]:
+    """What lies in a folder, in no order. most: how many names are looked at."""
+    with folder(root, path) as descriptor, os.scandir(descriptor) as found:
+        for place, entry in enumerate(found):
+            if place == most:
+                return
+            yield Entry(entry.name, _type(entry))
+
+
+def kind(mode: int) -> str:
+    """What a stat mode says the path is, in words."""
+    return next((words for test, words in _KINDS if test(mode)), "not a regular file")
+
+
+def _entered(outer: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
+    except OSError as error:
+        if error.errno in _IN_THE_WAY:
+            found = os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode
+            raise Astray(f"{name} is {kind(found)}; wanted a folder: put the folder itself there") from error
+        raise
+
+
+def _demand_file(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise Astray(f"it is {kind(mode)}, not a regular file")
+
+
+def _type(entry: "os.DirEntry[str]") -> int:
+    """Type bits, mostly without asking the disk."""
+    if entry.is_file(follow_symlinks=False):
+        return stat.S_IFREG
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR
+    try:
+        return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+    except OSError:
+        return 0
