@@ -1,23 +1,22 @@
 """The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.metrics.finding import Finding
-from ratioscope.metrics.severity import FLOOR, grade, grade_signals, lag_zero_floors_of, verdict
+from ratioscope.metrics.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
+from ratioscope.metrics.severity import grade, grade_signals, verdict
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 
-Floors = Mapping[str, float]
-"""gap -> kl_k3 at lag 0, where lags are on record. Pass it where several grades of one run are made: reading it takes long."""
-
-
 def floors_of(run: "Run") -> Floors:
-    return lag_zero_floors_of(run.metrics(by=("lag",), names=FLOOR))
+    """What each gap was when the run began. Reads the lags of the run's first steps."""
+    frame = run.metrics(by=("step",))
+    steps = first_steps(frame)
+    return floors(frame, at_lag_zero(run.metrics(by=("step", "lag"), steps=steps, names=FLOOR)) if steps else None)
 
 
 def step_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:

@@ -11,10 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
-from ratioscope.metrics.frame import statistics_read
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.numpy_engine import schema
-from ratioscope.metrics.severity import FLOOR
 from ratioscope.record import GAPS
 
 from .attempts import visible
@@ -31,7 +29,7 @@ HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level)
 SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRAMS})
 """Statistics that metrics are read from; the tails are among them, histograms are not."""
 
-AHEAD: tuple[Asked, ...] = (("all", SCALARS), ("lag", statistics_read(FLOOR)))
+AHEAD: tuple[Asked, ...] = (("all", SCALARS),)
 """What grades are made of, and so what every reader of a whole run asks for first."""
 
 

@@ -78,7 +78,7 @@ def alerts(graded: pl.DataFrame, rules: Rules = RULES) -> tuple[Alert, ...]:
     """The alerts of a run, by first step, then in the order of the signals.
 
     graded: grade_signals of the run, whose `tested` is graded anew by the rules. What is appended to a series never changes
-    an alert that is closed; a run whose lag-0 floor moves is graded anew as a whole, as everywhere else.
+    an alert that is closed: a run's floor is of its first steps.
     """
     place = {signal.name: at for at, signal in enumerate(rules.signals)}
     series = graded.filter(pl.col("signal").is_in(list(place))).sort("step", maintain_order=True)

@@ -8,28 +8,22 @@ import numpy.typing as npt
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
-from ratioscope.record import GAPS
-
 from .finding import LABELS, Confidence, Finding, Severity
-from .frame import metric_frame
+from .floor import Floors, floors
 from .metric import Values
-from .signals import SIGNALS, Signal, at_least
+from .signals import SIGNALS, Signal
 
-__all__ = [
-    "FIRST_STEPS", "SIGNALS", "Severity", "floors", "grade", "grade_signals", "grades_of", "lag_zero_floors", "reading",
-    "verdict",
-]  # fmt: skip
+__all__ = ["SIGNALS", "Severity", "grade", "grade_signals", "grades_of", "reading", "verdict"]
 
-FIRST_STEPS = 3
-FLOOR = ("kl_k3",)
-"""What a floor is read from."""
+MANY = 1000.0
+"""Times the floor from which on the number says no more: the floor is next to nothing."""
 GRADE = pl.Enum(LABELS)
 PolarsType = DataType | DataTypeClass
 
 Grades = npt.NDArray[np.int64]
 
 
-def grade(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None) -> pl.DataFrame:
+def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
     """One row per step: severity and the signal, gap, value, floor and reading that decided it.
 
     frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
@@ -51,13 +45,14 @@ def grade(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None
     return deciding.select(pl.exclude("at_least", "_order", "_decided")).with_columns(reading=readings)
 
 
-def grade_signals(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | None = None) -> pl.DataFrame:
+def grade_signals(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
     """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, at_least.
 
+    floors_of_gaps: those of the run, where the frame is of a part of it, or tells nothing of lags; else those of the frame.
     tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one;
     at_least: whether the value is a lower bound. Rows come in the order in which signals and gaps decide, see `grade`.
     """
-    known = floors(frame) if floors_of_gaps is None else {**floors(frame), **floors_of_gaps}
+    known = floors(frame) if floors_of_gaps is None else floors_of_gaps
     ordered = frame.sort("step")
     parts = [
         _graded(ordered, signal, gap, known.get(gap, np.nan))
@@ -71,39 +66,9 @@ def grade_signals(frame: pl.DataFrame, floors_of_gaps: Mapping[str, float] | Non
 def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     """What the signal says of a row of grade_signals. Made for the rows that are told: there are many more than those."""
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
-    times = value / floor if floor else np.nan
+    times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
     least = "at least " if row["at_least"] else ""
     return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
-
-
-def floors(frame: pl.DataFrame) -> dict[str, float]:
-    """gap -> kl_k3 of its floor: the lowest of the run's first steps, each with its uncertainty added.
-
-    The lowest, because a run can begin badly; with uncertainty, because the lowest of several is so by chance too.
-    """
-    first = frame.sort("step").head(FIRST_STEPS)
-    result = {}
-    for gap in GAPS:
-        column = _columns(first, gap)
-        value, error = column("kl_k3"), column("kl_k3_se")
-        upper = value**2 / np.where(value > 0, at_least(value, error), np.nan)
-        if np.isfinite(upper).any():
-            result[gap] = float(np.nanmin(upper))
-    return result
-
-
-def lag_zero_floors(statistics: pl.DataFrame) -> dict[str, float]:
-    """gap -> kl_k3 of the tokens sampled by the very weights that were trained; empty where no lag is on record."""
-    return lag_zero_floors_of(metric_frame(statistics, by=("lag",), names=FLOOR))
-
-
-def lag_zero_floors_of(frame: pl.DataFrame) -> dict[str, float]:
-    """As lag_zero_floors; frame: a metric_frame by lag that has FLOOR."""
-    if "lag" not in frame.columns:
-        return {}
-    zero = frame.filter(pl.col("lag") == "0")
-    names = {gap: f"{gap}/kl_k3" for gap in GAPS if f"{gap}/kl_k3" in zero.columns}
-    return {gap: float(zero[name][0]) for gap, name in names.items() if len(zero) and zero[name][0] is not None}
 
 
 def verdict(grades: pl.DataFrame) -> Finding:

@@ -20,7 +20,15 @@ ERRORS = 2.0
 HARMLESS_K3 = 0.001
 """Below it no change relative to the floor is graded; "good" for dense bf16 models in published reading orders."""
 HEALTHY_K3 = 0.01
-"""Below it no change relative to the floor is more than watch."""
+"""Below it no change relative to the floor is more than watch. A floor that is not below it is none: the run began sick."""
+OVER_FLOOR = (3.0, 10.0)
+"""Times the floor from which on a gap is watch, and act."""
+SAME = 1e-12
+"""A floor below this is taken for it: what rounding leaves of equal float32 log-probs, so that growth from 0 is finite."""
+CLEAR_SURPRISAL = 0.05
+"""Nats of surprisal gap up to which no z, however large, is more than watch."""
+SURPRISED = (4.0, 6.0)
+"""z of the surprisal gap from which on it is watch, and act."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Measured:
 class Signal:
     """One row of the table. watch, act: least `tested` of each grade; None: never. lasting: two adjacent steps needed.
 
-    shown: a format of {value}, {floor} and {times} (value / floor) and {least} for the reading.
+    shown: a format of {value}, {floor}, {times} (value / floor, in words) and {least} for the reading.
     """
 
     name: str
@@ -70,9 +78,18 @@ def _kl(column: Column, floor: Values) -> Measured:
 def _kl_over_floor(column: Column, floor: Values) -> Measured:
     value = column("kl_k3")
     sure = at_least(value, column("kl_k3_se"))
-    times = sure / np.where(floor > 0, floor, np.nan)
-    capped = np.where(sure < HEALTHY_K3, np.minimum(times, 9.99), times)
-    return Measured(value, np.where(np.isnan(times), np.nan, np.where(sure < HARMLESS_K3, 0.0, capped)), floor)
+    times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
+    return Measured(value, np.where(sure < HEALTHY_K3, np.minimum(times, _harm(sure)), times), floor)
+
+
+def _harm(k3: Values) -> Values:
+    """How many times the floor a K3 may count for, by its size alone: watch from HARMLESS_K3 on, act from HEALTHY_K3 on.
+
+    A power between the two, so that of two steps the one with the larger K3 is always the worse.
+    """
+    watch, act = OVER_FLOOR
+    power = np.log(act / watch) / np.log(HEALTHY_K3 / HARMLESS_K3)
+    return np.asarray(act * (k3 / HEALTHY_K3) ** power)
 
 
 def _chi2_of_ess(level: str) -> Callable[[Column, Values], Measured]:
@@ -119,7 +136,10 @@ def _dishonest(column: Column, floor: Values) -> Measured:
 
 def _surprised(column: Column, floor: Values) -> Measured:
     z, gap = np.abs(column("surprisal_gap_z")), column("surprisal_gap")
-    return Measured(gap, np.where(np.abs(gap) > 0.05, z, np.minimum(z, 5.99)))
+    watch, act = SURPRISED
+    size = np.abs(gap) / CLEAR_SURPRISAL
+    # Of two gaps too small to be more than watch the larger is the worse.
+    return Measured(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
 _CATALOGUE = "root-cause catalogue: measured on injected faults"
@@ -152,12 +172,13 @@ SIGNALS: tuple[Signal, ...] = (
            "Training is off-policy by this much at every token. Runs collapse from 0.1 on; near 1 the inputs differ.",
            "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means misaligned or wrong input"),
-    Signal("kl_k3_over_floor", "the gap has left its floor", SAMPLED, _kl_over_floor, 3.0, 10.0,
-           "KL K3 is {value:.4g} nats/token, {times:.1f} times the floor {floor:.3g}",
+    Signal("kl_k3_over_floor", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
+           "KL K3 is {value:.4g} nats/token, {times} times the floor {floor:.3g} of the run's first steps",
            "The engines agreed better before: something changed since, most often weights that were not synced.",
-           "Compare with the weight syncs and the version lag; if lag 0 has risen too, look at precision and entropy.",
-           "convention: 3 times the floor watch, 10 times act, on two adjacent steps", lasting=True),
-    Signal("surprisal", "tokens were not sampled from the policy that is trained", SAMPLED, _surprised, 4.0, 6.0,
+           "Compare with the weight syncs and the version lag. If the tokens of lag 0 have risen too, look at precision "
+           "and entropy.",
+           "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True),
+    Signal("surprisal", "tokens were not sampled from the policy that is trained", SAMPLED, _surprised, *SURPRISED,
            "the surprisal gap is {value:+.3f} nats",
            "The later policy is more (or less) surprised by the tokens than its entropy says, even where logprobs agree. "
            "Negative: sampling was sharper (top-p, top-k, low temperature). Positive: wrong context or higher temperature.",

@@ -1,11 +1,11 @@
-"""How much of a gap comes from old weights: the floor at lag 0, what lies above it, and the share that lag explains.
+"""How much of a gap comes from old weights: what is left at lag 0, the excess over it, and the share that lag explains.
 
 A token's lag is the trainer's version minus that of the weights that sampled it. At lag 0 both engines hold the same weights, so
-that what is left there is numerics: the floor. With n_l tokens at lag l, v_l their mean gap and m the mean over all tokens,
+that what is left there is numerics. With n_l tokens at lag l, v_l their mean gap and m the mean over all tokens,
 
     excess = m - v_0 = sum over l of n_l (v_l - v_0) / n        explained = excess / m = 1 - v_0 / m
 
-This takes the floor of lag 0 for that of all tokens, as martingale does; where lags occur at
+This takes the numerics at lag 0 for those of all tokens, as martingale does; where lags occur at
 different steps, whatever else changed between those steps is counted with the lag.
 """
 
@@ -30,7 +30,7 @@ class Lagged:
 
 @dataclass(frozen=True)
 class Staleness:
-    """floor: the mean gap at lag 0. value: that of all tokens. excess: value - floor, negative where lagged tokens lie lower.
+    """fresh: the mean gap at lag 0. value: that of all tokens. excess: value - fresh, negative where lagged tokens lie lower.
 
     explained: excess / value, 0 where there is no excess, in [0, 1]; errors are standard errors. NaN: cannot be told.
     """
@@ -38,8 +38,8 @@ class Staleness:
     tokens: float
     value: float
     value_error: float
-    floor: float
-    floor_error: float
+    fresh: float
+    fresh_error: float
     excess: float
     excess_error: float
     explained: float
@@ -50,15 +50,15 @@ class Staleness:
         """Why the share cannot be told, continuing "not available, because ..."; empty where it can."""
         if self.tokens == 0:
             return "no token with a known lag is on record"
-        if math.isnan(self.floor):
-            return "no token was sampled at lag 0, so that the floor is not known"
+        if math.isnan(self.fresh):
+            return "no token was sampled at lag 0, so that numerics alone are not known"
         if math.isnan(self.explained):
             return "the gap is zero or infinite: there is nothing to share out"
         return ""
 
 
 def staleness(lags: Sequence[Lagged]) -> Staleness:
-    """The floor, the excess and the share explained by lag. Lags of no tokens or of unknown value are left out.
+    """The gap at lag 0, the excess over it and the share explained by lag. Lags of no tokens or of unknown value are left out.
 
     Errors by the delta method, the values of different lags taken for independent and the numbers of tokens for given.
     """
@@ -70,23 +70,23 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
     if not total:
         return Staleness(0.0, *[math.nan] * 8)
     weights = tokens / total
-    # The floor plus what lies above it: where all lags have one value, no rounding is left as an excess.
+    # What is left at lag 0 plus what lies above it: where all lags have one value, no rounding is left as an excess.
     at_zero = np.array([each.lag == 0 for each in known])
     if not at_zero.any():
         return Staleness(total, _dot(weights, values), _error(weights, errors), *[math.nan] * 6)
-    floor, floor_error = float(values[at_zero][0]), float(errors[at_zero][0])
-    excess = _dot(weights, values - floor) if math.isfinite(floor) else math.nan
-    value = floor + excess
+    fresh, fresh_error = float(values[at_zero][0]), float(errors[at_zero][0])
+    excess = _dot(weights, values - fresh) if math.isfinite(fresh) else math.nan
+    value = fresh + excess
     usable = 0 < value < math.inf
     explained = min(max(excess / value, 0.0), 1.0) if usable else math.nan
     slopes = weights - at_zero  # of the excess in each value
-    of_share = (weights * floor / value - at_zero) / value if usable else np.full(len(weights), math.nan)
+    of_share = (weights * fresh / value - at_zero) / value if usable else np.full(len(weights), math.nan)
     return Staleness(
         total,
         value,
         _error(weights, errors),
-        floor,
-        floor_error,
+        fresh,
+        fresh_error,
         excess,
         _error(slopes, errors),
         explained,

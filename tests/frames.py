@@ -1,6 +1,6 @@
 """Small frames in the shapes that figures draw: a metric frame by step, grades, a distribution, the tokens of a sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,13 @@ def notes(figure: go.Figure) -> str:
     """The lines below the title, which say how the figure was made."""
     layout: Any = figure.layout
     return str(layout.title.subtitle.text)
+
+
+def frame_of(columns: Mapping[str, Sequence[float]]) -> pl.DataFrame:
+    """A metric frame of the mismatch gap with these columns, steps 0, 1, 2, ... of 10 000 tokens each."""
+    steps = len(next(iter(columns.values())))
+    whole = {"tokens": [1e4] * steps, "non_finite": [0.0] * steps, **columns}
+    return pl.DataFrame({"step": range(steps)} | {f"mismatch/{name}": values for name, values in whole.items()})
 
 
 def metric_frame(

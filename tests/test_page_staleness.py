@@ -19,7 +19,7 @@ from ratioscope.ingest.run import open_run
 from ratioscope.metrics.decomposition import decomposition
 
 
-def test_the_cards_are_the_floor_and_what_lies_above_it(opened: Open, runs: Path) -> None:
+def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open, runs: Path) -> None:
     app = opened("staleness", "stale")
     run = open_run(made(runs, "stale"))
     tokens = pl.concat(
@@ -32,15 +32,15 @@ def test_the_cards_are_the_floor_and_what_lies_above_it(opened: Open, runs: Path
         k3=pl.col("mismatch").exp() - 1 - pl.col("mismatch"),
         lag=pl.col("trainer_version") - pl.col("rollout_version_min"),
     )
-    whole, floor = k3["k3"].mean(), k3.filter(lag=0)["k3"].mean()
-    assert isinstance(whole, float) and isinstance(floor, float)
+    whole, fresh = k3["k3"].mean(), k3.filter(lag=0)["k3"].mean()
+    assert isinstance(whole, float) and isinstance(fresh, float)
     shown = {card.label: card.value for card in app.metric}
     found = {name: float(value.split(" ")[0]) for name, value in shown.items()}
-    assert found["K3 of all tokens"] == pytest.approx(whole, rel=0.01) and found["floor"] == pytest.approx(
-        floor, rel=0.01
+    assert found["K3 of all tokens"] == pytest.approx(whole, rel=0.01) and found["at lag 0"] == pytest.approx(
+        fresh, rel=0.01
     )
-    assert found["excess over the floor"] == pytest.approx(whole - floor, rel=0.01)
-    assert found["explained by lag"] == pytest.approx(100 * (1 - floor / whole), rel=0.01)
+    assert found["excess over lag 0"] == pytest.approx(whole - fresh, rel=0.01)
+    assert found["explained by lag"] == pytest.approx(100 * (1 - fresh / whole), rel=0.01)
     assert "±" in shown["explained by lag"] and len(charts(app)) == 4
 
 
@@ -52,14 +52,14 @@ def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
     assert "not available, because no step has all three gaps" in plain(app)
 
 
-def test_without_lag_0_the_floor_is_not_told(opened: Open) -> None:
+def test_without_lag_0_its_share_is_not_told(opened: Open) -> None:
     app = opened("staleness", "long_response")
     assert [card.value for card in app.metric][1:] == ["–", "–", "–"]
     assert "no token was sampled at lag 0" in plain(app)
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])
-def test_every_gap_has_its_lags_and_drift_no_floor(opened: Open, gap: str) -> None:
+def test_every_gap_has_its_lags_and_drift_no_share_of_lag_0(opened: Open, gap: str) -> None:
     app = opened("staleness", "stale", theme="dark", gap=gap)
     assert len(charts(app)) == 4 and len(app.metric) == (0 if gap == "drift" else 4)
 
@@ -108,7 +108,7 @@ def test_lines_break_where_a_lag_has_no_token(runs: Path) -> None:
         and all(len(band.x) == 3 * 3 - 1 for band in bands)
         and "band ±2 standard errors" in notes(figure)
     )
-    assert [line.name for line in lines] == ["lag 0 (floor)", "lag 2", "lag 4", "lag 6"]
+    assert [line.name for line in lines] == ["lag 0", "lag 2", "lag 4", "lag 6"]
     assert all(len(line.x) == 12 and sum(place == place for place in line.y) == 3 for line in lines)
     shares = lag_shares(course, "mismatch")
     assert sum(sum(bar.y) for bar in traces(shares)) == pytest.approx(1200)

@@ -1,17 +1,18 @@
 """Severity reads the labelled real runs as their labels say, and small samples prove nothing."""
 
 import math
-from collections.abc import Mapping, Sequence
 
 import polars as pl
 import pyarrow as pa
 import pytest
+from frames import frame_of
 from real_runs import HEALTHY, INDEX, records
 
 from ratioscope.metrics.finding import Severity
+from ratioscope.metrics.floor import at_lag_zero, floors
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.severity import SIGNALS, floors, grade, grade_signals, lag_zero_floors, reading, verdict
+from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading, verdict
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -30,18 +31,12 @@ def table_of(records: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def frame_of(columns: Mapping[str, Sequence[float]]) -> pl.DataFrame:
-    """A metric frame of the mismatch gap with these columns, steps 0, 1, 2, ... of 10 000 tokens each."""
-    steps = len(next(iter(columns.values())))
-    whole = {"tokens": [1e4] * steps, "non_finite": [0.0] * steps, **columns}
-    return pl.DataFrame({"step": range(steps), **{f"mismatch/{name}": values for name, values in whole.items()}})
-
-
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_real_run_is_healthy_at_every_step(name: str) -> None:
     table = table_of(records(name))
-    for known in (None, lag_zero_floors(table)):
-        grades = grade(metric_frame(table), known)
+    frame = metric_frame(table)
+    for known in (None, floors(frame, at_lag_zero(metric_frame(table, by=("step", "lag"))))):
+        grades = grade(frame, known)
         assert set(grades["severity"]) == {"healthy"}
         assert verdict(grades).severity == Severity.HEALTHY
     assert len(grades) == records(name)["step"].to_pandas().nunique()

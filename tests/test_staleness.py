@@ -1,4 +1,4 @@
-"""The floor, the excess over it and the share of a gap that lag explains, against token by token arithmetic; and their laws."""
+"""What is left at lag 0, the excess over it and the share that lag explains, token by token; and their laws."""
 
 import math
 from fractions import Fraction
@@ -24,10 +24,10 @@ def test_the_parts_of_a_gap_are_those_of_its_tokens() -> None:
     tokens = {0: draws.exponential(0.01, 400), 1: draws.exponential(0.05, 250), 3: draws.exponential(0.2, 90)}
     found = staleness([Lagged(lag, len(k3), float(k3.mean())) for lag, k3 in tokens.items()])
     every = np.concatenate(list(tokens.values()))
-    floor = tokens[0].mean()
-    assert found.value == pytest.approx(every.mean()) and found.floor == pytest.approx(floor)
-    assert found.excess == pytest.approx((every - floor).mean())
-    assert found.explained == pytest.approx((every - floor).sum() / every.sum())
+    fresh = tokens[0].mean()
+    assert found.value == pytest.approx(every.mean()) and found.fresh == pytest.approx(fresh)
+    assert found.excess == pytest.approx((every - fresh).mean())
+    assert found.explained == pytest.approx((every - fresh).sum() / every.sum())
     assert found.tokens == 740 and found.reason == ""
 
 
@@ -47,19 +47,19 @@ def test_the_errors_are_those_of_repeated_runs() -> None:
     assert told.excess_error == pytest.approx(np.std([each.excess for each in repeated]), rel=0.06)
     assert told.explained_error == pytest.approx(np.std([each.explained for each in repeated]), rel=0.06)
     assert told.value_error == pytest.approx(np.std([each.value for each in repeated]), rel=0.06)
-    assert told.floor_error == 0.002
+    assert told.fresh_error == 0.002
 
 
 @given(LAGS)
 def test_the_share_lies_between_none_and_all_or_is_not_told(lags: list[Lagged]) -> None:
     found = staleness(lags)
     if not any(each.lag == 0 for each in lags):
-        assert math.isnan(found.floor) and math.isnan(found.explained) and "lag 0" in found.reason
+        assert math.isnan(found.fresh) and math.isnan(found.explained) and "lag 0" in found.reason
     elif found.value == 0:
         assert math.isnan(found.explained) and "zero" in found.reason
     else:
         assert 0 <= found.explained <= 1 and found.reason == ""
-        assert found.value == pytest.approx(found.floor + found.excess, rel=1e-9, abs=1e-12)
+        assert found.value == pytest.approx(found.fresh + found.excess, rel=1e-9, abs=1e-12)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6), VALUES, st.floats(0, 1))
@@ -86,7 +86,7 @@ def test_the_share_knows_no_unit(lags: list[Lagged], scale: int) -> None:
 @given(LAGS)
 def test_a_lag_cut_in_two_changes_nothing(lags: list[Lagged]) -> None:
     cut = [part for each in lags for part in ([each] if each.lag == 0 else _halves(each))]
-    for name in ("tokens", "value", "floor", "excess", "explained"):
+    for name in ("tokens", "value", "fresh", "excess", "explained"):
         whole, parts = getattr(staleness(lags), name), getattr(staleness(cut), name)
         assert parts == pytest.approx(whole, nan_ok=True, rel=1e-9, abs=1e-9)
 

@@ -65,7 +65,7 @@ def lags_over_steps(
             mode="lines+markers" if few or _has_lone(rows[name]) else "lines",
             line={"color": colour, "width": 1.4, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
             marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 7, "color": colour},
-            name=f"lag {lag}" + (" (floor)" if lag == "0" else ""),
+            name=f"lag {lag}",
             customdata=[_words(row, metric.name, name, gap) for row in rows.iter_rows(named=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )

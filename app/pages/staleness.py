@@ -134,7 +134,9 @@ def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
 
 
 def _cards(scope: Scope, found: Staleness) -> None:
-    """Floor, excess and the share that lag explains. Where every token has a lag, the error of all is the run's own."""
+    """What is left at lag 0, the excess over it and the share that lag explains. The error of all tokens is the run's own
+    where every token has a lag.
+    """
     whole = {end: scope.view.whole(f"{scope.gap}/{end}", scope.chosen) for end in ("tokens", "kl_k3_se")}
     own = whole["kl_k3_se"] if whole["tokens"] == found.tokens else None
     facts = (
@@ -144,19 +146,19 @@ def _cards(scope: Scope, found: Staleness) -> None:
             "mean K3 of all tokens with a known lag, nats/token",
         ),
         (
-            "floor",
-            _spelled(found.floor, found.floor_error),
+            "at lag 0",
+            _spelled(found.fresh, found.fresh_error),
             "K3 at lag 0: both sides held the same weights, so it is numerics",
         ),
         (
-            "excess over the floor",
+            "excess over lag 0",
             _spelled(found.excess, found.excess_error),
-            "all tokens less the floor; negative: no excess",
+            "all tokens less those at lag 0; negative: no excess",
         ),
         (
             "explained by lag",
             _share(found.explained, found.explained_error),
-            "excess / all tokens, if lagged tokens have the floor of lag 0. What else changed between the steps of the lags is"
+            "excess / all tokens, if numerics are the same at every lag. What else changed between the steps of the lags is"
             " counted with them.",
         ),
     )

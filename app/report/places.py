@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 SLICES = {
-    "lag": "by lag (trainer version - rollout version; 0 is the numerical floor)",
+    "lag": "by lag (trainer version - rollout version; at 0 numerics are left)",
     "position": "by position in the response (from)",
     "probability": "by probability under the earlier policy (from)",
     "replica": "by engine replica",
