@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from .counts import Tally
-from .sink import Outcome, Sink
+from .sink import Outcome, Sink, Unsaved, saved, unsaved
 
 
 class LateSink:
@@ -24,6 +24,12 @@ class LateSink:
 
     def say(self, entry: Mapping[str, Any]) -> None:
         self._sink().say(entry)
+
+    def unsaved(self) -> Unsaved:
+        return Unsaved() if self._made is None else unsaved(self._made)
+
+    def save(self) -> Unsaved:
+        return Unsaved() if self._made is None else saved(self._made)
 
     def _sink(self) -> Sink:
         if self._made is None:

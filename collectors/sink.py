@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -38,12 +37,26 @@ from .live_scalars import LiveScalars
 from .records import tokens_of
 from .run_file import attempt_to_join, launch, note_attempt, start_run
 from .sampling import chosen
+from .segments import Segments
 from .step_statistics import part_statistics
 
 logger = logging.getLogger("ratioscope")
 
 _ROW_GROUP_TOKENS = 1 << 22
-_MOST_WAITING = 100_000  # rows of statistics, about 100 MB: thousands of steps
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """What of all that a sink was given is not durable. steps: of which statistics wait in memory; lost: of which they were given
+    up there, too; lines: of the commit log that wait; reason: why. False where all of it is durable."""
+
+    steps: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
+    lines: int = 0
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.lost or self.lines or self.reason)
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,37 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class Saving(Sink, Protocol):
+    """A sink that may hold in memory what could not be written. Any other is taken at its word: what its calls were given is
+    durable, or was told of in their outcome or by what they raised."""
+
+    def unsaved(self) -> Unsaved:
+        """What is not durable."""
+        ...
+
+    def save(self) -> Unsaved:
+        """Tries once more to make all of it durable; what still is not."""
+        ...
+
+
+def unsaved(sink: Sink) -> Unsaved:
+    """What of all that the sink was given is not durable, as far as it tells. Never raises."""
+    return _told(sink.unsaved) if isinstance(sink, Saving) else Unsaved()
+
+
+def saved(sink: Sink) -> Unsaved:
+    """The same, after the sink has tried once more."""
+    return _told(sink.save) if isinstance(sink, Saving) else Unsaved()
+
+
+def _told(ask: Callable[[], Unsaved]) -> Unsaved:
+    try:
+        return ask()
+    except Exception as error:
+        return Unsaved(reason=reason_of(error))
+
+
 class ParquetSink:
     """One writer's part of a run folder."""
 
@@ -105,10 +149,10 @@ class ParquetSink:
         self._log = CommitLog(root, layout.commit_file(self.writer))
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
-        self._segment, self._segment_rows = 0, pa.table({})
+        self._segments = Segments(self._segment_entry)
         self._newest_step = 0
         self._unmeasured: int | None = None
-        self._has_unsaved = False
+        self._reason = ""
 
     def open(self) -> int:
         if self._folder is None or self._folder != _identity(self._root):
@@ -124,32 +168,42 @@ class ParquetSink:
 
     def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
         self._newest_step = max(step, self._newest_step)
-        self._roll_over(step)
+        self._segments.roll_over(step)
         failures = self._try("statistics", lambda: self._measured(step, rows, earlier))
         self._refresh_control(step)
         now, kept = self._clock(), self._kept(step, rows)
         in_the_way = late or (None if self._health.may_write_rows(now) else self._health.reason)
         files, refused = _tried(in_the_way, lambda: [self._token_file(step, kept, len(rows) - len(kept), tally)])
         in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
-        segments, unsaved = _tried(in_the_way, self._segment_entries)
-        failures += [] if unsaved is None else [f"statistics: {unsaved}"]
-        self._has_unsaved = unsaved is not None
-        if (
-            self._has_unsaved and earlier is not None
-        ):  # what is on disk of the step's statistics is of its earlier parts
+        segments, waits = ([], in_the_way) if in_the_way is not None else self._segments.save()
+        failures += [] if waits is None else [f"statistics: {waits}"]
+        if waits is not None and earlier is not None:  # on disk are the statistics of the step's earlier parts
             files = [{**entry, "unmeasured": True} for entry in files]
-        self._say_change(step, self._health.told(now, rows=refused, statistics=unsaved))
+        if refused is None and waits is None:
+            self._segments.expect_room()
+        self._reason = waits or ""
+        self._say_change(step, self._health.told(now, rows=refused, statistics=waits))
         failures += self._try("commit log", lambda: self._log.say(*files, *segments))
         if refused is not None:
             return Outcome(0, 0, 0, refused, tuple(failures))
         return Outcome(len(kept), tokens_of(kept), len(rows) - len(kept), None, tuple(failures))
 
     def say(self, entry: Mapping[str, Any]) -> None:
-        segments: list[dict[str, Any]] = []
-        if entry["kind"] == layout.CLOSE and self._has_unsaved:  # the last chance of what waits in memory
-            segments, unsaved = _tried(None, self._segment_entries)
-            self._has_unsaved = unsaved is not None
-        self._log.say(*segments, {**entry, "time": time.time()})
+        if entry["kind"] == layout.CLOSE:  # the last chance of what waits in memory
+            self.save()
+        self._log.say({**entry, "time": time.time()})
+
+    def unsaved(self) -> Unsaved:
+        return Unsaved(self._segments.waiting, frozenset(self._segments.lost), self._log.waiting, self._reason)
+
+    def save(self) -> Unsaved:
+        entries, reason = self._segments.save()
+        try:
+            self._log.say(*entries)
+        except OSError as error:
+            reason = reason or reason_of(error)
+        self._reason = reason or ""
+        return self.unsaved()
 
     def _make_folders(self) -> None:
         start_run(self._root, self._info)
@@ -255,14 +309,10 @@ class ParquetSink:
         try:
             together = rows if earlier is None else pa.concat_tables([earlier, rows])
             fresh = part_statistics(together, None) if self._unmeasured == step else part_statistics(rows, earlier)
-            if len(fresh):
-                waiting = [self._segment_rows] if len(self._segment_rows) else []
-                self._segment_rows = pa.concat_tables([*waiting, fresh])[-_MOST_WAITING:]
+            self._segments.add(fresh)
         except Exception:
             self._unmeasured = step
-            if len(self._segment_rows):
-                others = np.asarray(self._segment_rows["step"]) != step
-                self._segment_rows = self._segment_rows.filter(pa.array(others))
+            self._segments.forget(step)
             raise
         self._unmeasured = None
         if self._live is not None:
@@ -271,27 +321,12 @@ class ParquetSink:
             self._has_looked = True
             self._event(step, layout.FIRST_ROWS, first_look(gathered(together), fresh, self._versions))
 
-    def _segment_entries(self) -> list[dict[str, Any]]:
-        """Writes the statistics that are not in a full segment yet, and commits them."""
-        if not self._segment_rows.num_columns:
-            return []
-        data = parquet_bytes(self._segment_rows, {})
-        file = layout.statistics_file(self.writer, self._segment)
+    def _segment_entry(self, number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
+        data = parquet_bytes(rows, {})
+        file = layout.statistics_file(self.writer, number)
         make_folder(self._root, file.parent)
         write_whole(self._root, file, data)
-        return [{**_commit(file, data), "steps": self._segment_steps()}]
-
-    def _roll_over(self, step: int) -> None:
-        """Begins another segment where a step follows those of a full one that is on disk. The parts of a step stay in one, so
-        that a reader finds statistics of all that was measured of it, or of nothing."""
-        steps = self._segment_steps()
-        if len(steps) >= layout.SEGMENT_STEPS and step not in steps and not self._has_unsaved:
-            self._segment, self._segment_rows = self._segment + 1, pa.table({})
-
-    def _segment_steps(self) -> list[int]:
-        """Steps of the segment that is being filled."""
-        held = self._segment_rows
-        return np.unique(np.asarray(held["step"])).tolist() if held.num_columns else []
+        return {**_commit(file, data), "steps": steps}
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:

@@ -6,7 +6,7 @@ counted in the ledger with its reason, told to `report` the first time, and note
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from .batch import Batch
 from .counts import Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .records import rows_of, tokens_of
-from .sink import Outcome, Sink
+from .sink import Outcome, Sink, Unsaved, saved, unsaved
 from .token_texts import TokenTexts
 
 MALFORMED = "malformed"
@@ -44,6 +44,7 @@ class Writer:
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
         self._written: tuple[int, pa.Table] | None = None
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
+        self._refused: list[Gap] = []
 
     def take(self, batch: Batch) -> None:
         """Buffers the rows of a batch; writes the steps that are earlier than it."""
@@ -62,11 +63,15 @@ class Writer:
         """Notes an event in the commit log."""
         self._say({"kind": EVENT, "event": kind, "step": step, "note": note})
 
-    def finish(self) -> None:
-        """Writes whatever is buffered, and notes the gaps."""
+    def finish(self) -> Unsaved:
+        """Writes whatever is buffered, tries once more what could not be written, and notes the gaps; what is not durable."""
         for step in sorted(self._buffered):
             self._write(step)
+        self._settle_refused(saved(self._sink))
         self.say_gaps()
+        self._say_unsaid()
+        found = unsaved(self._sink)
+        return replace(found, lines=found.lines + len(self._unsaid))
 
     def say_gaps(self) -> None:
         """Notes what was dropped since the last time."""
@@ -77,8 +82,9 @@ class Writer:
             )
 
     def close(self) -> None:
-        """Finishes, and notes the final counts."""
-        self.finish()
+        """Finishes, and notes the final counts: what no statistics on disk tell of by now is lost."""
+        self._settle_refused(self.finish(), at_last=True)
+        self.say_gaps()
         tally = self._ledger.counts.sequences
         self._say({"kind": CLOSE, **asdict(tally)})
 
@@ -124,6 +130,7 @@ class Writer:
             self.drop(step, sequences, NOT_WRITTEN, reason_of(error), tokens)
             return
         self._settle(step, outcome, sequences, tokens)
+        self._settle_refused(unsaved(self._sink))
         self._written = (step, rows if earlier is None else pa.concat_tables([earlier, rows]))
         for failure in outcome.failures:
             self._fail(step, failure)
@@ -132,11 +139,23 @@ class Writer:
     def _settle(self, step: int, outcome: Outcome, sequences: int, tokens: int) -> None:
         """Counts what became of the rows of a step."""
         if outcome.refused is not None:
-            self._ledger.drop(Gap(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
+            self._refused.append(Gap(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
             return
         self._ledger.write(outcome.rows, outcome.tokens)
         if outcome.left_out:
             self._ledger.leave_out(outcome.left_out, tokens - outcome.tokens)
+
+    def _settle_refused(self, found: Unsaved, *, at_last: bool = False) -> None:
+        """Counts sequences without token rows, once it is known whether their statistics are on disk: until then they are
+        pending."""
+        refused, self._refused = self._refused, []
+        for gap in refused:
+            if gap.step in found.lost or (at_last and gap.step in found.steps):
+                self.drop(gap.step or 0, gap.sequences, NOT_WRITTEN, found.reason or gap.detail, gap.tokens)
+            elif gap.step in found.steps:
+                self._refused.append(gap)
+            else:
+                self._ledger.drop(gap)
 
     def _late(self) -> str | None:
         waiting = self._pressure()
@@ -148,6 +167,11 @@ class Writer:
 
     def _say(self, entry: Mapping[str, Any]) -> None:
         self._unsaid.append(entry)
+        self._say_unsaid()
+
+    def _say_unsaid(self) -> None:
+        if not self._unsaid:
+            return
         try:
             self._sink.open()
             while self._unsaid:

@@ -31,9 +31,10 @@ class GapItem:
     """The ledger holds gaps that the commit log does not tell of."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Flush:
     done: threading.Event
+    is_durable: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,11 @@ class WriterThread:
             return True
 
     def flush(self, timeout: float | None) -> bool:
-        """Has what was put so far written; False if it was not in time."""
+        """Has what was put so far written; False if it was not in time, or if something still waits in memory."""
         flush = _Flush(threading.Event())
         if self._thread is None or not self.put(flush):
             return not self.is_alive
-        return flush.done.wait(timeout)
+        return flush.done.wait(timeout) and flush.is_durable
 
     def stop(self, timeout: float | None) -> bool:
         """Has everything written and ends the thread. What is not written in time is counted as dropped: False."""
@@ -155,7 +156,7 @@ def _handle(item: Item, writer: Writer) -> None:
             writer.say_gaps()
         case _Flush():
             try:
-                writer.finish()
+                item.is_durable = not writer.finish()
             finally:
                 item.done.set()
         case _Stop():

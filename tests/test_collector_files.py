@@ -186,7 +186,7 @@ def test_a_part_of_a_step_that_cannot_be_put_beside_the_others_leaves_no_half_st
         with monkeypatch.context() as patch:
             patch.setattr(pa, "concat_tables", failing)
             collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
-            assert collector.flush(None)
+            collector.flush(None)
     assert open_run(tmp_path / "run").metrics()["mismatch/sequences"].to_list() == [8]
 
 
@@ -205,7 +205,7 @@ def test_statistics_that_wait_in_memory_when_the_process_dies_are_not_missed_in_
         with monkeypatch.context() as patch:
             patch.setattr("ratioscope.collectors.sink.write_whole", failing)
             collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
-            assert collector.flush(None)
+            assert not collector.flush(None)
             shutil.copytree(tmp_path / "run", tmp_path / "died")
     if merged:
         assert compact(tmp_path / "died", writers_ended=True).written
@@ -366,7 +366,7 @@ def test_a_file_that_cannot_be_finished_never_shows(tmp_path: Path) -> None:
         before = sorted(path for path in run.rglob("*") if "step=" not in path.name)
         with files_of_at_most(2000):  # room for commit lines, not for a token file
             collector.log(step=2, **logprobs(2))
-            assert collector.flush()
+            assert not collector.flush()
             assert sorted(path for path in run.rglob("*") if "step=" not in path.name) == before
         collector.log(step=3, **logprobs(3))
     assert steps_of(token_rows(run)) == [1, 3]
@@ -386,7 +386,7 @@ def test_commit_lines_that_cannot_be_written_wait_and_come_whole(tmp_path: Path)
         with files_of_at_most(log.stat().st_size + 10):
             for number in range(3):
                 collector.event("note", number)
-            assert collector.flush()
+            assert not collector.flush()
             told = [line["event"] for line in commit_lines(run, "event")]  # which would find a torn line
             assert told == ["first_rows"]
     assert [line["step"] for line in commit_lines(run, "event") if line["event"] == "note"] == [0, 1, 2]
@@ -416,7 +416,7 @@ def test_a_folder_that_cannot_be_made_costs_steps_until_it_can(
     (tmp_path / "taken").write_text("a file")
     with Collector(tmp_path / "taken" / "run") as collector:
         collector.log(step=1, **logprobs(1))
-        assert collector.flush()
+        assert not collector.flush()
         (tmp_path / "taken").unlink()
         collector.log(step=2, **logprobs(2))
     assert "cannot be made" in caplog.text
@@ -484,7 +484,7 @@ def test_a_second_run_into_a_folder_in_use_is_refused_until_the_first_has_ended(
         assert other.stdout is not None and other.stdout.readline() == "recording\n"
         with Collector(run) as collector:
             collector.log(step=1, **logprobs(1))
-            assert collector.flush()
+            assert not collector.flush()
             assert collector.counts.reasons == {"not written": 4}
             assert f"process {other.pid} is recording another start" in caplog.text
             other.communicate("")

@@ -1,5 +1,6 @@
 """A writer that can no longer write finds its way back, says so once, and loses no statistics."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_collector_budget import step_arrays
+from test_collector_files import files_of_at_most
 from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors import durable_file
 from ratioscope.collectors.counts import Tally
 from ratioscope.collectors.health import Health
+from ratioscope.collectors.segments import Segments
 from ratioscope.collectors.sink import Outcome, ParquetSink
 from ratioscope.collectors.step_statistics import part_statistics
 
@@ -84,7 +87,8 @@ def test_while_nothing_can_be_written_statistics_wait_in_memory(
                 monkeypatch.undo()
                 clock.now += 60
             collector.log(step=step, **step_arrays(step))
-            assert collector.flush()
+            assert collector.flush() is (step in (1, 5))
+            assert collector.counts.sequences.pending == (0 if step in (1, 5) else 40 * (step - 1))
     assert states(run) == [(2, "ok -> paused"), (5, "paused -> ok")]
     assert open_run(run).metrics()["step"].to_list() == [1, 2, 3, 4, 5]
     tally = collector.counts.sequences
@@ -182,6 +186,93 @@ def test_statistics_that_wait_in_memory_are_tried_once_more_at_the_end(
             if step == 2:
                 broken_on(monkeypatch, "tokens", "statistics")
             collector.log(step=step, **step_arrays(step))
-            assert collector.flush()
+            assert collector.flush() is (step == 1)
         monkeypatch.undo()
     assert open_run(tmp_path / "run").metrics()["step"].to_list() == [1, 2]
+
+
+def test_what_is_neither_in_rows_nor_in_statistics_on_disk_is_told_as_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        for step in (1, 2, 3):
+            if step == 2:
+                broken_on(monkeypatch, "tokens", "statistics")
+            collector.log(step=step, **step_arrays(step))
+            assert collector.flush() is (step == 1)
+    assert collector.counts.reasons == {"not written": 80} and not collector.counts.sequences.pending
+    assert [(gap["step"], gap["sequences"]) for gap in commit_lines(run, "gap")] == [(2, 40), (3, 40)]
+    assert all("No space left" in gap["reason"] for gap in commit_lines(run, "gap"))
+
+
+def test_where_files_may_not_grow_statistics_are_written_in_smaller_segments(tmp_path: Path) -> None:
+    run, most = tmp_path / "run", 0
+    with Collector(tmp_path / "free") as collector:
+        collector.log(step=1, **step_arrays(1))
+        collector.flush()
+        most = max(path.stat().st_size for path in (tmp_path / "free" / "statistics").iterdir())
+    with files_of_at_most(round(1.2 * most)), Collector(run) as collector:
+        for step in range(1, 26):
+            collector.log(step=step, **step_arrays(step, rows=600))
+            assert collector.flush()
+    assert collector.counts.reasons == {"in the statistics only": 25 * 600}
+    assert open_run(run).metrics()["step"].to_list() == list(range(1, 26))
+
+
+def test_statistics_that_waited_for_room_are_written_in_pieces_that_fit() -> None:
+    files: dict[int, list[Any]] = {}
+
+    def write(number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
+        if len(rows) > room[0]:
+            raise OSError(errno.EFBIG, "File too large")
+        files[number] = rows["step"].to_pylist()
+        return {"number": number, "steps": steps}
+
+    room, segments = [0], Segments(write)
+    for step in range(10):
+        segments.roll_over(step)
+        segments.add(pa.table({"step": [step]}))
+        assert segments.save()[1] is not None and segments.waiting == set(range(step + 1))
+    room[0] = 3
+    entries, failure = segments.save()
+    assert failure is None and segments.is_saved and not segments.waiting
+    for step in (10, 11):
+        segments.roll_over(step)
+        segments.add(pa.table({"step": [step]}))
+        more, failure = segments.save()
+        entries += more
+        assert failure is None
+    assert sorted(step for held in files.values() for step in held) == list(range(12))
+    assert {entry["number"]: entry["steps"] for entry in entries} == files
+    room[0], before = 1, dict(files)
+    segments.add(pa.table({"step": [12, 13, 13]}))  # step 13 fits in no segment
+    segments.save()
+    assert segments.waiting == {13} and {number: files[number] for number in before} == before
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=30))
+def test_no_statistics_are_lost_or_twice_on_disk_whatever_room_there_is(days: list[tuple[int, int]]) -> None:
+    files: dict[int, list[Any]] = {}
+    committed: dict[int, list[Any]] = {}
+    room, given_rows = [0], list[int]()
+
+    def write(number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
+        if len(rows) > room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        files[number] = rows["row"].to_pylist()
+        return {"number": number}
+
+    segments, step = Segments(write), 0
+    for place, (room[0], ahead) in enumerate(days):
+        step += ahead
+        segments.roll_over(step)
+        segments.add(pa.table({"step": [step], "row": [place]}))
+        given_rows.append(place)
+        committed |= {entry["number"]: files[entry["number"]] for entry in segments.save()[0]}
+        on_disk = sorted(row for rows in files.values() for row in rows)
+        assert len(set(on_disk)) == len(on_disk) and committed == files
+        assert bool(segments.waiting) is (len(on_disk) < len(given_rows)) is not segments.is_saved
+    room[0] = 100
+    segments.save()
+    assert sorted(row for rows in files.values() for row in rows) == given_rows

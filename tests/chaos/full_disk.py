@@ -65,9 +65,9 @@ def _fill(disk: Path, seed: int, ballast: object, freed: object) -> Figures:
             elif step == FREED:
                 freed()
                 seconds[0] += 60  # by when it has tried again
-            dropped = collector.counts.sequences.dropped
+            before = _not_written(collector)
             collector.log(step=step, **logged(seed, step))
-            if collector.flush(PATIENCE) and collector.counts.sequences.dropped == dropped:
+            if collector.flush(PATIENCE) and _not_written(collector) == before:
                 acknowledged.add((0, step))
     tally, run = collector.counts.sequences, open_run(root)
     whole = compare(figures, run, seed, acknowledged)
@@ -82,6 +82,12 @@ def _fill(disk: Path, seed: int, ballast: object, freed: object) -> Figures:
         steps=STEPS, steps_with_rows=len(whole), steps_with_statistics=len(with_statistics), rows=len(whole) * ROWS
     )
     return figures
+
+
+def _not_written(collector: Collector) -> int:
+    """Sequences whose rows are dropped, or will be once their statistics are on disk."""
+    tally = collector.counts.sequences
+    return tally.dropped + tally.pending
 
 
 def _fill_up(disk: Path) -> None:

@@ -1,0 +1,131 @@
+"""The statistics of one writer on their way to disk: segments of up to SEGMENT_STEPS steps, the newest replaced whole.
+
+Where a file may not become as large as a segment (a quota, `ulimit -f`, a disk that is full), the segment ends with what of it is
+on disk, and what waits is written in smaller ones.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ratioscope import layout
+
+from .counts import reason_of
+
+Entry = dict[str, Any]
+_MOST_WAITING = 100_000  # rows of statistics, about 100 MB: thousands of steps
+_TOO_LARGE = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
+_MOST_FAILURES = 16  # of smaller files, before the rest waits for the next time
+_FAILURES = (OSError, pa.ArrowException, MemoryError)
+
+
+class Segments:
+    """Rows are added as they are measured; `save` has those written that are not on disk.
+
+    write: makes a segment durable, given its number, its rows and their steps; its commit entry.
+    """
+
+    def __init__(self, write: Callable[[int, pa.Table, list[int]], Entry]) -> None:
+        self._write = write
+        self._number, self._most_steps = 0, layout.SEGMENT_STEPS
+        self._rows, self._saved = pa.table({}), 0  # of the open segment; how many of them, the first ones, are on disk
+        self.is_saved = True
+        self.lost: set[int] = set()
+        """Steps of which statistics had to be given up in memory, too."""
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Steps of which statistics are in memory alone."""
+        return frozenset() if self.is_saved else frozenset(_steps(self._rows.slice(self._saved)))
+
+    def add(self, rows: pa.Table) -> None:
+        """Statistics of a step; where far too many wait, the oldest are given up."""
+        every = pa.concat_tables([self._rows, rows]) if len(self._rows) else rows
+        self.is_saved &= not len(rows)
+        if (extra := len(every) - _MOST_WAITING) > 0:
+            self.lost |= set(_steps(every.slice(self._saved, max(0, extra - self._saved))))
+            every, self._saved = every.slice(extra), max(0, self._saved - extra)
+        self._rows = every
+
+    def forget(self, step: int) -> None:
+        """Takes the statistics of a step out again."""
+        if step in _steps(self._rows):
+            self._rows = self._rows.filter(pa.array(np.asarray(self._rows["step"]) != step))
+            self._saved, self.is_saved = 0, False
+
+    def roll_over(self, step: int) -> None:
+        """Begins another segment where a step follows those of a full one that is on disk. The parts of a step stay in one, so
+        that a reader finds statistics of all that was measured of it, or of nothing."""
+        steps = _steps(self._rows)
+        if len(steps) >= self._most_steps and step not in steps and self.is_saved:
+            self._begin(pa.table({}))
+
+    def expect_room(self) -> None:
+        """Segments may become as large as any again."""
+        self._most_steps = layout.SEGMENT_STEPS
+
+    def save(self) -> tuple[list[Entry], str | None]:
+        """Commit entries of what could be written; None, or why the rest could not."""
+        if self.is_saved:
+            return [], None
+        try:
+            entries, failure = [self._written(self._rows)], None
+        except _FAILURES as error:
+            entries, failure = self._in_pieces(error) if _is_too_large(error) else ([], error)
+        self.is_saved = failure is None
+        return entries, None if failure is None else reason_of(failure)
+
+    def _in_pieces(self, failure: BaseException) -> tuple[list[Entry], BaseException | None]:
+        """What waits, in as many segments as it takes; what cannot be written even so waits on in the open one."""
+        if self._saved:
+            self._most_steps = len(_steps(self._rows.slice(0, self._saved)))
+            self._begin(self._rows.slice(self._saved))
+            pieces = [self._rows]
+        else:
+            pieces = _halves(self._rows)
+        entries, waiting, failures = list[Entry](), list[pa.Table](), 0
+        while pieces and failures < _MOST_FAILURES:
+            piece = pieces.pop()
+            if self._saved:
+                self._begin(piece)
+            try:
+                entries.append(self._written(piece))
+                self._most_steps = min(self._most_steps, len(_steps(piece)))
+            except _FAILURES as error:
+                failures, failure = failures + 1, error
+                halves = _halves(piece) if _is_too_large(error) else [piece]
+                pieces, waiting = ([*pieces, *halves], waiting) if len(halves) > 1 else (pieces, [*waiting, piece])
+        if not (rest := [*waiting, *reversed(pieces)]):
+            return entries, None
+        self._number, self._rows, self._saved = self._number + bool(self._saved), pa.concat_tables(rest), 0
+        return entries, failure
+
+    def _written(self, rows: pa.Table) -> Entry:
+        entry = self._write(self._number, rows, _steps(rows))
+        self._rows, self._saved = rows, len(rows)
+        return entry
+
+    def _begin(self, rows: pa.Table) -> None:
+        self._number, self._rows, self._saved = self._number + 1, rows, 0
+
+
+def _steps(rows: pa.Table) -> list[int]:
+    return np.unique(np.asarray(rows["step"])).tolist() if len(rows) else []
+
+
+def _halves(rows: pa.Table) -> list[pa.Table]:
+    """The later half of the steps, and the earlier; the rows as they are where they are of one step."""
+    steps = _steps(rows)
+    if len(steps) < 2:
+        return [rows]
+    is_late = np.asarray(rows["step"]) >= steps[len(steps) // 2]
+    return [rows.filter(pa.array(is_late)), rows.filter(pa.array(~is_late))]
+
+
+def _is_too_large(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _TOO_LARGE
