@@ -94,12 +94,12 @@ def time_places(run: Run) -> tuple[Floats, Floats] | None:
 
 
 def placed_events(events: pl.DataFrame, run: Shown, along: Along) -> pl.DataFrame:
-    """The events with their places along the axis for steps."""
+    """The events with their places along the axis for steps, and their own steps as `at`."""
     if along == "step" or not len(events):
         return events
     known = events.drop_nulls("step")
     places = run.along(known["step"].cast(pl.Float64).to_numpy())
-    return known.with_columns(pl.Series("step", places))
+    return known.with_columns(pl.Series("step", places), at=pl.col("step"))
 
 
 def _line(run: Shown, name: str, metric: Metric) -> Line | None:

@@ -110,7 +110,7 @@ def test_long_runs_are_thinned_on_one_grid_and_lose_no_extreme() -> None:
     spike[7_777] = 5.0
     figure = drawn({"long": frame(10_000, values=spike), "short": frame(3_000)}, axis="linear")
     long, short = named(figure, "long"), named(figure, "short")
-    assert len(long.x) == 500 and set(short.x) <= set(long.x)
+    assert len(long.x) == 500 and set(short.x[np.isfinite(short.x)]) <= set(long.x)
     assert max(max(trace.y) for trace in traces(figure) if trace.fill and len(trace.y)) == 5.0
     assert "showing 500 means of 10,000 steps of the longest, min and max shaded" in notes(figure)
     assert sum(len(trace.x) for trace in traces(drawn({f"{n}": frame(10_000) for n in range(8)}))) < 8 * 600
@@ -118,8 +118,8 @@ def test_long_runs_are_thinned_on_one_grid_and_lose_no_extreme() -> None:
 
 def test_infinite_values_are_marked_and_missing_ones_are_holes() -> None:
     figure = drawn({"a": frame(4, values=[0.1, math.inf, None, 0.2])}, axis="linear")
-    marks = [trace for trace in traces(figure) if trace.mode == "markers" and "∞" in str(trace.hovertemplate)]
-    assert [list(trace.x) for trace in marks] == [[1.0]]
+    marks = [trace for trace in traces(figure) if trace.mode == "markers" and "∞" in str(trace.hovertext)]
+    assert [trace.x[0] for trace in marks] == [1.0]
     assert np.isnan(np.array(named(figure, "a").y)[[1, 2]]).all()
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from .canvas import tell_nearest
+from .hover import tell_steps
 from .over_steps import step_axis
 from .scale import Floats
 
@@ -19,7 +19,7 @@ def axis_along(figure: go.Figure, x: Floats, along: Along) -> None:
     """Sets the axis below. x: every place where something is drawn; seconds for time."""
     if along == "step":
         step_axis(figure, x)
-        tell_nearest(figure)
+        tell_steps(figure)
         return
     low, high = float(x.min()), float(x.max())
     room = 0.01 * (high - low) or 1.0

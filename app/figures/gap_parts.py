@@ -11,6 +11,7 @@ from ..theme import LIGHT, Theme
 from .bands import BAND, NO_ERROR, around, edges, reach
 from .canvas import canvas, saying
 from .floats import floats
+from .hover import tell_steps
 from .lags import FEW, legend_below
 from .marks import add_events, fit
 from .over_steps import step_axis
@@ -73,9 +74,9 @@ def gap_parts(
             customdata=[_words(gap, *at) for at in zip(line.mean.tolist(), line.error.tolist(), strict=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    figure.update_layout(hovermode="x unified")
     add_events(figure, events, theme)
     step_axis(figure, steps)
+    tell_steps(figure)
     legend_below(figure)
     return figure
 

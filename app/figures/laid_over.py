@@ -13,7 +13,8 @@ from ..escape import html as escaped_html
 from ..escape import plotly as escaped
 from ..theme import FONT, LIGHT, Theme
 from .bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
-from .canvas import canvas, saying, tell_nearest
+from .canvas import canvas, saying
+from .hover import tell_steps
 from .marks import add_events, fit
 from .over_steps import FEW, step_axis
 from .scale import Floats, Scale, suitable
@@ -71,7 +72,7 @@ def laid_over(
         _add(figure, one, low, high, scale, shown[0], theme)
     add_events(figure, events, theme)
     step_axis(figure, np.concatenate([one.steps for one, _ in drawn]))
-    tell_nearest(figure)
+    tell_steps(figure)
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from ratioscope.layout import FIRST_ROWS
 from ratioscope.metrics.metric import Metric
 
 from ..escape import plotly as escaped
+from ..escape import visible
 from ..limit import Limit
 from ..theme import Theme, faded
+from .hover import EVENTS
 from .overlay import Overlay, across, lay_over, shelf, upright, words
 from .scale import Floats, Scale, padded
 
@@ -22,7 +25,13 @@ LINES = 24
 SHOWN = 100
 """More events than this share a mark with their neighbours; the hover says how many."""
 TOLD = 3
-"""Events that the hover of a mark names; it counts the others."""
+"""Events that the hover of a mark names at most; it counts the others."""
+TALLEST = 9
+"""Lines of a hover's words, over all that it names: a chart has room for so many."""
+WIDEST = 38
+"""Characters of such a line: Plotly breaks none, and cuts off what is wider than the chart."""
+LONGEST = 300
+"""Characters of what happened that are told."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, 
             },
             customdata=marks["words"].to_list(),
             hovertemplate="%{customdata}<extra></extra>",
-            name="events",
+            name=EVENTS,
             cliponaxis=False,
         )
     )
@@ -195,11 +204,16 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, 
 
 
 def _known(events: pl.DataFrame) -> pl.DataFrame:
-    """step, kind, rank and words of each event that is worth a mark. Frames without kinds are told by the writers' words."""
+    """step, kind, rank and words of each event that is worth a mark. Frames without kinds are told by the writers' words.
+
+    The words name the step, for a mark stands for several steps, or beside a pointer that is nearest to it: the one in the
+    column `at` of a frame whose `step` is a place along another axis.
+    """
     rows = events.filter(pl.col("event") != FIRST_ROWS).drop_nulls("step")
     told = pl.col("kind") if "kind" in rows.columns else pl.col("event").replace_strict(NOTED, default=OTHER)
     kind = pl.when(told.is_in(list(KINDS))).then(told).otherwise(pl.lit(OTHER))
-    words = pl.concat_str(pl.col("event"), pl.col("note").fill_null(""), separator=" ").str.strip_chars()
+    at = pl.format("step {}:", pl.col("at" if "at" in rows.columns else "step").cast(pl.Int64))
+    words = pl.concat_str(at, pl.col("event"), pl.col("note").fill_null(""), separator=" ").str.strip_chars()
     ranks = {name: rank for rank, name in enumerate(KINDS)}
     return rows.select("step", kind.cast(pl.String).alias("kind"), words.alias("words")).with_columns(
         rank=pl.col("kind").replace_strict(ranks, return_dtype=pl.Int8)
@@ -214,12 +228,17 @@ def _grouped(known: pl.DataFrame) -> pl.DataFrame:
     marks = rows.group_by("bucket", maintain_order=True).agg(
         pl.col("step").first(), pl.col("kind").first(), pl.col("words").head(TOLD), count=pl.len()
     )
-    shown = [
-        "<br>".join(escaped(text, 120) for text in row["words"])
-        + (f"<br>and {row['count'] - TOLD:,} more" if row["count"] > TOLD else "")
-        for row in marks.iter_rows(named=True)
-    ]
+    shown = [_told(row["words"], row["count"]) for row in marks.iter_rows(named=True)]
     return marks.select("step", "kind").with_columns(words=pl.Series(shown, dtype=pl.String))
+
+
+def _told(events: Sequence[str], count: int) -> str:
+    """What happened, in lines that fit into the chart, and how much more than that happened."""
+    told = [wrap(visible(words, LONGEST), WIDEST) for words in events]
+    while sum(map(len, told)) > TALLEST and len(told) > 1:
+        told.pop()
+    more = [f"and {count - len(told):,} more"] if count > len(told) else []
+    return "<br>".join([*(escaped(line) for lines in told for line in lines), *more])
 
 
 def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:

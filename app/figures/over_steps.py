@@ -16,8 +16,9 @@ from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, Theme
 from .bands import BOUNDS, around, band_words, edges, reach, unseen_share
-from .canvas import canvas, saying, tell_nearest
+from .canvas import canvas, saying
 from .floats import floats, typical
+from .hover import tell_steps
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Scale, suitable
 from .thinned import POINTS, Floats, Thinned, thinned
@@ -65,7 +66,7 @@ def metric_over_steps(
     _add_infinities(figure, steps, values, shown, theme)
     add_events(figure, events, theme)
     step_axis(figure, steps)
-    tell_nearest(figure)
+    tell_steps(figure)
     return figure
 
 

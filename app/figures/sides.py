@@ -22,6 +22,7 @@ from .canvas import canvas, saying
 from .cells import Cells, cells
 from .floats import floats, typical
 from .heat_map import UNITS
+from .hover import tell_steps
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .over_steps import fit_labels, gap_words, step_axis
 from .scale import PLAIN, Floats, Scale, suitable
@@ -88,7 +89,7 @@ def courses(
         title = {"text": "steps since the first of each range", "standoff": 16}
         figure.update_xaxes(title=title, tickprefix="", unifiedhovertitle={"text": "%{x:d} steps after the first"})
         fit_labels(figure)
-    figure.update_layout(hovermode="x unified")
+    tell_steps(figure)
     return figure
 
 

@@ -60,7 +60,7 @@ def _events_of(side: Side, relative: bool) -> pl.DataFrame:
     for shown in side.views:
         steps, events = side.recorded(shown), shown.events()
         own = events.filter(pl.col("step").is_between(steps[0], steps[-1])) if steps else events.clear()
-        parts.append(own.with_columns(pl.col("step") - (steps[0] if relative and steps else 0)))
+        parts.append(own.with_columns(pl.col("step") - (steps[0] if relative and steps else 0), at=pl.col("step")))
     return pl.concat(parts).unique(maintain_order=True).sort("step", maintain_order=True)
 
 
