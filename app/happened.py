@@ -7,7 +7,7 @@ import polars as pl
 
 from ratioscope.ingest.happened import HAPPENED
 from ratioscope.ingest.happened import happened as recorded
-from ratioscope.metrics.alerts import Alert, alerts
+from ratioscope.metrics.alerts import Alert, alerts, told_once
 
 from .grading import signal_grades
 
@@ -28,20 +28,30 @@ class Happened:
 
 
 def happened(run: "Run") -> Happened:
-    """What is on record, and the alerts of all gaps by the rules in force."""
+    """What is on record, and the alerts of all gaps by the rules in force, each told once."""
     graded = signal_grades(run)
-    found = alerts(graded)
+    found = told_once(alerts(graded))
     rows = [
         (
             alert.first_step,
             f"{alert.severity.label} alert",
-            f"{alert.signal.title} ({until(alert)}): {alert.reading}",
+            f"{alert.signal.title} ({until(alert)}): {_readings(alert)}",
             alert.severity.label,
         )
         for alert in found
     ]
     rang = pl.DataFrame(rows, schema=HAPPENED, orient="row")
     return Happened(pl.concat([recorded(run), rang]).sort("step", maintain_order=True), found, graded)
+
+
+def _readings(alert: Alert) -> str:
+    """What the signal says at the alert's first step, where it is told, and at its peak."""
+    also = f" (also {', '.join(alert.also)})" if alert.also else ""
+    if alert.peak_step == alert.first_step:
+        return f"{alert.reading}, its peak{also}"
+    return (
+        f"{alert.first_reading}{also}; peak at step {alert.peak_step}: {alert.reading.removeprefix(f'{alert.gap}: ')}"
+    )
 
 
 def until(alert: Alert) -> str:

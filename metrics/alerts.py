@@ -6,7 +6,7 @@ threshold on `close_after` in a row. Steps on which a signal could not be graded
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,8 @@ class Alert:
 
     severity: the worst grade it held for `open_after` graded steps in a row. closed_at: the step at which it had been calm for
     long enough, None while it is open. steps: graded steps out of bounds; outside: first step, last step and grade of each
-    stretch of them. peak, reading: at the step where most was tested.
+    stretch of them. peak, reading: at the step where most was tested; first_reading: at first_step. also: other gaps that were
+    out of bounds in the same steps, see `told_once`.
     """
 
     signal: Signal
@@ -58,6 +59,13 @@ class Alert:
     peak: float
     reading: str
     outside: tuple[tuple[int, int, Severity], ...]
+    first_reading: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def gaps(self) -> str:
+        """The gaps in words."""
+        return ", ".join((self.gap, *self.also))
 
     @property
     def is_open(self) -> bool:
@@ -88,10 +96,21 @@ def alerts(graded: pl.DataFrame, rules: Rules = RULES) -> tuple[Alert, ...]:
     return tuple(sorted(found, key=lambda a: (a.first_step, place[a.signal.name], ALL_GAPS.index(a.gap))))
 
 
+def told_once(found: Sequence[Alert]) -> tuple[Alert, ...]:
+    """The alerts, those of one signal that agree in steps and severity as one: of the first gap, with the others beside it.
+
+    Where old and current are nearly one policy, mismatch and total ring together, and say the same twice.
+    """
+    alike: dict[tuple[str, int, int, int | None, Severity], list[Alert]] = {}
+    for a in found:
+        alike.setdefault((a.signal.name, a.first_step, a.last_step, a.closed_at, a.severity), []).append(a)
+    return tuple(replace(first, also=tuple(other.gap for other in others)) for first, *others in alike.values())
+
+
 def alert_frame(found: Sequence[Alert]) -> pl.DataFrame:
     """One row per alert, in order; last_step and closed_at as in Alert."""
     rows = [
-        (a.severity.label, a.signal.name, a.gap, a.first_step, a.last_step, a.closed_at, a.steps, a.peak_step, a.peak, a.reading)
+        (a.severity.label, a.signal.name, a.gaps, a.first_step, a.last_step, a.closed_at, a.steps, a.peak_step, a.peak, a.reading)
         for a in found
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -118,6 +137,7 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
             rows["value"][peak],
             reading(signal, rows.row(peak, named=True)),
             _runs(grades[within], steps[within].to_numpy()),
+            reading(signal, rows.row(stretch.first, named=True)),
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratioscope.app.grading import signal_grades
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts
+from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
 from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.severity import GRADE, grades_of
 from ratioscope.metrics.signals import SIGNALS
@@ -119,6 +119,20 @@ def test_series_do_not_touch_each_other(one: list[float], other: list[float], ru
     both = alerts(_graded(("kl_k3", "mismatch", one), ("kl_k3", "total", other)), rules)
     assert tuple(a for a in both if a.gap == "mismatch") == _of(one, rules)
     assert [a.first_step for a in both] == sorted(a.first_step for a in both)
+
+
+def test_gaps_that_ring_together_are_told_once_and_others_by_themselves() -> None:
+    out, calm = [0.02] * 3 + [0.001] * 6, [0.001] * 9
+    alike = alerts(_graded(("kl_k3", "mismatch", out + calm), ("kl_k3", "total", out + out)))
+    first, second = told_once(alike)
+    assert (first.gaps, second.gaps) == ("mismatch, total", "total") and len(alike) == 3
+    apart = alerts(_graded(("kl_k3", "mismatch", out), ("kl_k3", "total", [*out[:3], 0.02, *calm])))
+    assert told_once(apart) == apart and alert_frame([first])["gap"].to_list() == ["mismatch, total"]
+
+
+def test_an_alert_knows_what_was_read_at_its_first_step() -> None:
+    (alert,) = _of([0.001, 0.02, 0.3, 0.3, 0.02])
+    assert alert.first_reading == "mismatch: KL K3 is 0.02 nats/token" and "0.3" in alert.reading
 
 
 def test_rules_regrade_as_the_table_does_and_moved_thresholds_move_alerts(runs: Path) -> None:

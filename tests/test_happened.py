@@ -100,6 +100,9 @@ def test_alerts_are_among_what_happened(tmp_path: Path) -> None:
     rang = found.events.filter(pl.col("kind").is_in(["watch", "act"]))
     assert len(rang) and "act alert" in rang["event"].to_list()
     assert rang["note"].str.contains("still open|steps? ").all()
+    for note, alert in zip(rang["note"], found.alerts, strict=True):
+        here, _, peak = note.partition("peak at step ")
+        assert alert.first_reading in here and (peak.startswith(f"{alert.peak_step}: ") or "its peak" in here)
     assert found.events["step"].is_sorted() and rang["step"].to_list() == [alert.first_step for alert in found.alerts]
 
 

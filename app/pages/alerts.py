@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import streamlit as st
 
-from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts
+from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
 from ratioscope.metrics.signals import SIGNALS
 
 from ..alert_rules import moved, rules_table, rules_toml
@@ -38,7 +38,7 @@ def render(scope: Scope) -> None:
         st.info("None of the chosen steps is on record.")
         return
     shown = _within(scope, graded if which != MINE else graded.filter(gap=scope.gap))
-    found = alerts(shown, rules)
+    found = told_once(alerts(shown, rules))
     _say(found, rules, shown)
     _timeline(scope, found)
     _listed(scope, found)
@@ -91,7 +91,7 @@ def _say(found: Sequence[Alert], rules: Rules, shown: pl.DataFrame) -> None:
     if rules == RULES:
         st.markdown(f"**{told}**")
         return
-    asis = alerts(shown, RULES)
+    asis = told_once(alerts(shown, RULES))
     known = {(alert.signal.name, alert.gap, alert.first_step) for alert in asis}
     fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in found)
     st.markdown(f"**With the rules moved: {told}**, {fresh} of them new; with the rules in force {_counted(asis)}.")
@@ -178,7 +178,7 @@ def _listed(scope: Scope, found: Sequence[Alert]) -> None:
 def _detail(scope: Scope, alert: Alert) -> None:
     grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
     with st.container(border=True):
-        st.markdown(f"**{grade} · {label(alert.signal.title)}**, {alert.gap}, {until(alert)}")
+        st.markdown(f"**{grade} · {label(alert.signal.title)}**, {alert.gaps}, {until(alert)}")
         st.caption(f"{label(alert.reading, 300)} at step {alert.peak_step}. {label(alert.signal.meaning)}")
         st.markdown(f"**Try:** {label(alert.signal.remedy)}")
         with st.container(horizontal=True):

@@ -148,7 +148,9 @@ def _newest(found: Sequence[Alert], gap: str) -> None:
         st.caption(f"{MARKS['healthy']} no alert in this run")
         return
     newest = sorted(
-        found, key=lambda alert: (alert.is_open, alert.severity, alert.gap == gap, alert.first_step), reverse=True
+        found,
+        key=lambda alert: (alert.is_open, alert.severity, gap in (alert.gap, *alert.also), alert.first_step),
+        reverse=True,
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         still = sum(alert.is_open for alert in found)
@@ -156,7 +158,7 @@ def _newest(found: Sequence[Alert], gap: str) -> None:
         for place, alert in enumerate(newest[:NEWEST]):
             grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
             st.button(
-                f"{grade} {label(alert.signal.name)} {alert.gap}, {until(alert)}",
+                f"{grade} {label(alert.signal.name)} {alert.gaps}, {until(alert)}",
                 key=f"newest_{place}",
                 type="tertiary",
                 help=f"{label(alert.signal.title)}: {label(alert.reading, 200)} at step {alert.peak_step}. Click: its sequences.",
