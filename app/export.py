@@ -8,6 +8,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Sequence
+from csv import writer
 from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
@@ -46,7 +47,14 @@ class Shown:
 def csv_of(frame: pl.DataFrame) -> bytes:
     """The frame as CSV in which no spreadsheet finds a formula; lists as JSON."""
     columns = [_cells(frame[name]).alias(csv(name)) for name in frame.columns]
-    return pl.DataFrame(columns).write_csv().encode()
+    cells = pl.DataFrame(columns).cast(pl.String)
+    written = io.StringIO(
+        newline=""
+    )  # by Python: polars' writer would call Python's buffer from a thread of its engine
+    csv_file = writer(written, lineterminator="\n")
+    csv_file.writerow(cells.columns)
+    csv_file.writerows(cells.rows())
+    return written.getvalue().encode()
 
 
 def json_of(tables: dict[str, Table]) -> bytes:

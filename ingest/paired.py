@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from .cache import Cache, cache_folder, cache_key
 from .run import Run
+from .text_columns import changed
 
 Key = Literal["prompt_text", "group_id", "sequence_id"]
 KEYS: dict[Key, str] = {
@@ -89,8 +90,8 @@ def _of_step(sequences: pl.DataFrame, key: Key, gap: str) -> pl.DataFrame:
     if tokens not in sequences.columns or key not in sequences.columns:
         return _EMPTY
     rows = sequences.drop_nulls([key, tokens]).filter(pl.col(tokens) > 0)
-    return rows.select(
-        key=pl.col(key).map_elements(_digest, pl.String),
+    return changed(rows, _digest, key).select(
+        key=pl.col(key),
         sequences=pl.lit(1, pl.Int64),
         tokens=pl.col(tokens).cast(pl.Int64),
         **{metric: pl.col(f"{gap}/{metric}") * pl.col(tokens) for metric in METRICS},

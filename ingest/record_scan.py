@@ -1,13 +1,13 @@
 """Records and tokens as LazyFrames, over files whose digests were checked first: polars itself checks nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
-from polars.io.plugins import register_io_source
 
+from ratioscope.errors import SchemaError
 from ratioscope.metrics.join import joined
 from ratioscope.record import arrow_schema, polars_schema
 
@@ -29,23 +29,20 @@ def record_scan(root: Path, rows: RecordRows, files: Iterable[TokenFile]) -> pl.
     return pl.concat(parts) if parts else pl.LazyFrame(schema=polars_schema())
 
 
-def token_scan(rows: RecordRows, steps: Mapping[int, Sequence[TokenFile]]) -> pl.LazyFrame:
-    """One row per token, see token_frame: a step is read when its turn comes, with no more columns than are asked for."""
+def token_rows(
+    rows: RecordRows, steps: Mapping[int, Sequence[TokenFile]], columns: Sequence[str] | None = None
+) -> pl.LazyFrame:
+    """One row per token with these columns (None: all), see token_frame; read in this call.
 
-    def source(
-        columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _batch: int | None
-    ) -> Iterator[pl.DataFrame]:
-        asked = token_schema().names() if columns is None else columns
-        needed = [*asked, *(predicate.meta.root_names() if predicate is not None else ())]
-        for files in steps.values():
-            frame = token_frame(joined(rows.table(files, columns_read(needed))), needed)
-            if most is not None:
-                frame, most = frame.head(most), max(0, most - len(frame))
-            yield (frame if predicate is None else frame.filter(predicate)).select(asked)
-            if most == 0:
-                return
-
-    return register_io_source(source, schema=token_schema())
+    A source that polars calls while it collects would run Python in its threads, see text_columns.py.
+    """
+    schema = token_schema()
+    asked = schema.names() if columns is None else list(dict.fromkeys(columns))
+    if unknown := set(asked) - set(schema):
+        raise SchemaError(f"no column of tokens is called {min(unknown)}; wanted some of {', '.join(schema)}")
+    read = columns_read(asked)
+    frames = [token_frame(joined(rows.table(files, read)), asked).select(asked) for files in steps.values()]
+    return (pl.concat(frames) if frames else pl.DataFrame(schema={name: schema[name] for name in asked})).lazy()
 
 
 def _is_record(found: pa.Schema) -> bool:

@@ -35,7 +35,7 @@ from .kept_tables import KeptTables
 from .parquet_files import ParquetFiles
 from .quarantine import Quarantined
 from .record_rows import RecordRows
-from .record_scan import record_scan, token_scan
+from .record_scan import record_scan, token_rows
 from .row_statistics import Progress, RowStatistics
 from .run_file import run_file
 from .run_metrics import RunMetrics
@@ -307,10 +307,13 @@ class Run:
             raise SourceError(f"sequence {sequence_id!r} has no minibatch {minibatch}; it has {minibatches}")
         return token_frame(own.slice(minibatches.index(wanted), 1))
 
-    def tokens(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
-        """One row per token, read step by step when collected; x per gap in the column `<gap>`."""
+    def tokens(self, steps: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+        """One row per token of these steps, with these columns, read in this call; x per gap in the column `<gap>`.
+
+        A long run is read some steps and columns at a time: each column of 100 million tokens takes up to 800 MB.
+        """
         chosen = self.steps if steps is None else steps
-        return token_scan(self._rows, {step: self._files_of(step) for step in chosen})
+        return token_rows(self._rows, {step: self._files_of(step) for step in chosen}, columns)
 
     def records(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
         """Record rows as they were written. The digests of their files are checked in this call."""

@@ -21,7 +21,7 @@ def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.D
     length = (pl.col("position").max() + 1).over(KEY)
     bucket = pl.when(length <= points).then(pl.col("position")).otherwise(pl.col("position") * points // length)
     x = pl.when(pl.col("mask").fill_null(True)).then(pl.col(gap)).fill_nan(None)
-    tokens = run.tokens([step]).select(*KEY, "position", "mask", gap).collect()
+    tokens = run.tokens([step], (*KEY, "position", "mask", gap)).collect()
     buckets = (
         tokens.with_columns(bucket=bucket, x=x)
         .group_by(*KEY, "bucket", maintain_order=True)
@@ -36,9 +36,7 @@ def tokens_within(run: Run, step: int, gap: str, low: float, high: float) -> pl.
     x = pl.col(gap)
     inside = pl.col("mask").fill_null(True) & x.is_not_nan() & (x >= low) & (x < high)
     known = pl.col(f"{earlier}_logprob").is_finite()
-    found = (
-        run.tokens([step]).select(*KEY, "position", "mask", f"{earlier}_logprob", gap).filter(inside & known).collect()
-    )
+    found = run.tokens([step], (*KEY, "position", "mask", f"{earlier}_logprob", gap)).filter(inside & known).collect()
     return found.group_by(KEY, maintain_order=True).agg(
         tokens_within=pl.len().cast(pl.Int64), first_within=pl.col("position").first()
     )

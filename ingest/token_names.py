@@ -19,7 +19,7 @@ def token_names(run: Run, ids: Collection[int], most_steps: int = MOST_STEPS) ->
         missing = wanted - set(found)
         if not missing:
             break
-        rows = run.tokens([step]).select("token_id", "token_text").filter(pl.col("token_id").is_in(list(missing)))
+        rows = run.tokens([step], ("token_id", "token_text")).filter(pl.col("token_id").is_in(list(missing)))
         counts = rows.drop_nulls().collect().group_by("token_id", "token_text").len()
         found |= dict(counts.sort("len", "token_text").select("token_id", "token_text").rows())
     return found

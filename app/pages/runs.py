@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.text_columns import changed
 from ratioscope.process import here
 
 from ..controls import MOST_OTHERS
@@ -85,7 +86,7 @@ def _listed(shown: Served, find: str) -> None:
     matching = _in_place(rows.filter(matches(rows, find)), find)
     _say_how_many(len(matching), len(rows), waiting)
     table(
-        matching.drop("path").with_columns(pl.col("run").map_elements(shortened, pl.String)),
+        changed(matching.drop("path"), shortened, "run"),
         f"{len(matching)} runs",
         key=_listing().key,
         on_select=_chosen,

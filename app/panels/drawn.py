@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.text_columns import changed
+
 from ..browser.chart import chart, points
 from ..browser.listener import is_narrow
 from ..digits import count
@@ -137,8 +139,7 @@ def table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
 
 def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
     text = [column for column, kind in frame.schema.items() if kind == pl.String]
-    shown = frame.with_columns(pl.col(column).map_elements(visible, pl.String) for column in text)
-    return st.dataframe(shown, hide_index=True, alt=name, **options)
+    return st.dataframe(changed(frame, visible, *text), hide_index=True, alt=name, **options)
 
 
 def numbers_behind(frame: Callable[[], pl.DataFrame], key: str, title: str = "numbers behind this page") -> None:

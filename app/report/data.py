@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ratioscope.ingest.happened import happened
+from ratioscope.ingest.text_columns import changed
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
@@ -111,5 +112,4 @@ def _counts(grades: pl.DataFrame) -> dict[str, int]:
 def _events(run: "Run") -> pl.DataFrame:
     """What happened, with its kind; alerts are not among them, for the report has its spells."""
     found = happened(run)
-    clean = pl.col("event", "note").map_elements(scrubbed_text, return_dtype=pl.String)
-    return found.with_columns(clean) if len(found) else found
+    return changed(found, scrubbed_text, "event", "note")
