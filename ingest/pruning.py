@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.agreement import disagreement
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.record import GAPS
 
@@ -17,7 +18,6 @@ from .compaction import Skipped, merged_segments, plans, raw_rows
 from .file_checks import demand_rows, demand_segment_file
 from .row_plan import Plan
 from .segment_tables import SegmentTables
-from .statistics_check import difference
 from .statistics_files import all_rows
 from .together import measurable
 
@@ -119,4 +119,4 @@ def _difference(catalog: Catalog, item: TokenFile | Segment) -> str:
         rows = raw_rows(catalog, [file for file in before if isinstance(file, TokenFile)])
         return "" if rows.equals(raw_rows(catalog, [item])) else "its rows are others"
     frame = merged_segments(catalog, [segment for segment in before if isinstance(segment, Segment)])
-    return difference(frame, merge(all_rows(catalog.files, item), KEYS))
+    return disagreement(frame, merge(all_rows(catalog.files, item), KEYS))

@@ -7,15 +7,13 @@ or whose two sides different processes recorded.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from ratioscope.layout import is_offline
-from ratioscope.metrics.distribution import LEVELS, histogram_columns
+from ratioscope.metrics.agreement import TOLERANCE, disagreement
 from ratioscope.metrics.join import joined
 from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import schema, statistics
-from ratioscope.metrics.tail import TAILS
+from ratioscope.metrics.numpy_engine import statistics
 
 from .catalog import Catalog
 from .commits import Segment, TokenFile
@@ -23,11 +21,6 @@ from .file_checks import Trouble
 from .record_rows import RecordRows
 from .row_plan import plan
 from .segment_tables import SegmentTables
-
-RELATIVE, ABSOLUTE = 1e-6, 1e-9
-"""Sums of float64 in another order differ by less; what was computed of other rows differs by more. A convention."""
-_LISTS = (*(name for level in LEVELS for name in histogram_columns(level)), *(tail.name for tail in TAILS))
-_SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *_LISTS})
 
 
 def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
@@ -102,32 +95,12 @@ def _compared(
 ) -> Iterator[Trouble]:
     computed = pl.from_arrow(statistics(joined(rows.table(files))))
     assert isinstance(computed, pl.DataFrame)
-    odd = difference(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
+    odd = disagreement(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
     if odd:
         told = f"step {step}: its statistics are not those of its token rows: {odd}"
         yield Trouble(
-            where, told, "equal statistics", "believe the rows: `ratioscope metrics` shows what the segment says"
+            where,
+            told,
+            f"the statistics of its rows: {TOLERANCE}",
+            "believe the rows: `ratioscope metrics` shows what the segment says",
         )
-
-
-def difference(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
-    """The first difference of two merged tables in words; "" if there is none."""
-    keys = list(KEYS)
-    if not recorded.select(keys).equals(computed.select(keys)):
-        only = recorded.select(keys).join(computed.select(keys), on=keys, how="anti", nulls_equal=True)
-        return f"{len(recorded)} cells on record, {len(computed)} from the rows; {len(only)} only on record"
-    tokens = np.maximum(1.0, np.abs(recorded["tokens"].fill_null(0.0).to_numpy()))
-    for name in _SCALARS:
-        if name not in recorded.columns or name not in computed.columns:
-            continue
-        left, right = (
-            recorded[name].fill_null(float("nan")).to_numpy(),
-            computed[name].fill_null(float("nan")).to_numpy(),
-        )
-        same = np.isclose(left, right, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
-        same |= np.abs(left - right) <= ABSOLUTE * tokens
-        if not same.all():
-            row = int(np.flatnonzero(~same)[0])
-            cell = recorded.row(row, named=True)
-            return f"{cell['gap']}/{name} of {cell['slice']} {cell['key']} is {left[row]:.9g}, its rows give {right[row]:.9g}"
-    return ""

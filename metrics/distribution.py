@@ -6,6 +6,7 @@ removed and the effective sample size after truncation or masking are exact; in 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,8 +29,16 @@ THRESHOLDS = (
 )  # fmt: skip
 """Weights at which published corrections truncate, mask or veto, and their reciprocals' company."""
 
+
+def _logarithm(threshold: float) -> float:
+    """The float64 nearest to it: libraries differ in the last bit, and a bucket is the same on every machine."""
+    return float(Decimal(threshold).ln())
+
+
 _DECADES = tuple(m * 10.0**k for k in range(-9, 4) for m in ((1, 2, 5) if k > -5 else (1,)))
-EDGES: Floats = np.unique(np.concatenate(([-x for x in _DECADES], _DECADES, np.log(THRESHOLDS), [20.0, -20.0])))
+EDGES: Floats = np.unique(
+    np.concatenate(([-x for x in _DECADES], _DECADES, [*map(_logarithm, THRESHOLDS)], [20.0, -20.0]))
+)
 """Log-ratios between buckets, ascending; none is 0, so that equal policies fall inside a bucket."""
 BUCKETS = len(EDGES) + 1
 """Bucket i holds EDGES[i - 1] <= x < EDGES[i]; the first reaches down to -inf, the last up to inf."""

@@ -204,6 +204,21 @@ def test_statistics_that_are_not_those_of_the_rows_are_found_by_the_deep_look_al
     assert found.compared == 3
 
 
+@pytest.mark.parametrize("name", ["token_counts", "geometric_log_sum_weights", "sequence_tail"])
+def test_distributions_and_tails_that_are_not_those_of_the_rows_are_found_by_the_deep_look(
+    root: Path, name: str
+) -> None:
+    segment = first(root, "statistics/*")
+    table = pq.read_table(segment)
+    field = table.schema.field(name)
+    values = [None if row is None else [value + 1 for value in row] for row in table[name].to_pylist()]
+    place = table.schema.get_field_index(name)
+    recommitted(root, table.set_column(place, field, pa.array(values, field.type)), segment)
+    assert verify(root).sound
+    (trouble,) = verify(root, deep=True).troubles
+    assert name in trouble.found and "its rows give" in trouble.found and "within 1e-09" in trouble.wanted
+
+
 def test_rows_whose_lists_disagree_are_found_by_the_deep_look(root: Path) -> None:
     file = first(root, "tokens/*/*")
     table = pq.read_table(file, partitioning=None)
