@@ -40,9 +40,12 @@ def handled(first: Callable[[], object]) -> Iterator[Handler]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The speaker is the process's: what hung in one test is not to be waited out in the next."""
-    monkeypatch.setattr(notice, "_speaker", notice._Speaker())
+def speaker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The speaker is the process's: what hung or was late in one test is not to be met in the next."""
+    speaker = notice._Speaker()
+    monkeypatch.setattr(notice, "_speaker", speaker)
+    yield
+    assert speaker._speaking.acquire(timeout=10)
 
 
 class Silent:
