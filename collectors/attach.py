@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ratioscope.errors import ConfigError
 
 from .adapters.table import ADAPTERS, Adapter, AdapterModule, adapter_named
+from .counts import reason_of
 from .environment import is_installed
 from .hooks import Refused, is_watched, missing, put_on
+from .notice import say, warn
 from .recording import AttachOptions, Recording
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 Trainer = Any
 """Another program's trainer object, or the name of an adapter. `Any`, because no trainer is a dependency."""
 
-logger = logging.getLogger("ratioscope")
-
 
 class Attachment:
     """A recording of a trainer. `detach` leaves the trainer as it was before and closes the collector.
@@ -30,9 +30,8 @@ class Attachment:
     refused: why nothing is recorded, where the trainer lacks what is needed; None otherwise.
     """
 
-    def __init__(self, recording: Recording, undo: Callable[[], None], refused: str | None = None) -> None:
+    def __init__(self, recording: Recording, refused: str | None = None) -> None:
         self._recording, self.refused = recording, refused
-        self._undo: Callable[[], None] | None = undo
 
     @property
     def collector(self) -> Collector:
@@ -41,10 +40,7 @@ class Attachment:
 
     def detach(self, timeout: float | None = 10.0) -> bool:
         """True if all that was recorded is on disk. A second call does nothing."""
-        undo, self._undo = self._undo, None
-        self._recording.is_active = False
-        if undo is not None:
-            undo()
+        self._recording.take_off()
         return self._recording.close(timeout)
 
 
@@ -58,13 +54,16 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
     name, begin = _beginning(trainer)
     recording = Recording(run_dir, options, name)
     try:
-        return Attachment(recording, begin(recording))
-    except ConfigError as refusal:
-        if options.get("strict", False) or not (isinstance(refusal, Refused) or is_installed()):
+        recording.attached(begin(recording))
+        return Attachment(recording)
+    except Exception as error:
+        is_users = isinstance(error, ConfigError) and not (isinstance(error, Refused) or is_installed())
+        if options.get("strict", False) or is_users:
             raise
-        logger.error("%s", refusal)
-        recording.is_active = False
-        return Attachment(recording, lambda: None, str(refusal))
+        refusal = str(error) if isinstance(error, ConfigError) else _unfit(name, error, recording.advice)
+    say(logging.ERROR, "%s", refusal)
+    recording.is_active = False
+    return Attachment(recording, refusal)
 
 
 def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Callable[[], None]:
@@ -74,19 +73,20 @@ def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Ca
     """
     module = adapter.load()
     _warn_of_version(adapter)
+    recording.advice = _tested(adapter)
     if trainer is not None and (begin := getattr(module, "start", None)) is not None:
         undo: Callable[[], None] = begin(trainer, recording)
-        return undo
-    return _put_on(module, recording, adapter.title, f" {adapter.version or '(version unknown)'}", _tested(adapter))
+    else:
+        undo = _put_on(module, recording, adapter.title, f" {adapter.version or '(version unknown)'}")
+    recording.attached(undo)
+    return undo
 
 
-def _put_on(
-    module: AdapterModule, recording: Recording, title: str, version: str = "", advice: str = ""
-) -> Callable[[], None]:
+def _put_on(module: AdapterModule, recording: Recording, title: str, version: str = "") -> Callable[[], None]:
     loaded = [hook for hook in module.HOOKS if hook.module in sys.modules]
     if lacking := missing(loaded):
         raise Refused(
-            f"{title}{version} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{advice}"
+            f"{title}{version} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{recording.advice}"
         )
     if any(is_watched(hook) for hook in loaded):
         raise ConfigError(f"a collector is attached to {title} already; detach() it first")
@@ -102,6 +102,11 @@ def _beginning(trainer: Trainer) -> tuple[str, Callable[[Recording], Callable[[]
     if adapter is None:
         raise ConfigError(_unknown(trainer))
     return adapter.name, lambda recording: start(adapter, recording, None if isinstance(trainer, str) else trainer)
+
+
+def _unfit(name: str, error: Exception, advice: str) -> str:
+    what = f"{name} cannot be attached to: {reason_of(error)}"
+    return f"{what}; nothing is recorded, training goes on{advice}"
 
 
 def _adapter_of(trainer: Trainer) -> Adapter | None:
@@ -126,7 +131,7 @@ def _tested(adapter: Adapter) -> str:
 def _warn_of_version(adapter: Adapter) -> None:
     found = adapter.version
     if found is not None and found not in adapter.tested:
-        logger.warning(
+        warn(
             "%s %s is not among the versions this adapter was tested with (%s); what it needs is looked for by name.",
             adapter.title,
             found,

@@ -15,6 +15,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from ratioscope.errors import ConfigError
+
+from .counts import reason_of
+from .notice import say, warn
 from .ranks import is_slurm_task
 
 if TYPE_CHECKING:
@@ -34,7 +38,6 @@ VARIABLES = {
     SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
 }
 
-logger = logging.getLogger("ratioscope")
 _installed: list[str] = []
 """Global, because import hooks are the process's: the run folder they were put on for."""
 
@@ -48,9 +51,7 @@ def install() -> None:
             _installed.append(os.environ[RUN])
             _await_trainers()
     except Exception as error:
-        logger.warning(
-            "ratioscope cannot record this process: %s: %s. It goes on without.", type(error).__name__, error
-        )
+        warn("ratioscope cannot record this process: %s. It goes on without.", reason_of(error))
 
 
 def is_installed() -> bool:
@@ -107,4 +108,5 @@ def _begin(package: ModuleType) -> None:
         try:
             start(adapter, Recording(os.environ[RUN], environment_options(), adapter.name), None)
         except Exception as error:
-            logger.error("ratioscope does not record %s: %s", adapter.title, error)
+            told = str(error) if isinstance(error, ConfigError) else reason_of(error)
+            say(logging.ERROR, "ratioscope does not record %s: %s", adapter.title, told)

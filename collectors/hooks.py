@@ -175,13 +175,14 @@ class _Looks:
     ) -> tuple[Call | None, tuple[Any, ...], dict[str, Any]]:
         if not self._recording.is_active:
             return None, arguments, named
-        call = self._recording.watch(lambda: self._call(arguments, named))
+        call = self._recording.watch(lambda: self._call(arguments, named), f"arguments of {self._hook.name}")
         if call is None:
             return None, arguments, named
         if self._hook.before is not None:
             call.noted = self._look(self._hook.before, call)
         given = None if self._hook.swap is None else self._look(self._hook.swap, call)
-        swapped = self._recording.watch(lambda: self._swapped(arguments, named, given)) if given else None
+        swap = f"result of {self._hook.swap}"
+        swapped = self._recording.watch(lambda: self._swapped(arguments, named, given), swap) if given else None
         return call, *(swapped or (arguments, named))
 
     def leave(self, call: Call | None, result: Any) -> Any:
@@ -196,7 +197,7 @@ class _Looks:
         return result
 
     def _look(self, method: str, call: Call) -> Any:
-        return self._recording.watch(lambda: getattr(self._recorder, method)(call))
+        return self._recording.watch(lambda: getattr(self._recorder, method)(call), method)
 
     def _call(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Call | None:
         try:

@@ -6,16 +6,16 @@ were. wrapt could do this too, at the price of asyncio, ssl and the metadata of 
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .notice import warn
+
 Told = Callable[[ModuleType], None]
 
-logger = logging.getLogger("ratioscope")
 _awaited: dict[str, list[Told]] = {}
 """Global, because imports are the process's: module -> whom to tell."""
 _MARK = "ratioscope_tells"
@@ -71,7 +71,7 @@ def _tell_when_executed(loader: Any) -> None:
     try:
         loader.exec_module = exec_module
     except AttributeError:
-        logger.warning("%s of %s takes no attribute: what it loads is not recorded.", type(loader).__name__, loader)
+        warn("%s of %s takes no attribute: what it loads is not recorded.", type(loader).__name__, loader)
 
 
 def _tell(name: str) -> None:

@@ -6,6 +6,7 @@ thread. The caller waits for that a moment, which keeps the order of a log, and 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from _thread import LockType, allocate_lock, start_new_thread
@@ -13,6 +14,7 @@ from collections import deque
 
 PATIENCE = 0.2
 """Seconds that the caller waits for the trainer's handlers."""
+_LAST_WORDS = 2.0  # seconds, as the process exits
 _LONGEST = 4000  # characters
 
 logger = logging.getLogger("ratioscope")
@@ -87,4 +89,9 @@ def _after_fork_in_child() -> None:
     _speaker = _Speaker()  # whoever spoke in the parent does not speak here
 
 
+def _finish_at_exit() -> None:
+    _speaker._speaking.acquire(timeout=_LAST_WORDS)
+
+
+atexit.register(_finish_at_exit)
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import os
 import shlex
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 
 from .environment import recording_variables
 from .hooks import Call, Hook, put_on
+from .notice import warn
 from .recording import Recording
 
 BOOTSTRAP = Path(__file__).parent / "bootstrap"
@@ -39,8 +39,6 @@ _SETUP_IS_SET = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
 
 RuntimeEnvironment = Any
 """A ray.runtime_env.RuntimeEnv or a dict of the same keys. `Any`, because ray is no dependency."""
-
-logger = logging.getLogger("ratioscope")
 
 
 def await_ray() -> None:
@@ -60,7 +58,7 @@ class Forwarder:
         if asked is None:  # a job_config's own would be replaced by the argument
             asked = getattr(given.get("job_config"), "runtime_env", None)
         if _is_client(given.get("address")):
-            logger.warning("ray:// forwards no setup hook: workers record where `ratioscope run` started their node.")
+            warn("ray:// forwards no setup hook: workers record where `ratioscope run` started their node.")
             return {"runtime_env": with_variables(asked, {})}
         return {"runtime_env": with_recording(asked, submitted_environment())}
 

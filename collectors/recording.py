@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from . import notice
+from .counts import reason_of
+from .failures import Streaks, let_go
 from .ranks import process_rank
+from .redaction import redacted
 
 if TYPE_CHECKING:
     from .budget import Budget
@@ -22,7 +27,9 @@ T = TypeVar("T")
 RolloutVersion = Callable[[Any], int]
 """trainer -> the version of the weights its engine samples with, in updates of the trainer."""
 
-logger = logging.getLogger("ratioscope")
+
+_PANIC = "PanicException"
+"""What a library in Rust raises, a tokenizer's say, which is no Exception."""
 
 
 class AttachOptions(TypedDict, total=False):
@@ -45,17 +52,24 @@ class AttachOptions(TypedDict, total=False):
 
 
 class Recording:
-    """One adapter's way to a run folder, from one process. `adapter` names it in what is counted and said."""
+    """One adapter's way to a run folder, from one process. `adapter` names it in what is counted and said.
 
-    def __init__(self, run_dir: str | os.PathLike[str], options: AttachOptions, adapter: str) -> None:
-        self.run_dir, self.options, self.adapter = run_dir, options, adapter
+    advice: what to do where the adapter does not fit the trainer. failures: looks that failed before there was a collector.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], options: AttachOptions, adapter: str, advice: str = "") -> None:
+        self.run_dir, self.options, self.adapter, self.advice = run_dir, options, adapter, advice
         self.is_active = True
+        self.failures = 0
+        self.first_failure: str | None = None
         self._facts: dict[str, Any] = {"trainer": adapter}
         self._config: dict[str, Any] = {}
         self._collector: Collector | None = None
-        self._early: list[Exception] = []
+        self._streaks = Streaks()
+        self._logged, self._newest_step = 0, 0
+        self._undo: Callable[[], None] | None = None
         self._said: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the trainer's may come in between
 
     @property
     def rollout_version(self) -> RolloutVersion | None:
@@ -78,15 +92,16 @@ class Recording:
         """
         given = {"trainer": trainer, "rank": rank, "decode": decode, "versions": versions}
         self._facts |= {name: value for name, value in given.items() if value is not None}
-        self._config |= config or {}
+        self._config |= _settings(config)  # at once, so that none of the trainer's objects is kept
 
     @property
     def collector(self) -> Collector:
         """The process's collector; made now if there is none yet."""
         with self._lock:
             if self._collector is None:
-                self._collector = self._made()
-                for _ in self._early:
+                made = self._made()
+                self._collector = self._collector or made
+                for _ in range(self.failures):
                     self._collector.count_failure(f"{self.adapter} adapter")
             return self._collector
 
@@ -97,6 +112,7 @@ class Recording:
     def log(self, **values: Any) -> None:
         """`Collector.log`."""
         self.collector.log(**values)
+        self._logged, self._newest_step = self._logged + 1, values["step"]
 
     def event(self, kind: str, step: int, note: str = "") -> None:
         """`Collector.event`."""
@@ -113,28 +129,74 @@ class Recording:
         if kind not in self._said:
             self._said.add(kind)
             self.event(kind, step, note)
-            logger.log(level, "step %d: %s", step, note)
+            notice.say(level, "step %d: %s", step, note)
 
-    def watch(self, look: Callable[[], T]) -> T | None:
-        """The result of a look into the trainer; whatever goes wrong is counted, said once, and stays here."""
-        if not self.is_active:
+    def watch(self, look: Callable[[], T], name: str | None = None) -> T | None:
+        """The result of a look into the trainer. Whatever goes wrong is counted, said once, and stays here.
+
+        name: of the look, where one line of code takes many. A look that fails ENOUGH times in a row is not taken any more;
+        where nothing was recorded meanwhile, the adapter takes itself off. Nothing that a failure has seen is kept.
+        """
+        name = name or look.__qualname__.partition(".<locals>")[0]
+        if not self.is_active or self._streaks.is_over(name):
             return None
+        outer = sys.exception()
         try:
-            return look()
-        except Exception as error:
-            self.failed(error)
+            found = look()
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+                raise
+            reason = self._count(error)
+            if self.options.get("strict", False):
+                raise
+            let_go(error, outer)
+            if self._streaks.add(name, reason, self._logged):
+                self._give_up(name)
             return None
+        self._streaks.end(name)
+        return found
 
-    def failed(self, error: Exception) -> None:
-        """Counts a failure of the adapter, in the collector once there is one, and says the first."""
+    def attached(self, undo: Callable[[], None]) -> None:
+        """The adapter is on the trainer; `undo` takes it off."""
+        self._undo = undo
+
+    def take_off(self) -> None:
+        """Leaves the trainer as it was. A second call does nothing."""
+        self.is_active = False
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def _count(self, error: BaseException) -> str:
+        """Counts a failure, in the collector once there is one, and says the first."""
+        reason = reason_of(error)
         if self.has_collector:
-            self.collector.failed(f"{self.adapter} adapter", error)
+            self.collector.count_failure(f"{self.adapter} adapter")
+        else:
+            self.failures += 1
+        if self.first_failure is None:
+            self.first_failure = reason
+            notice.warn("%s adapter: %s. Training goes on. More of this is only counted.", self.adapter, reason)
+        return reason
+
+    def _give_up(self, name: str) -> None:
+        streak = self._streaks.of(name)
+        told = f"{self.adapter} adapter: {name} failed {streak.times} times in a row, first with {streak.reason}"
+        if streak.logged < self._logged:
+            self._note(f"{told}; it is not called any more. What else the adapter sees is recorded.")
             return
-        if not self._early:
-            logger.warning("%s adapter: %s: %s. Training goes on.", self.adapter, type(error).__name__, error)
-        self._early.append(error)
-        if self.options.get("strict", False):
-            raise error
+        self._note(
+            f"{told}; nothing was recorded meanwhile, so the adapter takes itself off. Training goes on{self.advice}"
+        )
+        try:
+            self.take_off()
+        except Exception as error:
+            notice.warn("%s adapter: %s as it was taken off", self.adapter, reason_of(error))
+
+    def _note(self, text: str) -> None:
+        notice.warn("%s", text)
+        if self.has_collector:
+            self.collector.event("adapter_failed", self._newest_step, text)
 
     def close(self, timeout: float | None = 10.0) -> bool:
         """Ends recording. True if all that was recorded is on disk."""
@@ -150,7 +212,7 @@ class Recording:
         return Collector(
             self.run_dir,
             trainer=self._facts["trainer"],
-            config={**self._config, **(options.get("config") or {})},
+            config=self._config | _settings(options.get("config")),
             name=options.get("name"),
             rank=self._facts.get("rank", process_rank()),
             attempt=options.get("attempt"),
@@ -164,3 +226,11 @@ class Recording:
             scalars=options.get("scalars", False),
             dialect=self.adapter if self.adapter in DIALECTS else None,
         )
+
+
+def _settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        found = redacted({} if config is None else config)
+    except Exception as error:
+        return {"config": f"not available, because {reason_of(error)}"}
+    return found if isinstance(found, dict) else {"config": found}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import logging
 import os
 import secrets
 import time
@@ -34,13 +33,12 @@ from .durable_file import is_taken, make_folder, write_whole
 from .first_look import first_look
 from .health import Change, Health
 from .live_scalars import LiveScalars
+from .notice import warn
 from .records import tokens_of
 from .run_file import attempt_to_join, launch, note_attempt, start_run
 from .sampling import chosen
 from .segments import Segments
 from .step_statistics import part_statistics
-
-logger = logging.getLogger("ratioscope")
 
 _ROW_GROUP_TOKENS = 1 << 22
 
@@ -221,7 +219,7 @@ class ParquetSink:
         try:
             note_attempt(self._root, attempt, self._info)
         except (OSError, ValueError) as error:  # what readers go by is the line above
-            logger.warning("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
+            warn("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
 
     def _try(self, what: str, act: Callable[[], None]) -> list[str]:
         """What went wrong, if anything did; it loses no row."""
@@ -234,7 +232,7 @@ class ParquetSink:
     def _refresh_control(self, step: int) -> None:
         told = self._control.refresh()
         if told is not None:
-            logger.warning("%s: step %d: %s", self._root, step, told)
+            warn("%s: step %d: %s", self._root, step, told)
             self._event(step, layout.CONTROL, told)
 
     def _kept(self, step: int, rows: pa.Table) -> pa.Table:
@@ -245,7 +243,7 @@ class ParquetSink:
 
     def _say_change(self, step: int, change: Change | None) -> None:
         if change is not None:
-            logger.warning("%s: step %d: %s", self._root, step, change)
+            warn("%s: step %d: %s", self._root, step, change)
             self._event(step, layout.STATE, str(change), state=change.now)
 
     def _event(self, step: int, event: str, note: str, **more: str) -> None:

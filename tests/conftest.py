@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from ratioscope.collectors import notice
 from ratioscope.collectors.environment import VARIABLES
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 settings.register_profile("ratioscope", deadline=None)  # how long an example takes says what else the machine does
 settings.load_profile("ratioscope")
+notice.PATIENCE = 10.0  # tests read the log right after the call, however busy the machine is
 MAY_SKIP = ("upstream", "device")
 """Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 

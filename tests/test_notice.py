@@ -44,6 +44,7 @@ def speaker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The speaker is the process's: what hung or was late in one test is not to be met in the next."""
     speaker = notice._Speaker()
     monkeypatch.setattr(notice, "_speaker", speaker)
+    monkeypatch.setattr(notice, "PATIENCE", 0.2)
     yield
     assert speaker._speaking.acquire(timeout=10)
 

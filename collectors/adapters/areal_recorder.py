@@ -89,10 +89,10 @@ class ArealRecorder:
         )
 
     def update_ended(self, call: Call) -> None:
+        self._kept.clear()
         if self._update is not None:
             self._seen = self._update.seen_with_it
             self._close_update()
-            self._kept.clear()
             self._recording.collector.flush(0)
 
     def divided(self, call: Call) -> None:

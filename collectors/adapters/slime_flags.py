@@ -15,7 +15,6 @@ on) and called in its place; without one, slime's default is. What it returns is
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 
 from ..environment import LAUNCH, RUN, environment_options, install
 from ..hooks import is_watched
+from ..notice import warn
 from ..recording import Recording
 from .slime_batch import Rollout
 from .slime_names import Names, hooks
@@ -32,7 +32,6 @@ from .slime_train import TrainSide
 from .slime_versions import Arguments
 
 Tensor = Any
-logger = logging.getLogger("ratioscope")
 
 
 class Flags:
@@ -166,7 +165,7 @@ def _run_folder(args: Arguments) -> str | None:
 
 @cache
 def _say_no_folder() -> None:
-    logger.warning("nothing is recorded: set RATIOSCOPE_RUN, or ratioscope_run in the file of --custom-config-path")
+    warn("nothing is recorded: set RATIOSCOPE_RUN, or ratioscope_run in the file of --custom-config-path")
 
 
 def _name_launch() -> None:

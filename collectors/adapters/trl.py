@@ -19,6 +19,7 @@ from ratioscope.errors import ConfigError
 
 from ..collector import Collector
 from ..hooks import MARK, Call, Hook, Patches, Refused
+from ..notice import say, warn
 from ..recording import Recording
 from ..tokenizer_copy import decoder
 from .trl_async import AsyncRecorder
@@ -43,7 +44,6 @@ ANOTHER = "this process has recorded another trainer already, so that this one i
 _TRAIN_END_SECONDS = 30.0
 
 Trainer = Any
-logger = logging.getLogger("ratioscope")
 
 
 class Starter:
@@ -59,13 +59,13 @@ class Starter:
         if _kind(trainer) is None or is_attached(trainer):
             return
         if self._first is not None and self._first() is not trainer:
-            logger.warning("%s", ANOTHER)
+            warn("%s", ANOTHER)
             return
         try:
             self._undo = start(trainer, self._recording)
             self._first = weakref.ref(trainer)
         except Refused as refusal:
-            logger.error("%s", refusal)
+            say(logging.ERROR, "%s", refusal)
 
     def end(self, call: Call) -> None:
         if self._first is not None and self._first() is call.target:
@@ -91,16 +91,20 @@ def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
     made = RECORDERS[_demanded(trainer)]
     recording.describe(
         trainer=f"trl {version()}",
-        config=config(trainer),
+        config=recording.watch(lambda: config(trainer)),
         rank=trainer.accelerator.process_index,
-        decode=decoder(getattr(trainer, "_tokenizer", trainer.processing_class)),
+        decode=recording.watch(lambda: decoder(getattr(trainer, "_tokenizer", trainer.processing_class))),
     )
-    patches = Patches()
-    made(trainer, recording).put_on(patches)
-    if recording.options.get("scalars", False):
-        put_scalars(trainer, recording, patches)
+    recorder_of, patches = made(trainer, recording), Patches()
     callback = _flushing_callback(recording.collector)
-    trainer.add_callback(callback)
+    try:
+        recorder_of.put_on(patches)
+        if recording.options.get("scalars", False):
+            put_scalars(trainer, recording, patches)
+        trainer.add_callback(callback)
+    except Exception:
+        patches.restore()
+        raise
 
     def undo() -> None:
         patches.restore()

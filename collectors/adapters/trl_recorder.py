@@ -104,6 +104,8 @@ class GrpoRecorder:
     def around_batch(self, method: Method) -> Method:
         def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
             self._completions = None
+            if self._rloo is not None:
+                self._rloo.begin()
             batch = method(inputs, *arguments, **named)
             self._recording.watch(lambda: self._add_rows(inputs, batch))
             return batch

@@ -51,6 +51,10 @@ class RlooScores:
 
         patches.put(engine, "generate", around)
 
+    def begin(self) -> None:
+        """A batch is about to be made: what is left of one that came to nothing is let go of."""
+        self._scored, self._engines = [], None
+
     def scored(self, logprobs: Tensor) -> None:
         """The old pass comes first, then the reference pass."""
         self._scored.append(logprobs.detach())
