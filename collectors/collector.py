@@ -31,7 +31,7 @@ from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .late_sink import LateSink
 from .live_scalars import LiveScalars
-from .ranks import label, rank_told
+from .ranks import label, part_of, part_of_parent, rank_told
 from .records import rows_of
 from .run_file import run_info, start_run
 from .sink import ParquetSink, Sink
@@ -110,12 +110,20 @@ class Collector:
         self._live = LiveScalars(dialect) if scalars else None
         self._make_sink = sink or (
             lambda: ParquetSink(
-                self.run_dir, info, rank=rank, attempt=attempt, versions=versions, live=self._live, budget=budget
+                self.run_dir,
+                info,
+                rank=rank,
+                attempt=attempt,
+                versions=versions,
+                live=self._live,
+                budget=budget,
+                part_of=self._part_of,
             )
         )
         self._told = 0  # losses that were raised
         self._inherited: object = None
-        self._reset(label(told))
+        self._part_of = part_of(told)
+        self._reset(label(told, self._part_of))
         # pyarrow imports pandas, where there is one, with its first array: here rather than in the writer's thread, where
         # it would compete with training, and fail if the interpreter is about to exit
         pa.array([0])
@@ -317,6 +325,7 @@ class Collector:
     def _after_fork(self) -> None:
         was_stopped = self._thread.is_stopped
         self._inherited = (self._thread, self._copies)  # not freed: page-locked memory belongs to the parent
+        self._part_of = part_of_parent(self._part_of)
         self._reset(f"{self._rank}.{os.getpid()}")
         if was_stopped:
             self._thread.stop(0)

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from ratioscope.process import host_name
+
 _FIRST_SPECIAL_STEP = 0xFFFFFF00
 """From here on Slurm numbers the steps that are a batch script or a shell."""
 _LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -39,8 +41,23 @@ def is_slurm_task(environment: Mapping[str, str] = os.environ) -> bool:
     return step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP and tasks.isdecimal() and int(tasks) > 1
 
 
-def label(rank: int | None) -> str:
-    """What ids of sequences without ids say of their process. A child that multiprocessing started and nobody numbered (rank
-    None) has its process's number, so that its ids are not its parent's."""
-    is_child = rank is None and multiprocessing.parent_process() is not None
-    return f"0.{os.getpid()}" if is_child else str(rank or 0)
+def part_of(rank: int | None) -> str | None:
+    """What a process that nobody numbered (rank None) is a part of: its parent, where multiprocessing started it, or its Ray job.
+    None for a process that stands for its rank."""
+    if rank is not None:
+        return None
+    if any(map(os.environ.get, _IS_RAY)):
+        return f"ray:{os.environ.get('RAY_JOB_ID', '')}"
+    parent = multiprocessing.parent_process()
+    return None if parent is None else f"{host_name()}:{parent.pid}"
+
+
+def part_of_parent(known: str | None) -> str:
+    """The same of a forked child: what its parent is a part of (known), else the parent."""
+    return known or f"{host_name()}:{os.getppid()}"
+
+
+def label(rank: int | None, pool: str | None) -> str:
+    """What ids of sequences without ids say of their process: its rank, and its number where it is a part of a pool, so that its
+    ids are not another's."""
+    return str(rank or 0) if pool is None else f"{rank or 0}.{host_name()}.{os.getpid()}"

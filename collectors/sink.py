@@ -32,10 +32,11 @@ from .counts import Tally, reason_of
 from .durable_file import is_taken, make_folder, write_whole
 from .first_look import first_look
 from .health import Change, Health
+from .joining import place_in_run
 from .live_scalars import LiveScalars
 from .notice import warn
 from .records import tokens_of
-from .run_file import attempt_to_join, launch, note_attempt, start_run
+from .run_file import launch, note_attempt, start_run
 from .sampling import chosen
 from .segments import Segments
 from .step_statistics import part_statistics
@@ -131,6 +132,7 @@ class ParquetSink:
         info: Mapping[str, Any],
         *,
         rank: int,
+        part_of: str | None = None,
         attempt: int | None = None,
         versions: str | None = None,
         live: LiveScalars | None = None,
@@ -139,6 +141,7 @@ class ParquetSink:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
+        self._part_of, self._takes_over = part_of, tuple[str, ...]()
         self._versions, self._live, self._has_looked = versions, live, False
         self._health, self._clock = health or Health(), clock
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
@@ -157,7 +160,8 @@ class ParquetSink:
             was_open = self._folder is not None
             self._make_folders()
             if self._attempt is None:
-                self._attempt = attempt_to_join(self._root, self._rank)
+                found = place_in_run(self._root, self._rank, self._part_of)
+                self._attempt, self._takes_over, self._part_of = found.attempt, found.takes_over, found.part_of
             self._announce(self._attempt, again=was_open)
             self._health.try_now()
             self._folder = _identity(self._root)
@@ -263,6 +267,8 @@ class ParquetSink:
             "launch": launch(),
             "schema": SCHEMA_VERSION,
             "time": time.time(),
+            **({"part_of": self._part_of} if self._part_of is not None else {}),
+            **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
         }
 
     def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:

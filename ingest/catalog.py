@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from ratioscope.errors import SourceError
 from ratioscope.layout import TOKENS, commit_file, is_offline
 
-from .attempts import Shadow, horizons, shadows, visible
+from .attempts import Limit, Limits, Part, Shadow, limits, shadows
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile
 from .condensing import begun, wanting
@@ -135,15 +135,47 @@ class Catalog:
     def steps_of_attempts(self) -> dict[int, set[int]]:
         """attempt -> the steps it committed, files that were set aside included."""
         found: dict[int, set[int]] = {}
-        for item in (*self._items(), *self._moved_items()):
-            found.setdefault(item.attempt, set()).update([item.step] if isinstance(item, TokenFile) else item.steps)
+        for item in self.recorded():
+            found.setdefault(item.attempt, set()).update(steps_of(item))
         return found
+
+    def recorded(self) -> Iterator[TokenFile | Segment]:
+        """What the run consists of, files that were set aside or moved included."""
+        yield from self._items()
+        yield from self._moved_items()
+
+    def limits(self) -> Limits:
+        """From which steps on attempts, and single writers, are replaced by later ones."""
+        steps: dict[tuple[int, str], set[int]] = {}
+        policies: dict[str, frozenset[str]] = {}
+        for item in self.recorded():
+            for writer, held in held_of(item):
+                steps.setdefault((item.attempt, writer), set()).update(steps_of(item))
+                policies[writer] = policies.get(writer, frozenset()) | held
+        return limits([self._part(*key, own, policies[key[1]]) for key, own in steps.items()])
+
+    def _part(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> Part:
+        history = self.histories.get(writer)
+        if history is None or history.is_offline:
+            return Part(writer, attempt, steps, policies)
+        heard = [time for time in (history.last_commit, history.closed) if time is not None]
+        job = history.launch if history.launch is not None and history.launch.startswith("job:") else None
+        times = history.opened, max(heard, default=None)
+        return Part(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
 
     def _moved_items(self) -> list[TokenFile | Segment]:
         return [item for path in self.moved() if (item := self._described(path)) is not None]
 
     def shadows(self) -> tuple[Shadow, ...]:
-        return shadows(self.steps_of_attempts())
+        """What is not shown, because it was recorded again."""
+        found, hidden = self.limits(), dict[tuple[int, Limit], tuple[set[int], int]]()
+        for item in self.recorded():
+            limit = found.of(item.attempt, [writer for writer, _ in held_of(item)])
+            steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
+            if limit is not None and steps:
+                known, rows = hidden.get((item.attempt, limit), (set[int](), 0))
+                hidden[item.attempt, limit] = known | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
+        return shadows(hidden)
 
     @property
     def writers(self) -> list[WriterHistory]:
@@ -293,9 +325,20 @@ class Catalog:
         return self.files.signature(path), None if item is None else item.sha256
 
 
+def held_of(item: TokenFile | Segment) -> list[tuple[str, frozenset[str]]]:
+    """(writer, policies) of all whose rows, or statistics, the file holds."""
+    if isinstance(item, TokenFile):
+        return list(item.held)
+    return [(writer, frozenset()) for writer in dict.fromkeys(part.writer for part in item.measured) or (item.writer,)]
+
+
+def steps_of(item: TokenFile | Segment) -> frozenset[int]:
+    return frozenset((item.step,)) if isinstance(item, TokenFile) else item.steps
+
+
 @dataclass(frozen=True)
 class Sight:
-    """The part of a catalog that is shown: attempts that were resumed over are cut where the next one begins.
+    """The part of a catalog that is shown: what was recorded again is cut where that begins.
 
     steps: ascending, also those of which every file was set aside.
     """
@@ -303,18 +346,25 @@ class Sight:
     steps: tuple[int, ...]
     token_files: dict[int, tuple[TokenFile, ...]]
     segments: tuple[Segment, ...]
-    limits: dict[int, tuple[int, int] | None]
+    limits: Limits
+
+    def shows(self, item: TokenFile | Segment, step: int) -> bool:
+        """Whether a step of a file is part of the run as it is shown."""
+        limit = self.limit(item)
+        return limit is None or step < limit.step
+
+    def limit(self, item: TokenFile | Segment) -> Limit | None:
+        return self.limits.of(item.attempt, [writer for writer, _ in held_of(item)])
 
 
 def sight(catalog: Catalog) -> Sight:
     """Visible token files by step, ascending, and the segments that hold a visible step."""
-    steps = catalog.steps_of_attempts()
-    limits = horizons({attempt: min(found) for attempt, found in steps.items() if found})
+    bare = Sight((), {}, (), catalog.limits())
     by_step: dict[int, list[TokenFile]] = {}
     for file in catalog.token_files():
-        if visible(file.attempt, file.step, limits):
+        if bare.shows(file, file.step):
             by_step.setdefault(file.step, []).append(file)
-    segments = (s for s in catalog.segments() if any(visible(s.attempt, step, limits) for step in s.steps))
+    segments = (s for s in catalog.segments() if any(bare.shows(s, step) for step in s.steps))
     ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
-    shown = {step for attempt, own in steps.items() for step in own if visible(attempt, step, limits)}
-    return Sight(tuple(sorted(shown)), ordered, tuple(sorted(segments, key=lambda s: s.path)), limits)
+    shown = {step for item in catalog.recorded() for step in steps_of(item) if bare.shows(item, step)}
+    return Sight(tuple(sorted(shown)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)

@@ -18,7 +18,7 @@ from ratioscope.layout import runs
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
-from .catalog import Catalog, sight
+from .catalog import Catalog, held_of, sight
 from .columns import conformed
 from .commits import Origin, Segment, TokenFile
 from .parquet_files import ParquetFiles, read
@@ -56,13 +56,14 @@ class Skipped:
 
 
 def plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[int, list[TokenFile]], Plan]]:
-    """attempt -> (its token files by step, in the order they are read; what of them no statistics tell)."""
+    """attempt -> (its token files by step, in the order they are read; what of them no statistics tell). Without the files of
+    writers that others took over from: they stay apart, so that they can be told from what replaces them."""
     found: dict[int, tuple[dict[int, list[TokenFile]], Plan]] = {}
-    segments = catalog.segments()
+    segments, limits = catalog.segments(), catalog.limits()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
-            if file.attempt == attempt:
+            if file.attempt == attempt and not limits.taken_over([writer for writer, _ in file.held], file.step):
                 by_step.setdefault(file.step, []).append(file)
         measured = tables.measured([segment for segment in segments if segment.attempt == attempt])
         found[attempt] = dict(sorted(by_step.items())), plan(by_step, measured)
@@ -88,9 +89,11 @@ def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Sk
 def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:
     """Statistics segments of many writers and steps, merged into few: those that are shown, and those that a later attempt
     shadows."""
-    visible = sight(catalog).segments
+    seen = sight(catalog)
+    visible, limits = seen.segments, seen.limits
     for attempt in sorted(catalog.steps_of_attempts()):
-        own = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
+        every = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
+        own = [s for s in every if not limits.taken_over([writer for writer, _ in held_of(s)])]
         shown = {segment.path for segment in visible}
         alike = [[segment for segment in own if (segment.path in shown) is is_shown] for is_shown in (True, False)]
         for few in (few for part in alike for few in _neighbours(part)):

@@ -50,12 +50,17 @@ def _noted(run: Run) -> Iterator[Row]:
 
 def _attempts(run: Run) -> Iterator[Row]:
     """A resume where a later attempt begins, and its settings where they differ from those of the attempt before."""
+    for old in run.shadowed:
+        if old.rank is not None:
+            steps = f"steps {old.first_step} to {old.last_step}"
+            note = f"rank {old.rank} was started again; it writes {steps} again, the other ranks go on"
+            yield old.first_step, "resume", note, "resume"
     begins = run.attempts
     for before, attempt in zip(list(begins), list(begins)[1:], strict=False):
         again = [
             f"steps {old.first_step} to {old.last_step} of attempt {old.attempt}"
             for old in run.shadowed
-            if old.by == attempt
+            if old.by == attempt and old.rank is None
         ]
         note = f"attempt {attempt} begins" + (f"; it writes {' and '.join(again)} again" if again else "")
         yield begins[attempt], "resume", note, "resume"

@@ -82,9 +82,11 @@ def conservation(histories: Sequence[WriterHistory]) -> Conservation:
 def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     """The last step to which every writer of the newest attempt that has not closed has come; None if all have closed.
 
-    A writer that died counts as one that may still write: nothing on disk tells them apart.
+    A writer that died counts as one that may still write, unless another took over from it: nothing on disk tells them apart.
     """
-    known = list(histories)
+    every = list(histories)
+    ended = {writer for history in every for writer in history.takes_over}
+    known = [history for history in every if history.log.writer not in ended]
     newest = max((history.attempt for history in known), default=0)
     at_work = [history for history in known if history.attempt == newest and history.closed is None]
     lasts = [_last_step(history) for history in at_work]

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.metrics.arrow_columns import pc
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.numpy_engine import schema
 from ratioscope.record import GAPS
 
-from .attempts import visible
+from .attempts import Limit
 from .by_step import ByStep, Ingredients, grown
 from .catalog import Sight
 from .commits import Segment
@@ -52,12 +53,14 @@ class RunStatistics:
         replaced = [(step, gap) for step, job in wanted.across.items() for gap in sorted(job.gaps) if step in steps]
         parts = self.segments.parts(holding(sight.segments, steps), slice_name, columns)
         held = frozenset[int]().union(*(part.steps for part in parts))
-        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *(part.rows for part in parts)]))
+        limits = {self.segments.version(segment): sight.limit(segment) for segment in sight.segments}
+        shown = [_shown(part.rows, limits.get(part.version)) for part in parts]
+        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *shown]))
         assert isinstance(recorded, pl.DataFrame)
-        rows = [_without(_chosen(recorded, held, sight, steps), replaced)]
+        rows = [_without(_chosen(recorded, held, steps), replaced)]
         for jobs in (wanted.own, wanted.across):
             if not steps.isdisjoint(jobs):
-                rows.append(_chosen(self._computed(jobs, slice_name, columns), frozenset(jobs), sight, steps))
+                rows.append(_chosen(self._computed(jobs, slice_name, columns), frozenset(jobs), steps))
         return merge(pl.concat(rows).rechunk(), KEYS)
 
     def read_ahead(self, sight: Sight, slices: Sequence[str], columns: Sequence[str], steps: set[int]) -> None:
@@ -75,9 +78,7 @@ class RunStatistics:
         jobs = (*wanted.own.values(), *wanted.across.values())
         found = {gap for job in jobs for gap in job.gaps}
         for segment, facts in self._facts(sight):
-            found |= {
-                gap for _, gap, steps in facts if any(visible(segment.attempt, step, sight.limits) for step in steps)
-            }
+            found |= {gap for _, gap, steps in facts if any(sight.shows(segment, step) for step in steps)}
         return frozenset(found)
 
     def proofs(self, sight: Sight) -> dict[Hashable, str]:
@@ -151,18 +152,19 @@ def _ingredients(
     for jobs in (wanted.own, wanted.across):
         for step, job in jobs.items():
             made_of.setdefault(step, []).append(job)
-    limits = tuple(sight.limits.items())
+    limits = (*sorted(sight.limits.attempts.items()), *sorted(sight.limits.writers.items()))
     same: dict[Hashable, Hashable] = {}  # steps of one segment share one value, which is then compared by identity
     return {step: same.setdefault((limits, *sources), (limits, *sources)) for step, sources in made_of.items()}
 
 
-def _chosen(frame: pl.DataFrame, held: frozenset[int], sight: Sight, steps: set[int]) -> pl.DataFrame:
-    """Rows of these steps that no later attempt shadows. held: the steps that the frame has rows of."""
-    shown = [] if held <= steps else [pl.col("step").is_in(list(held & steps))]
-    for attempt, limit in sight.limits.items():
-        if limit is not None:
-            shown.append((pl.col("attempt") != attempt) | (pl.col("step") < limit[0]))
-    return frame.filter(*shown) if shown else frame
+def _chosen(frame: pl.DataFrame, held: frozenset[int], steps: set[int]) -> pl.DataFrame:
+    """Rows of these steps. held: the steps that the frame has rows of."""
+    return frame if held <= steps else frame.filter(pl.col("step").is_in(list(held & steps)))
+
+
+def _shown(rows: pa.Table, limit: Limit | None) -> pa.Table:
+    """Rows of a segment that no later start replaces."""
+    return rows if limit is None else rows.filter(pc.less(rows["step"], limit.step))
 
 
 def _without(frame: pl.DataFrame, pairs: Sequence[tuple[int, str]]) -> pl.DataFrame:

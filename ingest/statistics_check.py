@@ -15,7 +15,8 @@ from ratioscope.metrics.join import joined
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.numpy_engine import statistics
 
-from .catalog import Catalog
+from .attempts import Limits
+from .catalog import Catalog, held_of
 from .commits import Segment, TokenFile
 from .file_checks import Trouble
 from .record_rows import RecordRows
@@ -27,13 +28,14 @@ def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
     """Steps whose statistics are not those of their rows. alone: grows by reason -> steps; "" are those compared."""
     rows = RecordRows(catalog.files, catalog.quarantine)
     segments = SegmentTables(catalog.files, catalog.quarantine)
+    limits = catalog.limits()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
-            if file.attempt == attempt:
+            if file.attempt == attempt and not _is_replaced(limits, file, file.step):
                 by_step.setdefault(file.step, []).append(file)
         own = [segment for segment in catalog.segments() if segment.attempt == attempt]
-        yield from _of_attempt(catalog, rows, segments, own, by_step, alone)
+        yield from _of_attempt(catalog, rows, segments, own, by_step, limits, alone)
 
 
 def _of_attempt(
@@ -42,13 +44,16 @@ def _of_attempt(
     segments: SegmentTables,
     own: Sequence[Segment],
     by_step: Mapping[int, Sequence[TokenFile]],
+    limits: Limits,
     alone: dict[str, int],
 ) -> Iterator[Trouble]:
     measured = segments.measured(own)
     incomplete = _dropped(catalog)
     writers: dict[int, set[str]] = {}
     for writer, step in measured:
-        if not is_offline(writer):  # measured of the rows on disk, whoever wrote them
+        if not is_offline(writer) and not limits.taken_over(
+            [writer], step
+        ):  # measured of the rows on disk, whoever wrote them
             writers.setdefault(step, set()).add(writer)
     wanted = plan(by_step, measured)
     frames: dict[str, pl.DataFrame | None] = {}
@@ -61,13 +66,17 @@ def _of_attempt(
             reason = reason or "no statistics of them are on record"
         alone[reason] = alone.get(reason, 0) + 1
         if not reason:
-            holding = [segment for segment in own if step in segment.steps]
+            holding = [segment for segment in own if step in segment.steps and not _is_replaced(limits, segment, step)]
             for segment in holding:
                 if segment.path not in frames:
                     frames[segment.path] = segments.whole(segment)
             recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
             yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
         frames = {path: frame for path, frame in frames.items() if last[path] > step}
+
+
+def _is_replaced(limits: Limits, item: TokenFile | Segment, step: int) -> bool:
+    return limits.taken_over([writer for writer, _ in held_of(item)], step)
 
 
 def _not_comparable(

@@ -51,12 +51,13 @@ class Drop:
 
 @dataclass
 class WriterHistory:
-    """The state a commit log has reached. `closed`: when the writer ended, None while it may still write; `totals`: its own
-    final counts. `state`: what it could write when it last said so, and `state_note` why. `unmeasured`: token files without whose
-    rows the statistics of their steps are. `pruned`: files that were deleted, `pruned_steps`: those whose token rows went with
-    them. `moved`: files that a repair moved away, and why; `noted`: logs whose altered lines and bytes of an unfinished one a
-    repair has seen. `times`: step -> when something of it was first committed. `left`: files that it does not name, because it
-    was begun from a short form; `condensed`: the short forms of other logs that this one says.
+    """The state a commit log has reached. `takes_over`: writers of its rank whose work it goes on with. `closed`: when the writer
+    ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last said so, and
+    `state_note` why. `unmeasured`: token files without whose rows the statistics of their steps are. `pruned`: files that were
+    deleted, `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`:
+    logs whose altered lines and bytes of an unfinished one a repair has seen. `times`: step -> when something of it was first
+    committed. `left`: files that it does not name, because it was begun from a short form; `condensed`: the short forms of other
+    logs that this one says.
     """
 
     log: CommitLog
@@ -66,6 +67,8 @@ class WriterHistory:
     host: str | None = None
     process: Process = Process()
     attempt: int = 0
+    launch: str | None = None
+    takes_over: frozenset[str] = frozenset()
     opened: float | None = None
     last_commit: float | None = None
     closed: float | None = None
@@ -134,6 +137,9 @@ class WriterHistory:
         self.host = None if entry.get("host") is None else printable(str(entry["host"]))
         self.process = Process(self.host, optional(entry, "pid"), _said(entry, "started"), _said(entry, "namespace"))
         self.attempt = optional(entry, "attempt") or 0
+        self.launch = _said(entry, "launch")
+        told = entry.get("takes_over")
+        self.takes_over |= {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
         self.opened = seconds(entry)
         self.closed, self.totals = None, None
 

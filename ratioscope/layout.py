@@ -42,7 +42,8 @@ GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `namespace` (of processes: a container has its own),
-`attempt`, `time`, and `launch` (which start of the job)."""
+`attempt`, `time`, and `launch` (which start of the job). `part_of`: the process or pool of processes that it is one of many of;
+`takes_over`: writers of its rank and attempt that had ended and whose work it goes on with."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes: `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 

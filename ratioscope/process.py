@@ -53,17 +53,28 @@ def host_name() -> str:
 
 def process_start(pid: int) -> str | None:
     """When a process of this host began, in the kernel's clock: tells it from a later one of the same number. None: unknown."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
+    found = _stat(pid)
+    return None if found is None else found[19]
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that started a process of this host. None: unknown."""
+    found = _stat(pid)
+    return None if found is None else int(found[1])
 
 
 def pid_namespace() -> str | None:
     """Which numbers of processes these are: a container counts its own. None: the system tells of none."""
     try:
         return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What the kernel tells of a process, from its state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
 

@@ -19,7 +19,8 @@ from ratioscope import process
 from ratioscope.collectors import environment, imports, run_file
 from ratioscope.collectors.environment import LAUNCH, RUN, launch_name, recording_variables
 from ratioscope.collectors.imports import when_imported
-from ratioscope.collectors.run_file import attempt_to_join, launch
+from ratioscope.collectors.joining import place_in_run
+from ratioscope.collectors.run_file import launch
 from ratioscope.layout import encode_line
 
 LAUNCHERS = (*run_file.LAUNCHERS, *run_file.RESTARTS, *run_file.NODES, LAUNCH)
@@ -212,7 +213,7 @@ class Start:
             self._monkeypatch.setenv(name, str(value))
         self._monkeypatch.setattr(process, "host_name", lambda: host)
         launch.cache_clear()
-        attempt = attempt_to_join(self.run, rank)
+        attempt = place_in_run(self.run, rank).attempt
         opening = {
             "kind": "open",
             "rank": rank,
@@ -268,7 +269,9 @@ def test_without_a_name_of_ours_a_launchers_is_taken(start: Start) -> None:
     assert start.opens(1, "b", SLURM_JOB_ID=7) == 0
     assert start.opens(3, SLURM_JOB_ID=8) == 1
     assert start.opens(3, closed=True, SLURM_JOB_ID=8) == 1  # the same launch, still running: two writers of one rank
-    assert start.opens(3, SLURM_JOB_ID=8) == 2  # it has ended: started again within the same allocation
+    assert start.opens(3, SLURM_JOB_ID=8) == 1  # one of the two has ended, the other goes on
+    assert start.opens(3, closed=True, SLURM_JOB_ID=9) == 2
+    assert start.opens(3, SLURM_JOB_ID=9) == 3  # it has ended: started again within the same allocation
 
 
 def test_a_ray_worker_that_is_older_than_its_job_has_no_launchers_name(

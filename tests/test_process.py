@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import FakeWriter
 
-from ratioscope.collectors.run_file import attempt_to_join
+from ratioscope.collectors.joining import place_in_run
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.at_work import SILENT_SECONDS, at_work
 from ratioscope.ingest.catalog import Catalog
@@ -71,6 +71,6 @@ def test_the_number_of_a_process_in_another_container_is_not_taken_for_one_here(
     """A container that is started again has the same few numbers: its first writer must not be refused for ever."""
     _opened(tmp_path / "own", pid=os.getppid())
     with pytest.raises(ConfigError, match="is recording another start"):
-        attempt_to_join(tmp_path / "own", 0)
+        place_in_run(tmp_path / "own", 0)
     _opened(tmp_path / "other", pid=os.getppid(), namespace=ELSEWHERE)
-    assert attempt_to_join(tmp_path / "other", 0) == 1
+    assert place_in_run(tmp_path / "other", 0).attempt == 1

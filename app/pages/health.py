@@ -9,6 +9,7 @@ from ratioscope.ingest.run import Run
 
 from ..digits import count
 from ..escape import streamlit_label as label
+from ..hidden import replaced
 from ..panels.drawn import table
 from ..scope import Scope
 
@@ -58,10 +59,7 @@ def _cards(run: Run) -> None:
 def _set_aside(run: Run) -> pl.DataFrame:
     rows = [(str(item.path), item.reason) for item in run.quarantined]
     rows += [(path, "no commit names it: its writer is at work or was killed") for path in run.uncommitted]
-    rows += [
-        (f"steps {old.first_step} to {old.last_step} of attempt {old.attempt}", f"written again by attempt {old.by}")
-        for old in run.shadowed
-    ]
+    rows += [replaced(old) for old in run.shadowed]
     return pl.DataFrame(rows, schema={"file": pl.String, "reason": pl.String}, orient="row")
 
 

@@ -1,0 +1,157 @@
+"""Where in a run a writer belongs: its attempt, and the writers that it takes over from.
+
+An attempt is a start of the whole job. A rank that is started again while the others go on stays in their attempt and takes
+over from its earlier process: readers hide of that one alone the steps that are recorded again. A child that a recording process
+forked, and processes that nobody numbered, are beside each other: they take over from nobody.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ratioscope import process
+from ratioscope.errors import ConfigError
+from ratioscope.inside import entries, kind, open_regular
+from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
+
+from .notice import warn
+from .run_file import SHARED, is_certain, is_of_ray, launch
+
+_TAIL = 4096  # bytes; an open or close line is far shorter
+_MOST_ATTEMPTS = 1 << 30  # the column has 32 bits
+
+Opening = Mapping[str, Any]
+"""The open line of a writer, with `closed`."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """attempt: 0 for the first start. takes_over: writers of it whose work this one goes on with. part_of: see ranks.py."""
+
+    attempt: int
+    takes_over: tuple[str, ...] = ()
+    part_of: str | None = None
+
+
+def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | None = None) -> Place:
+    """Told from the writers that opened before: the latest attempt, or a new one where the whole job was started again.
+
+    That is where another job's launcher named this start, or where an earlier writer of the rank has ended and nobody else of
+    the attempt is at work. Refused while another job's writer of the rank is. part_of: see ranks.py. pid: of the process
+    that trains.
+    """
+    writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
+    latest = max((int(writer["attempt"]) for writer in writers), default=0)
+    of_latest = [writer for writer in writers if writer["attempt"] == latest]
+    own, pid = launch(), os.getpid() if pid is None else pid
+    part_of = part_of or _recording_parent(of_latest, rank, pid)
+    others = [writer for writer in of_latest if not _is_kin(writer, part_of, pid)]
+    strangers = [writer for writer in others if not _is_same_start(writer, own)]
+    _refuse(root, [writer for writer in strangers if writer.get("rank") == rank and _is_running(writer, pid)])
+    if _is_named(own) and any(_is_named(str(writer.get("launch"))) for writer in strangers):
+        return Place(latest + 1, (), part_of)
+    before = [writer for writer in others if writer.get("rank") == rank]
+    ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
+    takes_over = () if part_of is not None else tuple(str(writer.get("writer")) for writer in ended)
+    goes_on = len(others) < len(of_latest) or len(ended) < len(before) or not before
+    is_same = is_certain(own) and not any(writer in strangers for writer in before)
+    if goes_on or is_same or any(_is_at_work(writer, own, pid) for writer in others if writer not in before):
+        return Place(latest, takes_over, part_of)
+    return Place(latest + 1, (), part_of)
+
+
+def _refuse(root: Path, running: Sequence[Opening]) -> None:
+    if running:
+        raise ConfigError(
+            f"process {running[0]['pid']} is recording another start of a run into {root}; give this one a folder of its own, or "
+            "end that one: recording begins once it has ended"
+        )
+
+
+def _recording_parent(writers: Sequence[Opening], rank: int, pid: int) -> str | None:
+    parent = process.parent_of(pid)
+    own = (writer for writer in writers if writer.get("rank") == rank and writer.get("host") == process.host_name())
+    return next((f"{writer['host']}:{parent}" for writer in own if writer.get("pid") == parent), None)
+
+
+def _is_kin(writer: Opening, part_of: str | None, pid: int) -> bool:
+    """Whether both are parts of one process tree, or of one pool of processes that nobody numbered."""
+    theirs = writer.get("part_of")
+    here = process.host_name()
+    is_parent = part_of is not None and part_of == f"{writer.get('host')}:{writer.get('pid')}"
+    return is_parent or theirs == f"{here}:{pid}" or (part_of is not None and theirs == part_of)
+
+
+def _is_same_start(writer: Opening, own: str) -> bool:
+    return _name(writer.get("launch")) == _name(own) or _is_other_node(writer, own)
+
+
+def _is_at_work(writer: Opening, own: str, pid: int) -> bool:
+    """Whether a writer of another rank goes on: its process is alive here or, as Ray alone restarts single processes of a job
+    that goes on elsewhere, it is of the same Ray job, on another host, and has not closed. A launcher that counts restarts starts
+    all ranks again."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and _is_named(own):
+        return False
+    if _is_running(writer, None if _is_same_start(writer, own) else pid):
+        return True
+    is_elsewhere = writer.get("host") != process.host_name() and not writer["closed"]
+    return is_elsewhere and is_of_ray(own) and _is_same_start(writer, own)
+
+
+def _is_named(name: str) -> bool:
+    return name.startswith("job:")
+
+
+def _name(launch_of: Any) -> str:
+    return str(launch_of).partition(SHARED)[0]
+
+
+def _is_other_node(writer: Opening, own: str) -> bool:
+    """Whether the writer is of our start, on another host: its restarts and all that torchrun tells every node are ours."""
+    theirs = str(writer.get("launch"))
+    if writer.get("host") == process.host_name() or not (SHARED in own and SHARED in theirs):
+        return False
+    return own.partition("/")[2] == theirs.partition("/")[2]
+
+
+def _is_running(writer: Opening, but: int | None = None) -> bool:
+    """Whether the writer may still write: it has not closed, and its process is here and alive. but: a process that is not the
+    one that wrote, though it has its number.
+
+    Of one on another host or in another container nobody here can tell: it is not waited for, as a container that was
+    started again would wait for the one before it for ever; what it still writes is of its own attempt.
+    """
+    named = process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
+    return not writer["closed"] and named.pid != but and named.life(process.here()) == "alive"
+
+
+def _logs(root: Path) -> list[str]:
+    """The commit logs. What bears the name of one and is no regular file is left out, and said: recording goes on beside it."""
+    named = sorted(e for e in entries(root, COMMITS) if e.name.endswith(".jsonl") and not e.name.startswith("."))
+    for entry in named:
+        if not entry.is_file:
+            warn("%s/%s/%s is %s: it is left out, move it away", root, COMMITS, entry.name, kind(entry.mode))
+    return [f"{COMMITS}/{entry.name}" for entry in named if entry.is_file]
+
+
+def _opening(root: Path, log: str) -> dict[str, Any] | None:
+    """The open line of a commit log, with `closed`; None where there is none, or where it cannot be read."""
+    try:
+        with open_regular(root, log) as file:
+            first = decode_line(file.readline(_TAIL))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            last = decode_line((file.read(_TAIL).splitlines(keepends=True) or [b""])[-1])
+    except OSError as error:
+        warn("%s/%s cannot be read, and is left out: %s", root, log, error)
+        return None
+    if first is None or first.get("kind") != OPEN or not _can_be(first):
+        return None
+    return {"attempt": 0, **first, "closed": last is not None and last.get("kind") == CLOSE}
+
+
+def _can_be(opening: Opening) -> bool:
+    """Whether attempt and process are numbers that a writer has: what a stranger's log claims must not end this start."""
+    attempt, pid = opening.get("attempt", 0), opening.get("pid")
+    return type(attempt) is int and 0 <= attempt < _MOST_ATTEMPTS and type(pid) is int
