@@ -83,7 +83,10 @@ class Scope:
         return pl.col("step").is_between(chosen.start, chosen.stop - 1)
 
     def course(self, view: View | None = None) -> pl.DataFrame:
-        """Metrics by step of the chosen steps and tokens, of this run or of another view."""
+        """Metrics by step of the chosen steps and tokens, of this run or of another view.
+
+        A step on record without any of the chosen tokens has a row of nulls. No rows at all where no step has any.
+        """
         shown = self.view if view is None else view
         chosen = self.steps.chosen(shown.steps)
         if self.only is None:
@@ -91,7 +94,9 @@ class Scope:
         frame = shown.metrics(("step", self.only.slice), chosen)
         if self.only.slice not in frame.columns:
             return frame.clear()
-        return frame.filter(pl.col(self.only.slice).cast(pl.String) == self.only.key)
+        found = frame.filter(pl.col(self.only.slice).cast(pl.String) == self.only.key)
+        steps = pl.Series("step", self.steps.recorded(shown.steps) if len(found) else [], found.schema["step"])
+        return steps.to_frame().join(found, on="step", how="left", maintain_order="left")
 
     def distribution(self, level: Level) -> pl.DataFrame:
         """Run.distribution of the chosen steps."""

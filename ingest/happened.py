@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
 from ratioscope.layout import CONTROL, FIRST_ROWS, STATE
+from ratioscope.metrics.step_holes import holes
 
 from .run import Run
 from .run_settings import differences, settings
@@ -71,12 +71,8 @@ def _attempts(run: Run) -> Iterator[Row]:
 
 
 def _missing(steps: Sequence[int]) -> Iterator[Row]:
-    """Where the distance to the next step is larger than the usual one, the median."""
-    apart = np.diff(np.asarray(steps, np.int64))
-    if not len(apart):
-        return
-    usual = int(np.quantile(apart, 0.5, method="lower"))
-    for at in np.flatnonzero(apart > usual).tolist():
+    """Where the distance to the next step is larger than the usual one."""
+    for at in holes(steps).tolist():
         first, last = steps[at] + 1, steps[at + 1] - 1
         words = f"step {first} is" if first == last else f"steps {first} to {last} are"
         yield first, "gap", f"{words} not on record", "gap"

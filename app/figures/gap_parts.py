@@ -16,7 +16,7 @@ from .lags import FEW, legend_below
 from .marks import add_events, fit
 from .over_steps import step_axis
 from .scale import suitable
-from .thinned import thinned
+from .thinned import line_and_marks, thinned_steps
 
 STYLES = {
     "total": ("solid", "circle"), "mismatch": ("dash", "diamond"), "drift": ("dashdot", "square"), "residual": ("dot", "x"),
@@ -40,7 +40,7 @@ def gap_parts(
     )
     steps = parts["step"].cast(pl.Float64).to_numpy()
     drawn = {
-        gap: thinned(steps, floats(parts, gap), floats(parts, f"{gap}_se"))
+        gap: thinned_steps(steps, floats(parts, gap), floats(parts, f"{gap}_se"))
         for gap in STYLES
         if gap != "residual" or not bad.is_empty()
     }
@@ -67,9 +67,9 @@ def gap_parts(
         figure.add_scatter(
             x=line.middle,
             y=scale.place(line.mean),
-            mode="lines+markers" if few else "lines",
+            **line_and_marks(line, 6, all_marked=few),
             line={"color": colour, "width": 2 if gap == "total" else 1.4, "dash": dash},
-            marker={"symbol": symbol, "size": 6, "color": colour},
+            marker={"symbol": symbol, "color": colour},
             name=gap,
             customdata=[_words(gap, *at) for at in zip(line.mean.tolist(), line.error.tolist(), strict=True)],
             hovertemplate="%{customdata}<extra></extra>",

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.metric import Metric
+from ratioscope.metrics.step_holes import holes
 
 from ..digits import count, percent
 from ..limit import Limit
@@ -144,8 +145,11 @@ def _between(one: str, other: str, share: float) -> str:
 
 
 def _unbroken(rows: pl.DataFrame, course: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a lag with a null row at every point where no token has it, so that no line crosses it."""
+    """The rows of a lag with a null row where no token has it, or no step is on record, so that no line crosses it."""
     points = course.select("step", "last").unique().sort("step")
+    at = holes(points["step"].to_numpy(), points["last"].to_numpy())
+    between = pl.DataFrame({"step": points["last"].gather(at) + 1, "last": points["step"].gather(at + 1) - 1})
+    points = pl.concat([points, between]).sort("step")
     return points.join(rows, on=["step", "last"], how="left", maintain_order="left")
 
 

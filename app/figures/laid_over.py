@@ -18,7 +18,7 @@ from .hover import tell_steps
 from .marks import add_events, fit
 from .over_steps import FEW, step_axis
 from .scale import Floats, Scale, suitable
-from .thinned import Thinned, thinned
+from .thinned import Thinned, line_and_marks, thinned_steps
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
@@ -115,7 +115,7 @@ def _colour(place: int, theme: Theme) -> str:
 
 
 def _thinned(one: Series) -> tuple[Thinned, Thinned]:
-    return thinned(one.steps, one.least, points=POINTS), thinned(one.steps, one.most, points=POINTS)
+    return thinned_steps(one.steps, one.least, points=POINTS), thinned_steps(one.steps, one.most, points=POINTS)
 
 
 def _add(
@@ -131,9 +131,9 @@ def _add(
     figure.add_scatter(
         x=low.middle,
         y=(scale.place(low.mean) + scale.place(high.mean)) / 2,
-        mode="lines+markers" if few else "lines",
+        **line_and_marks(low, 5, all_marked=few),
         line={"color": colour, "width": 1.6, "dash": DASHES[one.place % len(DASHES)]},
-        marker={"size": 5, "color": colour, "symbol": SYMBOLS[one.place % len(SYMBOLS)], "maxdisplayed": 12},
+        marker={"color": colour, "symbol": SYMBOLS[one.place % len(SYMBOLS)], "maxdisplayed": 12 * few},
         name=escaped(one.name, NAME),
         customdata=_told(one, low, high),
         hovertemplate="%{customdata}<extra></extra>",

@@ -14,7 +14,7 @@ from ..names import shortened
 from .bands import ERROR_OPACITY, Area, band_words, edges, on_hover
 from .gridded import grid, gridded
 from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
-from .thinned import Thinned
+from .thinned import Thinned, broken
 
 Axis = Literal["auto", "linear", "log", "signed-log"]
 CELLS, LEAST_CELLS, SHARED_CELLS = 400, 125, 1000
@@ -75,8 +75,9 @@ def on_grid(lines: Sequence[Line]) -> list[Drawn]:
     found = []
     for line in lines:
         own = replace(gridded(line.x, line.steps, line.values, line.errors, ends), unseen=line.unseen)
-        raw = _between_runs(line, own)
-        main = raw if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
+        raw = broken(_between_runs(line, own), line.steps)
+        smooth = None if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
+        main = raw if smooth is None else broken(smooth, line.steps)
         found.append(Drawn(line, raw, main, len(lines) <= BANDED))
     return found
 
@@ -143,4 +144,4 @@ def thinned_words(drawn: Sequence[Drawn]) -> str:
         return ""
     of_runs = "" if len(drawn) == 1 else " of the longest"
     shaded = ", min and max shaded" if len(drawn) <= BANDED else ""
-    return f"showing {len(longest.middle):,} means of {longest.rows:,} steps{of_runs}{shaded}"
+    return f"showing {longest.points:,} means of {longest.rows:,} steps{of_runs}{shaded}"

@@ -6,15 +6,21 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.step_holes import holes
+
 from ..digits import count, digits
 from ..escape import plotly as escaped
-from ..theme import LIGHT, Theme, faded
+from ..theme import LIGHT, Theme
 from .along import Along, axis_along
+from .bands import shaded
 from .canvas import canvas, saying
+from .floats import floats
 from .lines import Axis
 from .marks import add_events
 from .overlay import across, lay_over
 from .scale import PLAIN, Floats, Scale, padded, signed_log, suitable
+
+QUANTILES = ("min", "p5", "p50", "p95", "max")
 
 
 def log_ratio_quantiles(
@@ -48,11 +54,13 @@ def log_ratio_quantiles(
     figure = canvas(title, told, theme=theme, height=height, lines=2)
     places = ((frame["first"] + frame["last"]) / 2).to_numpy() if x is None else x
     colour = theme.gaps[gap]
+    at = holes(frame["first"].to_numpy(), frame["last"].to_numpy()) + 1
+    x, course = np.insert(places, at, np.nan), {name: np.insert(floats(frame, name), at, np.nan) for name in QUANTILES}
     for low, high, opacity in (("min", "max", 0.1), ("p5", "p95", 0.22)):
-        _add_band(figure, places, scale.place(frame[low]), scale.place(frame[high]), faded(colour, opacity))
+        figure.add_traces(shaded(x, course[low], course[high], scale, np.nan, colour, opacity))
     figure.add_scatter(
-        x=places, y=scale.place(frame["p50"]), mode="lines" if len(frame) > 1 else "markers",
-        line={"color": colour, "width": 1.6}, customdata=[_words(row) for row in frame.iter_rows(named=True)],
+        x=x, y=scale.place(course["p50"]), mode="lines" if len(frame) > 1 else "markers",
+        line={"color": colour, "width": 1.6}, customdata=np.insert([_words(row) for row in frame.iter_rows(named=True)], at, ""),
         hovertemplate="%{customdata}<extra></extra>", name="p50",
     )  # fmt: skip
     edges = np.concatenate([scale.place(frame[name]) for name in ("min", "max", "p5", "p95")])
@@ -76,14 +84,6 @@ def _scale(axis: Axis, frame: pl.DataFrame) -> Scale:
     if not isinstance(largest, float) or not isinstance(typical, float):
         return suitable(bulk)
     return signed_log(typical / 2, largest) if axis != "auto" or largest > 5 * typical else PLAIN
-
-
-def _add_band(figure: go.Figure, x: Floats, low: Floats, high: Floats, colour: str) -> None:
-    known = np.isfinite(low) & np.isfinite(high)
-    around = np.concatenate([np.flatnonzero(known), np.flatnonzero(known)[::-1]])
-    y = np.concatenate([high[known], low[known][::-1]])
-    line = {"width": 6 if known.sum() == 1 else 0, "color": colour}
-    figure.add_scatter(x=x[around], y=y, mode="lines", line=line, fill="toself", fillcolor=colour, hoverinfo="skip")
 
 
 def _words(row: dict[str, float]) -> str:

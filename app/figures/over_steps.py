@@ -21,7 +21,7 @@ from .floats import floats, typical
 from .hover import tell_steps
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Scale, suitable
-from .thinned import POINTS, Floats, Thinned, thinned
+from .thinned import POINTS, Floats, Thinned, line_and_marks, thinned_steps
 
 FEW = 80
 """A line of no more points has a mark at each."""
@@ -45,7 +45,7 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
     sizes = floats(frame, f"{gap}/{metric.level}s")
-    drawn = replace(thinned(steps, values, errors, points), unseen=unseen_share(metric, typical(sizes)))
+    drawn = replace(thinned_steps(steps, values, errors, points), unseen=unseen_share(metric, typical(sizes)))
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",
@@ -113,9 +113,9 @@ def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour
     figure.add_scatter(
         x=drawn.middle,
         y=scale.place(drawn.mean),
-        mode="lines+markers" if few else "lines",
+        **line_and_marks(drawn, 4, all_marked=few),
         line={"color": colour, "width": 1.6},
-        marker={"size": 4, "color": colour, **(hollow if bounds.any() else {})},
+        marker={"color": colour, **(hollow if bounds.any() else {})},
         name=name,
         customdata=_hover(drawn, name),
         hovertemplate="%{customdata}<extra></extra>",

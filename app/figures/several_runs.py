@@ -24,6 +24,7 @@ from .definition import add_definition
 from .lines import CELLS, Axis, Drawn, Line, legend_name, on_grid, scale_of, size_words, thinned_words, what_is_shaded
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .scale import Floats, Scale
+from .thinned import line_and_marks
 
 MARKED = 7
 """Symbols along a line, so that it is told from others without its colour."""
@@ -125,9 +126,9 @@ class _Pen:
         self._scatter(
             main.middle,
             main.mean,
-            mode="lines+markers" if len(main.middle) <= FEW else "lines",
+            **line_and_marks(main, 4 if line.slot is None else 6, all_marked=len(main.middle) <= FEW),
             line={"color": self.colour, "width": 1.6 if line.smooth is None else 2},
-            marker={"size": 4 if line.slot is None else 6, "color": self.colour, "symbol": SYMBOLS[line.slot or 0]},
+            marker={"color": self.colour, "symbol": SYMBOLS[line.slot or 0]},
             name=escaped(line.name, 80),
             customdata=_hover(part, metric, named),
             hovertemplate="%{customdata}<extra></extra>",

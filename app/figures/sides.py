@@ -26,7 +26,7 @@ from .hover import tell_steps
 from .marks import add_events, add_limits, fit, reach_of_zeros
 from .over_steps import fit_labels, gap_words, step_axis
 from .scale import PLAIN, Floats, Scale, suitable
-from .thinned import Thinned, thinned
+from .thinned import Thinned, line_and_marks, thinned_steps
 from .weight_axis import share_axis, weight_axis
 from .weights import WEIGHTS
 
@@ -190,7 +190,7 @@ def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
         floats(run.frame, name)
         for name in ("step", f"{gap}/{metric.name}", f"{gap}/{metric.name}_se", f"{gap}/{metric.level}s")
     )
-    found = thinned(steps - steps[0] if relative and len(steps) else steps, values, errors)
+    found = thinned_steps(steps - steps[0] if relative and len(steps) else steps, values, errors)
     return replace(found, unseen=unseen_share(metric, typical(sizes)))
 
 
@@ -229,9 +229,9 @@ def _add_course(
     figure.add_scatter(
         x=line.middle,
         y=scale.place(line.mean),
-        mode="lines+markers" if len(line.mean) <= 3 else "lines",
+        **line_and_marks(line, 6, all_marked=len(line.mean) <= 3),
         line={"color": colour, "width": 1.2 if bottom is None else 1.8, "dash": DASHES[run.side]},
-        marker={"size": 6, "color": colour, "symbol": ("circle", "diamond")[run.side]},
+        marker={"color": colour, "symbol": ("circle", "diamond")[run.side]},
         name=name,
         customdata=[
             f"{name}: {measured(metric, mean, None if math.isnan(error) else error)}"

@@ -66,8 +66,10 @@ def render(scope: Scope) -> None:
 
 
 def _cards(run: Run, scope: Scope, theme: ThemeName) -> str:
-    metrics = [BY_NAME[name] for name in CARDS[scope.gap]]
-    return metric_cards(scope.course(), metrics, scope.gap, theme=THEMES[theme])
+    metrics, course = [BY_NAME[name] for name in CARDS[scope.gap]], scope.course()
+    if scope.only is not None:  # a card is of the last step with such tokens
+        course = course.filter(pl.col("step") <= course.drop_nulls(scope.only.slice)["step"][-1])
+    return metric_cards(course, metrics, scope.gap, theme=THEMES[theme])
 
 
 def _say_part(scope: Scope) -> None:
