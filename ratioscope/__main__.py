@@ -1,5 +1,10 @@
 """`python -m ratioscope` is the command line."""
 
-from ratioscope.app.cli import main
+import sys
+
+if not sys.flags.safe_path:
+    del sys.path[0]  # the folder it was started in, which may be a stranger's: what is imported is what is installed
+
+from ratioscope.app.cli import main  # noqa: E402
 
 raise SystemExit(main())

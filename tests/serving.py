@@ -5,9 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass
@@ -24,15 +25,25 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """The dashboard started with these arguments, until the context ends."""
-    command = [sys.executable, "-m", "ratioscope", "dashboard", *arguments, "--no-browser"]
+def serving(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    program: Sequence[str] = ("-m", "ratioscope"),
+) -> Iterator[Serving]:
+    """The dashboard started with these arguments, in this folder, until the context ends."""
+    command = [sys.executable, *program, "dashboard", *arguments, "--no-browser"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        cwd=folder,
     )
     assert process.stdout is not None and process.stderr is not None
     try:
-        line = process.stdout.readline()
+        line = next((line for line in process.stdout if "://" in line), "")
         found = re.search(r"http://\S+", line)
         if found is None:
             raise RuntimeError(f"the dashboard did not start: {line}{process.stderr.read()}")

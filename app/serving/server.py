@@ -1,6 +1,7 @@
 """The dashboard's server: Streamlit inside this process, behind the guard; on the loopback interface unless there is a token.
 
-What Streamlit reads from config files and the environment cannot loosen what is set here: values given to `App.run` win.
+Streamlit reads no file of settings (apart.py), and what it reads from the environment cannot loosen what is set here: values
+given to `App.run` win.
 """
 
 import json
@@ -16,9 +17,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ratioscope.errors import ConfigError, MissingExtra
+from ratioscope.errors import ConfigError
 
 from ..theme import DARK, LIGHT
+from .apart import apart
 from .chart_library import ChartLibrary
 from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
@@ -33,6 +35,7 @@ RUNS = "RATIOSCOPE_RUNS"
 SENDER = "streamlit.web.server.starlette.starlette_websocket"
 SCRIPT = Path(__file__).resolve().parents[1] / "pages" / "entry.py"
 SETTINGS: dict[str, Any] = {
+    "secrets.files": [],
     "server.headless": True,  # the browser is opened by the command line, which knows whether there is one
     "server.showEmailPrompt": False,
     "server.allowedHosts": sorted(LOOPBACK),
@@ -138,7 +141,8 @@ def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[
         "client.showErrorDetails": "full" if door.is_loopback else "type",  # a trace shows paths of this machine
     }
     guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=None if door.token is None else SignIn(door.token))
-    application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
+    with apart():
+        application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
 
 
 def checked_door(door: Door) -> Door:
@@ -165,11 +169,8 @@ def checked_door(door: Door) -> Door:
 
 def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None = None) -> Any:
     """The dashboard as an ASGI application (a `streamlit.App`) behind the guard."""
-    try:
-        import streamlit as st
-        from starlette.middleware import Middleware
-    except ImportError:
-        raise MissingExtra("the dashboard", "dashboard") from None
+    import streamlit as st
+    from starlette.middleware import Middleware
 
     logging.getLogger(SENDER).addFilter(is_worth_a_line)
     leave_out_late_ticks()
