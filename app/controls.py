@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.finding import Severity
+from ratioscope.metrics import course
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 
@@ -140,7 +140,7 @@ def step_picker(view: View) -> int:
     """
     steps = view.steps
     if asked("step") is None:
-        st.session_state["step"] = worst_step(view.grades(), steps)
+        st.session_state["step"] = worst_step(view, steps)
     chosen = st.number_input(
         "step",
         min_value=steps[0],
@@ -151,7 +151,7 @@ def step_picker(view: View) -> int:
         bind="query-params",
         width=170,
     )
-    step = worst_step(view.grades(), steps) if chosen is None else nearest(steps, int(chosen))
+    step = worst_step(view, steps) if chosen is None else nearest(steps, int(chosen))
     in_address("step", step)
     return step
 
@@ -162,13 +162,12 @@ def asked(key: str) -> str | int | None:
     return st.query_params.get(key) if chosen is None else chosen
 
 
-def worst_step(grades: pl.DataFrame, steps: Sequence[int]) -> int:
-    """The first of the steps with the worst grade; the last step where none is worse than healthy."""
-    bad = grades.filter(pl.col("severity") != Severity.HEALTHY.label)
-    if bad.is_empty():
-        return steps[-1]
-    worst = bad.sort("severity", "value", descending=True, nulls_last=True)
-    return nearest(steps, worst["step"][0])
+def worst_step(view: View, steps: Sequence[int]) -> int:
+    """The step of the worst reading among these, that of the verdict where it is one of them; the last where all are healthy."""
+    peak = view.verdict().peak_step
+    if peak is not None and peak not in steps:
+        peak = course.worst_step(view.graded().filter(pl.col("step").is_in(list(steps))))
+    return steps[-1] if peak is None else nearest(steps, peak)
 
 
 def nearest(steps: Sequence[int], step: int) -> int:

@@ -1,12 +1,15 @@
 """The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ratioscope.ingest.views import missing_views
 from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
-from ratioscope.metrics.severity import grade, grade_signals, verdict
+from ratioscope.metrics.severity import decided, grade_signals, told
+from ratioscope.metrics.verdict import verdict
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -21,7 +24,7 @@ def floors_of(run: "Run") -> Floors:
 
 def step_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     """One row per graded step: severity and the signal, gap, value, floor and reading that decided it."""
-    return grade(run.metrics(by=("step",)), floors_of(run) if floors is None else floors)
+    return told(decided(signal_grades(run, floors)))
 
 
 def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
@@ -35,6 +38,11 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
     return grade_signals(whole, floors_of(run) if floors is None else floors)
 
 
-def verdict_of(grades: pl.DataFrame) -> Finding:
-    """What is wrong with a run of these `step_grades`, since when, how sure, and what to try."""
-    return verdict(grades)
+def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
+    """What is wrong with the run, since when, how sure, what to try and what was not checked. graded: its `signal_grades`."""
+    return verdict(signal_grades(run) if graded is None else graded, dict(missing_views(run.columns)))
+
+
+def plain_finding(found: Finding) -> dict[str, Any]:
+    """A Finding as plain values."""
+    return asdict(found) | {"severity": found.severity.label, "now": None if found.now is None else found.now.label}

@@ -22,11 +22,12 @@ from ratioscope.ingest.pulse import latest, sizes, words
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
+from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 
 from .figures.thinned import thinned
-from .grading import step_grades, verdict_of
+from .grading import verdict_of
 from .standing import Standing, standing
 from .theme import MARKS
 
@@ -77,9 +78,13 @@ def summary_of(run: Run) -> Summary:
     if not gaps:
         return known
     frame = run.metrics().sort("step")
-    verdict = verdict_of(step_grades(run))
-    graded = replace(known, gaps=gaps, severity=verdict.severity.label, title=verdict.title, since=verdict.since_step)
+    verdict = verdict_of(run)
+    graded = replace(known, gaps=gaps, severity=verdict.severity.label, title=_title(verdict), since=verdict.since_step)
     return _with_metrics(graded, frame, next((gap for gap in gaps if gap in SAMPLED), gaps[0]))
+
+
+def _title(verdict: Finding) -> str:
+    return f"{verdict.title}, over" if verdict.until_step is not None else verdict.title
 
 
 def _with_metrics(known: Summary, frame: pl.DataFrame, gap: str) -> Summary:

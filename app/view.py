@@ -19,7 +19,7 @@ from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import Finding
 
-from .grading import step_grades, verdict_of
+from .grading import signal_grades, step_grades, verdict_of
 from .happened import happened
 from .measured import bound
 from .shelf import Key, OnShow, Shelf
@@ -106,8 +106,13 @@ class View:
         """One row per graded step: severity, signal, gap, value, floor, reading."""
         return self.of(step_grades)
 
+    def graded(self) -> pl.DataFrame:
+        """One row per step, signal and gap that could be graded."""
+        return self.of(signal_grades)
+
     def verdict(self) -> Finding:
-        return verdict_of(self.grades())
+        """What is wrong with the run, since when, how sure, what to try and what was not checked."""
+        return self.of(_verdict)
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
         """Run.distribution: one row per step and occupied bucket."""
@@ -182,6 +187,10 @@ def _shelf() -> Shelf:
 
 def _steps(run: Run) -> list[int]:
     return run.steps
+
+
+def _verdict(run: Run) -> Finding:
+    return verdict_of(run)
 
 
 def _whole_of(run: Run, metric: str, steps: range) -> pl.DataFrame:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .registry import STATISTICS as STATISTICS
     from .severity import grade as grade
     from .severity import grade_signals as grade_signals
-    from .severity import verdict as verdict
     from .signals import SIGNALS as SIGNALS
     from .statistic import Statistic as Statistic
+    from .verdict import verdict as verdict
 
 _PUBLIC = {
     "Finding": "finding",
@@ -41,7 +41,7 @@ _PUBLIC = {
     "metric_frame": "frame",
     "statistics": "numpy_engine",
     "unavailable": "frame",
-    "verdict": "severity",
+    "verdict": "verdict",
 }
 
 __all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]

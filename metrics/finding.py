@@ -1,4 +1,4 @@
-"""A Finding: a graded statement about a run, with its evidence, what it means, and what to try next."""
+"""A Finding: a graded statement about a run, with its evidence, what it means, what to try next, and what was not checked."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,8 +24,19 @@ LABELS = tuple(severity.label for severity in Severity)
 
 
 @dataclass(frozen=True)
+class Check:
+    """What a verdict rests on: a signal, a gap, or staleness. steps: on which it could be looked at; none, because `absent`."""
+
+    name: str
+    steps: int
+    absent: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One statement. signal, gap: which grade decided; since_step: the first step that it holds for."""
+    """One statement. signal, gap: which grade decided. since_step, until_step: the episode of its worst reading, which was at
+    peak_step; until_step is None as long as it is not over. now: the worst grade of the newest steps. checks: all that there are.
+    """
 
     severity: Severity
     title: str
@@ -36,11 +47,37 @@ class Finding:
     evidence: str
     meaning: str
     remedy: str
+    until_step: int | None = None
+    peak_step: int | None = None
+    now: Severity | None = None
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def when(self) -> str:
+        """Since when, and whether it is over; empty for a healthy run."""
+        if self.since_step is None or self.severity == Severity.HEALTHY:
+            return ""
+        if self.until_step is None:
+            lower = self.now is not None and self.now < self.severity
+            return f"since step {self.since_step}" + (
+                f", {self.now.label} now" if lower and self.now is not None else ""
+            )
+        steps = f"steps {self.since_step} to {self.until_step}"
+        over = f"step {self.since_step}" if self.since_step == self.until_step else steps
+        return f"{over}, over" + ("" if self.now is None else f", {self.now.label} now")
+
+    @property
+    def checked(self) -> str:
+        """What was checked, and what could not be and why, in sentences; empty where nothing is known of it."""
+        ran = [check for check in self.checks if check.steps]
+        if not self.checks:
+            return ""
+        absent = "; ".join(f"{check.name}, {check.absent}" for check in self.checks if not check.steps)
+        return f"{len(ran)} of {len(self.checks)} checks ran." + (f" Not checked: {absent}." if absent else "")
 
     @property
     def sentence(self) -> str:
-        """The verdict in one line: severity, cause, since when, how sure."""
-        since = (
-            "" if self.since_step is None or self.severity == Severity.HEALTHY else f", since step {self.since_step}"
-        )
-        return f"{self.severity.label}: {self.title}{since} ({self.confidence} confidence). {self.evidence}"
+        """The verdict in one line: severity, cause, since when, how sure, and what it does not rest on."""
+        head = ", ".join(part for part in (self.title, self.when) if part)
+        rest = " ".join(part for part in (self.evidence, self.checked) if part)
+        return f"{self.severity.label}: {head} ({self.confidence} confidence). {rest}"

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
-from .finding import LABELS, Confidence, Finding, Severity
+from .finding import LABELS, Severity
 from .floor import Floors, floors
 from .metric import Values
 from .signals import SIGNALS, Signal
 
-__all__ = ["SIGNALS", "Severity", "grade", "grade_signals", "grades_of", "reading", "verdict"]
+__all__ = ["SIGNALS", "Severity", "decided", "grade", "grade_signals", "grades_of", "reading", "signal_named", "told"]
 
 MANY = 1000.0
 """Times the floor from which on the number says no more: the floor is next to nothing."""
@@ -29,20 +29,26 @@ def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataF
     frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
     step shows its KL. Steps on which nothing could be graded are left out.
     """
-    graded = grade_signals(frame, floors_of_gaps)
-    decided = pl.col("severity").to_physical()
+    return told(decided(grade_signals(frame, floors_of_gaps)))
+
+
+def decided(graded: pl.DataFrame) -> pl.DataFrame:
+    """The row of each step that decides its severity, in order of steps. graded: rows of grade_signals."""
+    rank = pl.col("severity").to_physical()
     shown = (pl.col("signal") != "kl_k3").cast(pl.Int8)
-    order = pl.when(decided == 0).then(shown).otherwise(0)
-    deciding = (
-        graded.with_columns(_order=order, _decided=decided)
-        .sort("step", "_decided", "_order", descending=[False, True, False], maintain_order=True)
+    return (
+        graded.with_columns(_rank=rank, _order=pl.when(rank == 0).then(shown).otherwise(0))
+        .sort("step", "_rank", "_order", descending=[False, True, False], maintain_order=True)
         .group_by("step", maintain_order=True)
         .first()
+        .drop("_rank", "_order")
     )
-    readings = pl.Series(
-        [reading(_SIGNAL[row["signal"]], row) for row in deciding.iter_rows(named=True)], dtype=pl.String
-    )
-    return deciding.select(pl.exclude("at_least", "_order", "_decided")).with_columns(reading=readings)
+
+
+def told(graded: pl.DataFrame) -> pl.DataFrame:
+    """Rows of grade_signals with the reading of each."""
+    readings = [reading(signal_named(row["signal"]), row) for row in graded.iter_rows(named=True)]
+    return graded.with_columns(reading=pl.Series(readings, dtype=pl.String))
 
 
 def grade_signals(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
@@ -71,60 +77,9 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
 
 
-def verdict(grades: pl.DataFrame) -> Finding:
-    """What is wrong with the run, since when, how sure, and what to try: the worst grade of `grade`'s rows.
-
-    Of several signals at the worst grade the one that decided most steps speaks; `since_step` is the first step at that
-    grade, whichever signal said so. Confidence is of how often: high from three steps on, medium for two, low for one.
-    """
-    if not len(grades):
-        return Finding(
-            Severity.HEALTHY, "nothing could be graded", "", "", None, "low", "No step has both sides of a gap.",
-            "There is no evidence of anything.", "Record the logprobs of two policies.",
-        )  # fmt: skip
-    worst = Severity(int(grades["severity"].to_physical().max()))  # type: ignore[arg-type]
-    at_worst = grades.filter(pl.col("severity") == worst.label)
-    if worst == Severity.HEALTHY:
-        return _healthy(grades)
-    counted = at_worst.group_by("signal", "gap", maintain_order=True).agg(pl.len())
-    row = counted.sort("len", descending=True, maintain_order=True).row(0, named=True)
-    signal = _SIGNAL[row["signal"]]
-    own = at_worst.filter(signal=row["signal"], gap=row["gap"])
-    peak = own.sort("tested", descending=True).row(0, named=True)
-    first = int(at_worst.filter(gap=row["gap"])["step"].min())  # type: ignore[arg-type]
-    evidence = (
-        f"{peak['reading']} at step {peak['step']}; {len(at_worst)} of {len(grades)} steps are graded {worst.label}"
-        f"{'' if len(own) == len(at_worst) else f', {len(own)} of them by this signal'}"
-    )
-    return Finding(
-        worst, signal.title, signal.name, row["gap"], first, _confidence(len(at_worst)),
-        f"{evidence}{_approach(grades, row['gap'], first)}.", signal.meaning, signal.remedy,
-    )  # fmt: skip
-
-
-def _approach(grades: pl.DataFrame, gap: str, since: int) -> str:
-    """Since when the gap was out of bounds before it was graded worst: the steps right before `since` that were not healthy."""
-    before = grades.filter((pl.col("step") < since) & (pl.col("gap") == gap)).sort("step", descending=True)
-    steps = []
-    for step, severity in zip(before["step"], before["severity"], strict=True):
-        if severity == Severity.HEALTHY.label:
-            break
-        steps.append(step)
-    return f", and it was out of bounds from step {steps[-1]} on" if steps else ""
-
-
-def _healthy(grades: pl.DataFrame) -> Finding:
-    peak = grades.sort("value", descending=True, nulls_last=True).row(0, named=True)
-    among = f"the highest of {len(grades)} steps" if len(grades) > 1 else "the only step"
-    return Finding(
-        Severity.HEALTHY, "no signal is out of its bounds", peak["signal"], peak["gap"], None, _confidence(len(grades)),
-        f"{peak['reading']} at step {peak['step']}, {among}.",
-        "The engines differ by no more than their precision explains.", "Nothing.",
-    )  # fmt: skip
-
-
-def _confidence(steps: int) -> Confidence:
-    return "high" if steps >= 3 else "medium" if steps == 2 else "low"
+def signal_named(name: str) -> Signal:
+    """The signal of SIGNALS with this name."""
+    return _SIGNAL[name]
 
 
 _SCHEMA: dict[str, PolarsType] = {

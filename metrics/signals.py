@@ -48,10 +48,12 @@ class Measured:
 class Signal:
     """One row of the table. watch, act: least `tested` of each grade; None: never. lasting: two adjacent steps needed.
 
+    reads: the metric without which it cannot be graded.
     shown: a format of {value}, {floor}, {times} (value / floor, in words) and {least} for the reading.
     """
 
     name: str
+    reads: str
     title: str
     gaps: tuple[str, ...]
     measure: Callable[[Column, Values], Measured]
@@ -145,61 +147,67 @@ def _surprised(column: Column, floor: Values) -> Measured:
 _CATALOGUE = "root-cause catalogue: measured on injected faults"
 
 SIGNALS: tuple[Signal, ...] = (
-    Signal("non_finite", "logprobs are NaN or infinite", ALL_GAPS, _share_of_tokens("non_finite"), 0.001, 0.01,
+    Signal("non_finite", "non_finite", "logprobs are NaN or infinite", ALL_GAPS, _share_of_tokens("non_finite"), 0.001, 0.01,
            "{value:.2%} of the tokens have a logprob that is no number",
            "Tokens without a usable logprob are left out of every metric, and their sequences out of sequence metrics.",
            "Look for missing logprobs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
            f"0.1 % warn, 1 % fail; {_CATALOGUE}"),
-    Signal("positive_logprobs", "logprobs are positive", ALL_GAPS, _share_of_tokens("positive_logprobs"), 0.001, 0.01,
+    Signal("positive_logprobs", "positive_logprobs", "logprobs are positive",
+           ALL_GAPS, _share_of_tokens("positive_logprobs"), 0.001, 0.01,
            "{value:.2%} of the tokens have a logprob above 0",
            "A log-probability cannot be positive: the column holds a filler, probabilities, or another quantity.",
            "Check what the engine writes where it has no logprob (+1.0 is a known filler) and which column is recorded.",
            f"0.1 % warn, 1 % fail; {_CATALOGUE}"),
-    Signal("alignment", "the two logprob lists are not of the same tokens", SAMPLED, _uncorrelated, 0.1, 0.5,
+    Signal("alignment", "logprob_correlation", "the two logprob lists are not of the same tokens",
+           SAMPLED, _uncorrelated, 0.1, 0.5,
            "logprobs correlate at {value:.2f}",
            "The two policies do not score the same tokens in the same contexts.",
            "Look at shift_correlation: near 1 at some shift means the list is off by that much. Else compare token ids, prompts "
            "and the chat template of both sides.",
            f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}"),
-    Signal("mean_weight", "the recorded logprobs are not those of the sampler", SAMPLED, _dishonest, 4.0, 5.0,
+    Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
+           SAMPLED, _dishonest, 4.0, 5.0,
            "the mean weight is {value:.3f}, not 1",
            "Whatever the gap, weights average 1 if the earlier policy really sampled these tokens. Above: it reports raw "
            "logprobs but sampled at another temperature. Below: its support was cut (top-p, top-k, min-p).",
            "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}"),
-    Signal("kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
+    Signal("kl_k3", "kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
            "Training is off-policy by this much at every token. Runs collapse from 0.1 on; near 1 the inputs differ.",
            "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means misaligned or wrong input"),
-    Signal("kl_k3_over_floor", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
+    Signal("kl_k3_over_floor", "kl_k3", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
            "KL K3 is {value:.4g} nats/token, {times} times the floor {floor:.3g} of the run's first steps",
            "The engines agreed better before: something changed since, most often weights that were not synced.",
            "Compare with the weight syncs and the version lag. If the tokens of lag 0 have risen too, look at precision "
            "and entropy.",
            "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True),
-    Signal("surprisal", "tokens were not sampled from the policy that is trained", SAMPLED, _surprised, *SURPRISED,
+    Signal("surprisal", "surprisal_gap", "tokens were not sampled from the policy that is trained",
+           SAMPLED, _surprised, *SURPRISED,
            "the surprisal gap is {value:+.3f} nats",
            "The later policy is more (or less) surprised by the tokens than its entropy says, even where logprobs agree. "
            "Negative: sampling was sharper (top-p, top-k, low temperature). Positive: wrong context or higher temperature.",
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
            f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}"),
-    Signal("chi2_of_ess_token", "few tokens carry the weights", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
+    Signal("chi2_of_ess_token", "ess_token", "few tokens carry the weights", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
            "1/ess_token - 1 is {least}{value:.3g}",
            "Correcting with per-token weights would leave this small a share of the tokens in effect.",
            "Truncate or mask token weights; find out first why the policies differ so much.",
            "published reading of chi-squared: below 1 low, from 10 high and in need of correction"),
-    Signal("share_outside", "many tokens lie outside [0.5, 2]", SAMPLED, _share("share_outside_0.5_2"), 0.01, 0.1,
+    Signal("share_outside", "share_outside_0.5_2", "many tokens lie outside [0.5, 2]",
+           SAMPLED, _share("share_outside_0.5_2"), 0.01, 0.1,
            "{value:.1%} of the tokens have a weight outside [0.5, 2]",
            "So many tokens would be clipped or masked by the usual bounds.",
            "Look at the distribution of weights, then at which positions and probabilities they come from.",
            "convention: healthy bf16 and 8-bit engines have none"),
-    Signal("ppo_clip", "the update leaves the PPO clip range", ("drift",), _share("share_outside_0.8_1.2"), 0.2, 0.5,
+    Signal("ppo_clip", "share_outside_0.8_1.2", "the update leaves the PPO clip range",
+           ("drift",), _share("share_outside_0.8_1.2"), 0.2, 0.5,
            "{value:.1%} of the tokens lie outside the PPO clip range [0.8, 1.2]",
            "So many tokens no longer contribute a gradient: the update has moved further than PPO trusts.",
            "Fewer minibatches or epochs per batch, or a smaller learning rate.",
            "convention: PPO clip fractions of 0.1 to 0.2 are ordinary"),
-    Signal("chi2_of_ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
+    Signal("chi2_of_ess_sequence", "ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
            _chi2_of_ess("sequence"), 10.0, None,
            "1/ess_sequence - 1 is {least}{value:.3g}",
            "Noise of sd s per token gives sequence log-weights of sd s sqrt(length), so long sequences lose their weights "

@@ -13,7 +13,7 @@ from statistics_runs import write_statistics_run
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app import run_summary
-from ratioscope.app.grading import step_grades, verdict_of
+from ratioscope.app.grading import verdict_of
 from ratioscope.app.names import shortened
 from ratioscope.app.pages import runs
 from ratioscope.app.run_summary import Summaries, Summary, signature_of, summary_of
@@ -43,7 +43,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_run_is_listed_with_what_is_wrong_with_it(opened: Open, tree: Path) -> None:
     shown = opened("runs", tree).dataframe[0].value.set_index("run")
     assert set(shown.index) == {"stale", "healthy", "bypass", "one_token", "empty", "hostile", "newer", "sweep/seed0"}
-    found = verdict_of(step_grades(open_run(tree / "stale")))
+    found = verdict_of(open_run(tree / "stale"))
     assert shown.loc["stale", "verdict"] == "■ act" and shown.loc["stale", "worst signal"] == found.title
     assert shown.loc["stale", "since"] == found.since_step and shown.loc["stale", "records"] == "tokens"
     metrics = open_run(tree / "healthy").metrics()

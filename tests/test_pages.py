@@ -118,7 +118,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
 
 
 def test_the_step_is_the_worst_unless_chosen_and_always_one_on_record(opened: Open, runs: Path) -> None:
-    worst = controls.worst_step(view(str(made(runs, "stale"))).grades(), open_run(made(runs, "stale")).steps)
+    worst = controls.worst_step(view(str(made(runs, "stale"))), open_run(made(runs, "stale")).steps)
     assert worst == 14
     app = opened("sequences", ["stale"])
     assert app.number_input(key="step").value == 14 and "step 14: ■ act" in words(app)

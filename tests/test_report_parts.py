@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from ratioscope.app.headline import BY_NAME, limits_of
 from ratioscope.app.limit import Limit
-from ratioscope.app.report.course import spells
 from ratioscope.app.report.scorecard import _or_worse, reading_of, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
+from ratioscope.metrics.course import spells
 from ratioscope.metrics.severity import grade
 
 VALUES = st.lists(st.none() | st.floats(), max_size=200)

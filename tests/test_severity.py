@@ -12,7 +12,8 @@ from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.floor import at_lag_zero, floors
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading, verdict
+from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading
+from ratioscope.metrics.verdict import verdict
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {
@@ -106,11 +107,11 @@ def test_the_verdict_names_signal_first_step_and_what_to_try() -> None:
     assert finding.meaning and finding.remedy
 
 
-def test_the_verdict_says_from_when_on_it_was_out_of_bounds_before() -> None:
+def test_the_verdict_is_since_the_first_step_out_of_bounds_not_the_first_at_its_grade() -> None:
     level = [0.002] * 3 + [0.012, 0.002, 0.012, 0.012, 0.3, 0.3, 0.3]
     finding = verdict(grade(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})))
-    assert finding.since_step == 7, "six times the floor is watch"
-    assert "out of bounds from step 5 on" in finding.evidence
+    assert finding.since_step == 5, "six times the floor is watch; step 3 stands alone"
+    assert (finding.until_step, finding.now) == (None, Severity.ACT) and finding.when == "since step 5"
 
 
 def test_nothing_on_record_is_no_evidence_of_health() -> None:

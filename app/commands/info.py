@@ -16,15 +16,16 @@ def info(run: RunFolder, as_json: AsJson = False) -> int:
     """Say what a run holds: steps, policies, gaps, counts, the verdict, and what is not available, because …"""
     from ratioscope.ingest.info import info as facts_of
 
-    from ..grading import step_grades, verdict_of
+    from ..grading import plain_finding, verdict_of
     from ..terminal import print_json, say
 
     found = opened(run)
-    verdict = verdict_of(step_grades(found))
+    verdict = verdict_of(found)
     if as_json:
         graded = {
             "severity": verdict.severity.label,
             "verdict": verdict.sentence,
+            "finding": plain_finding(verdict),
             "metrics_unavailable": _by_reason(found.unavailable),
         }
         print_json(facts_of(found) | graded)

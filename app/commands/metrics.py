@@ -140,9 +140,9 @@ def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
 
 
 def _verdict(run: "Run") -> "Severity":
-    from ..grading import step_grades, verdict_of
+    from ..grading import verdict_of
 
-    return verdict_of(step_grades(run)).severity
+    return verdict_of(run).severity
 
 
 def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":

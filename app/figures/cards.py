@@ -23,15 +23,15 @@ WIDTH, HEIGHT, POINTS = 140, 28, 70
 
 
 def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:
-    """The finding: its grade, cause, since when and how sure; its evidence, meaning and remedy below."""
+    """The finding: its grade, cause, since when and how sure; its evidence, meaning, remedy and what was checked below."""
     word = finding.severity.label
-    healthy = word == "healthy"
-    since = "" if finding.since_step is None or healthy else f" since step {finding.since_step}"
-    below = "" if healthy else f"<p>{escaped(finding.meaning)} <b>Try:</b> {escaped(finding.remedy)}</p>"
+    when = f" {finding.when}" if finding.when else ""
+    meaning = f"<p>{escaped(finding.meaning)} <b>Try:</b> {escaped(finding.remedy)}</p>"
+    checked = f"<p>{escaped(finding.checked)}</p>" if finding.checked else ""
     return (
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
-        f'<p class="v"><b>{MARKS[word]} {word}</b><span>{escaped(finding.title)}{since}</span>'
-        f"<small>{finding.confidence} confidence</small></p><p>{escaped(finding.evidence)}</p>{below}</div>"
+        f'<p class="v"><b>{MARKS[word]} {word}</b><span>{escaped(finding.title)}{when}</span>'
+        f"<small>{finding.confidence} confidence</small></p><p>{escaped(finding.evidence)}</p>{meaning}{checked}</div>"
     )
 
 

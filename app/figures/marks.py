@@ -188,7 +188,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, 
             cliponaxis=False,
         )
     )
-    lay_over(figure, _lines(known, theme), [_legend(known, theme, row, side)])
+    lay_over(figure, _lines(known, theme), [_legend(marks, theme, row, side)])
     if side:
         layout: Any = figure.layout  # plotly makes its attributes at run time
         edge: Overlay = {
@@ -251,9 +251,9 @@ def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:
     return [upright(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
 
 
-def _legend(known: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:
-    """The shapes of the kinds there are, each with its name and how many, below the steps' ticks."""
-    counts = dict(known.group_by("kind").len().rows())
+def _legend(marks: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:
+    """The shapes that are drawn, each with its name and how many there are to be seen, below the steps' ticks."""
+    counts = dict(marks.group_by("kind").len().rows())
     named = (
         f'<span style="color:{_colour(kind, theme)}">{shape.glyph}</span> {shape.words} {counts[kind]:,}'
         for kind, shape in KINDS.items()

@@ -10,7 +10,7 @@ import streamlit as st
 
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.alerts import Alert
-from ratioscope.metrics.finding import LABELS
+from ratioscope.metrics.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 
 from ..ages import age
@@ -54,7 +54,7 @@ def render(scope: Scope) -> None:
         return
     st.html(view.of(_cards, scope, theme.name))
     _ribbon(scope)
-    _newest(view.of(happened).alerts, scope.gap)
+    _newest(view.of(happened).alerts, verdict, scope.gap)
     first = FIRST[scope.gap]
     _charts(scope, frame, first)
     others = [name for name in CHARTS[scope.gap] if name not in first]
@@ -142,16 +142,24 @@ def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
     return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme])
 
 
-def _newest(found: Sequence[Alert], gap: str) -> None:
-    """The alerts that matter most: open ones, then the worst, then those of the gap, then the newest. A click leads to the
-    step of the peak.
+def _newest(found: Sequence[Alert], verdict: Finding, gap: str) -> None:
+    """The alerts that matter most: the verdict's, open ones, then the worst, then those of the gap, then the newest. A click
+    leads to the step of the peak.
     """
     if not found:
         st.caption(f"{MARKS['healthy']} no alert in this run")
         return
     newest = sorted(
         found,
-        key=lambda alert: (alert.is_open, alert.severity, gap in (alert.gap, *alert.also), alert.first_step),
+        key=lambda alert: (
+            alert.signal.name == verdict.signal
+            and verdict.gap in _gaps(alert)
+            and alert.first_step == verdict.since_step,
+            alert.is_open,
+            alert.severity,
+            gap in _gaps(alert),
+            alert.first_step,
+        ),
         reverse=True,
     )
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -170,6 +178,10 @@ def _newest(found: Sequence[Alert], gap: str) -> None:
             )
         if len(found) > NEWEST:
             st.button("all alerts", key="all_alerts", type="tertiary", on_click=go_to, args=("alerts",))
+
+
+def _gaps(alert: Alert) -> tuple[str, ...]:
+    return alert.gap, *alert.also
 
 
 def _charts(scope: Scope, frame: pl.DataFrame, names: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
     recorded = scope.view.of(_recorded, scope, level)
     if not recorded:
         return
-    worst = worst_step(scope.view.grades(), recorded)
+    worst = worst_step(scope.view, recorded)
     usual = tuple(dict.fromkeys((recorded[0], worst if step is None else step, recorded[-1])))
     left, right = columns(2, "ridges")
     with left:

@@ -8,13 +8,14 @@ import polars as pl
 
 from ratioscope.ingest.happened import happened
 from ratioscope.ingest.text_columns import changed
+from ratioscope.metrics.course import Spell, spells
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.severity import decided, told
 
-from ..grading import floors_of, step_grades, verdict_of
-from .course import Spell, spells
+from ..grading import floors_of, signal_grades, verdict_of
 from .places import Place, places
 from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction
@@ -69,8 +70,9 @@ def report_data(
     floors = floors_of(run)
     score_rows = scores(run, steps, floors)
     stage("grades")
-    grades = step_grades(run, floors)
-    found = verdict_of(grades)
+    graded = signal_grades(run, floors)
+    grades = told(decided(graded))
+    found = verdict_of(run, graded)
     gap = found.gap or next(iter(run.gaps), "mismatch")
     stage("distributions")
     distributions: dict[tuple[Level, str], pl.DataFrame] = {
@@ -91,7 +93,7 @@ def report_data(
         graded=_counts(grades),
         steps=steps,
         grades=grades,
-        spells=spells(grades),
+        spells=spells(graded),
         events=_events(run),
         scores=score_rows,
         distributions=distributions,

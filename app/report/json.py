@@ -1,7 +1,8 @@
 """The report as JSON: everything as data. `schema` names this layout; within one number members are only added.
 
     schema, run, gap, gaps          "ratioscope-report/1"; the run's name; the gap of verdict and places; gaps on record
-    verdict                         severity, title, signal, gap, since_step, confidence, evidence, meaning, remedy
+    verdict                         severity, title, signal, gap, since_step, until_step (null: not over), peak_step, now (grade
+                                    of the newest steps), confidence, evidence, meaning, remedy, checks (name, steps, absent)
     graded                          severity -> number of steps
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_error,
                                     worst_step, reading, limits, absent (why value is null), ...
@@ -28,6 +29,7 @@ import polars as pl
 from ratioscope.metrics.distribution import Level, whole_histogram
 from ratioscope.metrics.metric import Metric
 
+from ..grading import plain_finding
 from ..terminal import jsonable
 from .data import SCHEMA, ReportData
 from .places import Place
@@ -99,7 +101,7 @@ def _place(place: Place) -> dict[str, Any]:
 
 
 def _verdict(data: ReportData) -> dict[str, Any]:
-    return asdict(data.verdict) | {"severity": data.verdict.severity.label}
+    return plain_finding(data.verdict)
 
 
 MEMBERS: dict[str, Callable[[ReportData], Any]] = {

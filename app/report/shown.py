@@ -82,13 +82,14 @@ def summary(data: ReportData) -> Pairs:
 def verdict_facts(data: ReportData) -> Pairs:
     """The verdict box, row by row."""
     found = data.verdict
-    since = [("since", f"step {found.since_step}")] if found.since_step is not None else []
+    when = [("when", found.when)] if found.when else []
     return [
-        *since,
+        *when,
         ("confidence", found.confidence),
         ("evidence", found.evidence),
         ("what it means", found.meaning),
         ("what to try", found.remedy),
+        *([("what was checked", found.checked)] if found.checked else []),
     ]
 
 
