@@ -35,10 +35,16 @@ class Card:
 
 def card(name: str) -> Card:
     """The card of a metric by its name, with or without its gap (`kl_k3`, `mismatch/kl_k3`)."""
+    return cards(name)[0]
+
+
+def cards(name: str) -> tuple[Card, ...]:
+    """The card of a metric by its name, or of every metric of a family by what their names begin with (`ess`)."""
     short = name.rsplit("/", 1)[-1].removesuffix("_se")
-    for metric in METRICS:
-        if metric.name == short:
-            return Card(metric, tuple(place for known, place in _elsewhere() if known == short))
+    own = [metric for metric in METRICS if metric.name == short]
+    family = own or [metric for metric in METRICS if metric.name.startswith(f"{short}_")]
+    if family:
+        return tuple(Card(one, tuple(place for known, place in _elsewhere() if known == one.name)) for one in family)
     close = [metric.name for metric in METRICS if short[:4] in metric.name]
     listed = ", ".join(close or [metric.name for metric in METRICS])
     raise RatioscopeError(f"there is no metric '{name}'; {'close are' if close else 'there are'}: {listed}")

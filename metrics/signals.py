@@ -162,8 +162,8 @@ SIGNALS: tuple[Signal, ...] = (
            SAMPLED, _uncorrelated, 0.1, 0.5,
            "logprobs correlate at {value:.2f}",
            "The two policies do not score the same tokens in the same contexts.",
-           "Look at shift_correlation: near 1 at some shift means the list is off by that much. Else compare token ids, prompts "
-           "and the chat template of both sides.",
+           "Look at shift_correlation_-2 to shift_correlation_+2: one near 1 means that the list is off by so many tokens. Else "
+           "compare token ids, prompts and the chat template of both sides.",
            f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}"),
     Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
            SAMPLED, _dishonest, 4.0, 5.0,

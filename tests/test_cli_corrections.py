@@ -8,6 +8,7 @@ import pytest
 from ratioscope.app.cli import main
 from ratioscope.metrics.correction import CORRECTIONS
 from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.signals import SIGNALS
 
 RUN = str(Path(__file__).parent.parent / "sample_data" / "runs" / "trl-vllm-stale")
 Output = pytest.CaptureFixture[str]
@@ -115,3 +116,15 @@ def test_a_card_is_printed_and_an_unknown_metric_is_an_error(capsys: Output) -> 
     assert main(["explain", "kl_k3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "kl_k3"
     assert main(["explain", "kl_k4"]) != 0
+
+
+def test_a_family_of_metrics_and_a_signal_are_explained_too(capsys: Output) -> None:
+    assert main(["explain", "shift_correlation"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"shift_correlation_{shift}" in shown for shift in ("-2", "-1", "+1", "+2"))
+    assert main(["explain", "shift_correlation", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["family"]) == 4
+    for signal in SIGNALS:
+        assert main(["explain", signal.name]) == 0
+        assert capsys.readouterr().out.startswith(signal.name.split("_")[0])
+    assert main(["explain", "kl_k3", "--json"]) == 0 and json.loads(capsys.readouterr().out)["name"] == "kl_k3"

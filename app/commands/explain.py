@@ -1,25 +1,65 @@
 """`ratioscope explain METRIC`: what a number is, how it is read, and what trainers call it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .arguments import AsJson
 
+if TYPE_CHECKING:
+    from ratioscope.metrics.signals import Signal
+
 
 def explain(
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help="A metric, e.g. kl_k3 or mismatch/kl_k3.")],
+    metric: Annotated[
+        str,
+        typer.Argument(
+            metavar="METRIC", help="A metric, e.g. kl_k3 or mismatch/kl_k3, a family, or a signal of an alert."
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Print a metric's card: formula, estimator, unit, direction, bands, and its name in every trainer."""
-    from ratioscope.metrics.card import card, lines
+    """Print a metric's card: formula, estimator, unit, direction, bands, and its name in every trainer.
 
+    What several names begin with (ess) prints the card of each. A signal that alerts are named by
+    (alignment) prints what it means, when it rings and what to try.
+    """
     from ..terminal import print_json, print_pairs, say
 
-    entry = card(metric)
-    shown = [(heading, text) for heading, text in lines(entry) if text]
+    entries = _entries(metric)
     if as_json:
-        print_json({"name": entry.metric.name, "card": [{"heading": h, "text": t} for h, t in shown]})
+        plain = [{"name": name, "card": [{"heading": h, "text": t} for h, t in shown]} for name, shown in entries]
+        print_json(plain[0] if len(plain) == 1 else {"name": metric, "family": plain})
         return
-    say(entry.metric.name, "bold")
-    print_pairs(shown)
+    for place, (name, shown) in enumerate(entries):
+        if place:
+            say()
+        say(name, "bold")
+        print_pairs(shown)
+
+
+def _entries(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(name, card) of what is asked for: a metric, else a signal, else a family of metrics."""
+    from ratioscope.metrics.card import cards, lines
+    from ratioscope.metrics.registry import METRICS
+    from ratioscope.metrics.signals import SIGNALS
+
+    if name not in {metric.name for metric in METRICS}:
+        for signal in SIGNALS:
+            if signal.name == name:
+                return [(name, _signal(signal))]
+    return [(entry.metric.name, [(h, text) for h, text in lines(entry) if text]) for entry in cards(name)]
+
+
+def _signal(signal: "Signal") -> list[tuple[str, str]]:
+    act = "" if signal.act is None else f", act from {signal.act:g} on"
+    lasting = ", on two adjacent steps" if signal.lasting else ""
+    return [
+        ("signal", signal.title),
+        ("meaning", signal.meaning),
+        ("what to try", signal.remedy),
+        ("rings", f"watch from {signal.watch:g} on{act}{lasting}"),
+        ("gaps", ", ".join(signal.gaps)),
+        ("metric", signal.reads),
+        ("source", signal.source),
+    ]
