@@ -108,7 +108,7 @@ def _line(run: Shown, name: str, metric: Metric) -> Line | None:
     steps, values, errors = (floats(run.frame, column) for column in ("step", name, f"{name}_se"))
     size = typical(floats(run.frame, f"{name.partition('/')[0]}/{metric.level}s"))
     unseen = unseen_share(metric, size)
-    return Line(run.name, None, steps, run.along(steps), values, errors, size=size, unseen=unseen)
+    return Line(run.name, None, steps, run.along(steps), values, errors, size=size, unseen=unseen, bounds=metric.bounds)
 
 
 def _grouped(name: str, lines: Sequence[Line]) -> Line:

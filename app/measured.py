@@ -12,11 +12,13 @@ COUNTS = frozenset({"tokens", "sequences"})
 def measured(metric: str, value: float | None, error: float | None) -> str:
     """Value ± error. Second moments without an error are bounds: k-hat has failed, so the sample shows too little of the tail.
 
-    >>> measured("kl_k3", 0.0052341, 0.00031415), measured("chi2_token", 0.5, None), measured("ess_token", 0.9, None)
-    ('0.00523 ± 0.00031', '≥ 0.5', '≤ 0.9')
+    >>> measured("kl_k3", 0.0052341, 0.00031415), measured("chi2_token", 0.5, None), measured("chi2_token", -0.1, None)
+    ('0.00523 ± 0.00031', '≥ 0.5', '≥ 0')
     """
     if metric in COUNTS:
         return count(value)
+    if value is not None and value < 0 and metric in AT_LEAST and is_bound(metric, error):
+        return "≥ 0"  # a divergence is never negative: a sample below says nothing more than that
     return f"{bound(metric, value, error)}{plus_minus(value, error)}"
 
 

@@ -60,13 +60,22 @@ def _mean(
     )  # fmt: skip
 
 
-def _extreme(needs: tuple[Statistic, ...], name: str, formula: str, meaning: str, *, sign: float = 1.0) -> Metric:
+def _extreme(needs: tuple[Statistic, ...], name: str, formula: str, meaning: str, *, sign: float = 1.0,
+             range: str = "(-inf, inf)") -> Metric:  # fmt: skip
     def value(*extremes: Values) -> Values:
         largest = np.maximum.reduce(extremes)
         return np.where(np.isneginf(largest), np.nan, sign * largest)
 
     return Metric(
-        name, "nats", formula, meaning, needs=needs, value=value, estimator="extreme", weighting="one token decides"
+        name,
+        "nats",
+        formula,
+        meaning,
+        needs=needs,
+        value=value,
+        estimator="extreme",
+        weighting="one token decides",
+        range=range,
     )
 
 
@@ -87,7 +96,8 @@ METRICS = (
           "What trainers log as ppo_kl or approx_kl; no divergence, because the tokens were not sampled from old.",
           scale=-1.0, gaps=("drift",), range="(-inf, inf)", direction="earlier minus later"),
     _mean("abs_log_ratio", SUM_ABS_LOG_RATIO, "mean(|x|)", "Typical distance of the two logprobs of a token.", unit="nats"),
-    _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)", "The worst token."),
+    _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)", "The worst token.",
+             range="[0, inf)"),
     _extreme((MAX_LOG_RATIO,), "max_log_ratio", "max(x)", "The token whose probability grew most."),
     _extreme((MAX_NEGATIVE_LOG_RATIO,), "min_log_ratio", "min(x)", "The token whose probability shrank most.", sign=-1.0),
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """A Metric: a value read from statistics, with its card; and the shapes most metrics have (a mean, a ratio, a count)."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +54,8 @@ class Band:
 class Metric:
     """One named number per group of statistics, and its card.
 
-    absent: why the value can be missing although its gap is on record, continuing "not available, because ...".
+    range: of the value, as an interval; for counts their first members. absent: why the value can be missing although its gap is
+    on record, continuing "not available, because ...".
     """
 
     name: str
@@ -71,6 +73,14 @@ class Metric:
     range: str = ""
     bands: tuple[Band, ...] = ()
     absent: str = "no usable token is on record"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The ends of the range: no value lies beyond them, nor does what an error says of it."""
+        if not self.range:
+            return -math.inf, math.inf
+        least, *others = self.range.strip("[]()").split(", ")
+        return float(least), math.inf if others[-1] == "..." else float(others[-1])
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:

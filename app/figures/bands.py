@@ -74,8 +74,13 @@ def _outlines(there: Floats, back: Floats, stretches: Sequence[Integers]) -> Flo
 def edges(drawn: Thinned) -> list[Area]:
     """What is shaded around a line: the extremes of each bucket of several steps, and the errors."""
     extremes = [] if drawn.exact else [(drawn.low, drawn.high, EXTREMES_OPACITY)]
-    high = np.where(_nothing_counted(drawn), drawn.unseen, drawn.mean + ERRORS * drawn.error)
-    return [*extremes, (drawn.mean - ERRORS * drawn.error, high, ERROR_OPACITY)]
+    low, high = interval(drawn.mean, drawn.error, drawn.bounds)
+    return [*extremes, (low, np.where(_nothing_counted(drawn), drawn.unseen, high), ERROR_OPACITY)]
+
+
+def interval(values: Floats, errors: Floats, bounds: tuple[float, float]) -> tuple[Floats, Floats]:
+    """What the errors leave open around the values, within the bounds of the metric; NaN without an error."""
+    return np.clip(values - ERRORS * errors, *bounds), np.clip(values + ERRORS * errors, *bounds)
 
 
 def unseen_share(metric: Metric, size: float) -> float:

@@ -14,7 +14,7 @@ from ..digits import count, percent
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, Theme, channels
-from .bands import BAND, COUNTED, ERROR_OPACITY, ERRORS, NO_ERROR, reach, shaded
+from .bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, interval, reach, shaded
 from .canvas import canvas, saying
 from .floats import floats
 from .marks import add_events, add_limits, fit, reach_of_zeros
@@ -52,14 +52,15 @@ def lags_over_steps(
     band = BAND if np.isfinite(errors).any() else NO_ERROR
     notes = (unit, metric.weighting, size, band, _merged(course), scale.word)
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
-    places = reach(scale, [values], [(values - ERRORS * errors, values + ERRORS * errors, ERROR_OPACITY)])
+    places = reach(scale, [values], [(*interval(values, errors, metric.bounds), ERROR_OPACITY)])
     shown = fit(figure, places, scale, limits, zeros=reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
     few = course["step"].n_unique() <= FEW
     for at, (lag, colour) in enumerate(zip(lags, _colours(len(lags), theme), strict=True)):
         rows = _unbroken(known.filter(pl.col("lag") == lag), course)
-        x, values, spread = _middles(rows), floats(rows, name), ERRORS * floats(rows, f"{name}_se")
-        figure.add_traces(shaded(x, values - spread, values + spread, scale, shown[0], colour, ERROR_OPACITY))
+        x, values = _middles(rows), floats(rows, name)
+        low, high = interval(values, floats(rows, f"{name}_se"), metric.bounds)
+        figure.add_traces(shaded(x, low, high, scale, shown[0], colour, ERROR_OPACITY))
         figure.add_scatter(
             x=x,
             y=scale.place(values),

@@ -44,6 +44,7 @@ class Line:
     size: float = math.nan
     """Tokens or sequences a step."""
     unseen: float = 0.0
+    bounds: tuple[float, float] = (-math.inf, math.inf)
     """See Thinned."""
 
     @property
@@ -74,7 +75,8 @@ def on_grid(lines: Sequence[Line]) -> list[Drawn]:
     ends = grid([line.x for line in lines], cells)
     found = []
     for line in lines:
-        own = replace(gridded(line.x, line.steps, line.values, line.errors, ends), unseen=line.unseen)
+        own = gridded(line.x, line.steps, line.values, line.errors, ends)
+        own = replace(own, unseen=line.unseen, bounds=line.bounds)
         raw = broken(_between_runs(line, own), line.steps)
         smooth = None if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
         main = raw if smooth is None else broken(smooth, line.steps)

@@ -57,6 +57,8 @@ KINDS = {
 """The kinds of events, the gravest first: it lends its shape to the mark that several share."""
 GRAVE = ("act", "watch", "set aside", "gap", "config", "resume")
 """What keeps its line when there are too many events for each to have one."""
+INDENT, TALL, WIDE = 2, 14, 6
+"""Pixels: from the left end to a limit's words, of their height, and of a character."""
 ROW = 0.06
 """Between two rows of marks, of the chart's height."""
 LEGEND = 13
@@ -112,7 +114,18 @@ def add_limits(
             shapes.append(shelf(*((place, high) if limit.worse == "above" else (low, place)), faded(colour, 0.05)))
         shapes.append(across(place, faded(colour, 0.8), dash="dash"))
         texts.append(_limit_words(limit, place, shown, theme))
+    _move_apart(figure, [text for text in texts if text["yref"] == "y"], shown)
     lay_over(figure, shapes, texts)
+
+
+def _move_apart(figure: go.Figure, texts: Sequence[Overlay], shown: tuple[float, float]) -> None:
+    """Moves words to the right of others at the left end that stand at the same height."""
+    layout: Any = figure.layout  # plotly makes its attributes at run time
+    pixels = (layout.height - layout.margin.t - layout.margin.b) / (shown[1] - shown[0])
+    bottoms = [text["y"] * pixels - (0 if text["yanchor"] == "bottom" else TALL) for text in texts]
+    for at, text in enumerate(texts):
+        beside = [before for before in range(at) if abs(bottoms[before] - bottoms[at]) < TALL]
+        text["xshift"] = max([INDENT, *(texts[one]["xshift"] + WIDE * len(texts[one]["text"]) for one in beside)])
 
 
 def _beyond(limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], theme: Theme) -> list[Overlay]:
@@ -149,8 +162,9 @@ def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: 
         x=0,
         xref="paper",
         xanchor="left",
-        xshift=2,
+        xshift=INDENT,
         y=place,
+        yref="y",
         yanchor="bottom" if above else "top",
         bgcolor=faded(theme.background, 0.6),
         borderpad=0,

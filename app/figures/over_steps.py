@@ -45,7 +45,8 @@ def metric_over_steps(
     name = f"{gap}/{metric.name}"
     steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
     sizes = floats(frame, f"{gap}/{metric.level}s")
-    drawn = replace(thinned_steps(steps, values, errors, points), unseen=unseen_share(metric, typical(sizes)))
+    drawn = thinned_steps(steps, values, errors, points)
+    drawn = replace(drawn, unseen=unseen_share(metric, typical(sizes)), bounds=metric.bounds)
     scale = suitable(drawn.mean)
     notes = (
         metric.unit if metric.unit != "1" else "",

@@ -191,7 +191,7 @@ def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
         for name in ("step", f"{gap}/{metric.name}", f"{gap}/{metric.name}_se", f"{gap}/{metric.level}s")
     )
     found = thinned_steps(steps - steps[0] if relative and len(steps) else steps, values, errors)
-    return replace(found, unseen=unseen_share(metric, typical(sizes)))
+    return replace(found, unseen=unseen_share(metric, typical(sizes)), bounds=metric.bounds)
 
 
 def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:

@@ -17,7 +17,7 @@ from ..escape import visible
 from ..limit import Limit
 from ..measured import measured
 from ..theme import LIGHT, MARKS, Theme, faded
-from .bands import ERRORS, NO_ERROR
+from .bands import ERRORS, NO_ERROR, interval
 from .canvas import canvas, saying
 from .floats import floats
 from .overlay import Overlay, lay_over, upright, words
@@ -68,7 +68,7 @@ def slice_bars(
     rows = np.arange(len(parts), 0, -1, dtype=np.float64)
     colours = [theme.primary if key == chosen is not None else theme.gaps[gap] for key in parts["key"]]
     facts = [[_words(row, metric), row["key"] or ""] for row in parts.iter_rows(named=True)]
-    _addcolumn(figure, parts, scale, (low, high), rows, colours, facts)
+    _addcolumn(figure, parts, scale, (low, high), rows, colours, facts, metric.bounds)
     _add_shares(figure, parts, rows, colours, facts, theme)
     _lay_out(figure, parts, rows, chosen, theme)
     unit = f" · {metric.unit}" if metric.unit != "1" else ""
@@ -92,6 +92,7 @@ def _addcolumn(
     rows: Floats,
     colours: Sequence[str],
     facts: Sequence[Sequence[str]],
+    bounds: tuple[float, float],
 ) -> None:
     """A faint bar up to the value, which is a dot with whiskers. On a logarithmic axis a bar would have no meaning, for it has no
     zero to begin at: there it is clear, and only takes clicks. A whisker that reaches to zero and beyond leaves that axis."""
@@ -113,7 +114,7 @@ def _addcolumn(
         hovertemplate="%{customdata[0]}<extra></extra>",
         unselected={"marker": {"opacity": 1}},
     )
-    above, below = scale.place(value + ERRORS * error), scale.place(value - ERRORS * error)
+    below, above = (scale.place(end) for end in interval(value, error, bounds))
     below = np.where(np.isfinite(error) & ~np.isfinite(below), shown[0] - 1, below)
     figure.add_scatter(
         x=np.where(np.isfinite(value), place, np.where(np.isposinf(value), shown[1], np.nan)),
@@ -258,7 +259,7 @@ def _side(place: float, scale: Scale, shown: tuple[float, float], overall: float
 def _range(parts: pl.DataFrame, scale: Scale, overall: float | None, metric: Metric) -> tuple[float, float]:
     """Ends of the value axis: zero is in it where bars can begin there."""
     value, error = floats(parts, "value"), np.nan_to_num(floats(parts, "error"))
-    reach = [value - ERRORS * error, value + ERRORS * error, np.array([math.nan if overall is None else overall])]
+    reach = [*interval(value, error, metric.bounds), np.array([math.nan if overall is None else overall])]
     reach[0] = np.where(reach[0] > 0, reach[0], value) if scale.logarithmic else reach[0]
     places = scale.place(np.concatenate(reach))
     places = places[np.isfinite(places)]

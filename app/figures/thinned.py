@@ -30,6 +30,8 @@ class Thinned:
     error: Floats
     rows: int
     unseen: float = 0.0
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+    """Of the metric: nothing lies beyond them."""
     breaks: int = 0
     """Buckets of nothing, see `broken`."""
 
