@@ -23,9 +23,13 @@ RECORDS = frozenset({"non_finite", "positive_logprobs", "alignment", "mean_weigh
 """Signals that say the log-probs are not those of the sampler: weights made of them correct nothing."""
 SURE, LIKELY = 3.0, 2.0
 """Standard errors between two corrections from which on one is surely, or likely, the better; conventions."""
+WORTH = 0.05
+"""Share of the risk of no correction from which on less of it makes a difference; a convention."""
 FEW = 5
 """Fewer steps than this say nothing for sure."""
-Standing = Literal["repair the records first", "none is needed", "none helps for sure", "one helps"]
+Standing = Literal[
+    "repair the records first", "none is needed", "none makes a difference", "none helps for sure", "one helps"
+]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Ad
     gain = _apart(nothing[known] - risks[best][known])
     if verdict.severity == Severity.HEALTHY:
         return _not_needed(best, means[best], float(nothing[known].mean()), verdict)
+    least, most = _reduction(nothing[known], risks[best][known])
+    if steps >= FEW and (most < WORTH or LIKELY <= gain and least < WORTH):
+        return _no_difference(best, least, most, verdict)
     if gain < LIKELY or steps < FEW:
         why = (
             f"{best} has the smallest risk of those compared, {_lower(means[best], nothing[known])}, "
@@ -80,6 +87,18 @@ def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Ad
     change = abs(least / nothing - 1) if nothing > 0 else 0.0
     why = f"In this run {verdict.title}. The best of those compared, {best}, would change the risk by {change:.1%}."
     return Advice("none is needed", None, "No correction is needed", why, verdict.confidence)
+
+
+def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Advice:
+    change = f"{abs(lower):.1%} {'below' if lower >= 0 else 'above'} that of no correction"
+    why = (
+        f"{best} has the smallest risk of those compared, {change}, with two standard errors over steps at most {max(most, 0):.1%} "
+        f"below: below {WORTH:.0%} it makes no difference here. {verdict.remedy}"
+    )
+    confidence: Confidence = "high" if most < WORTH else "medium"
+    return Advice(
+        "none makes a difference", None, "No correction needed: none makes a difference here", why, confidence
+    )
 
 
 def _helps(
@@ -97,6 +116,16 @@ def _helps(
         why += f" Next is {second}, {_between(float(own.mean()), others[second], apart)}."
     why += f" A correction treats what the gap does, not why it is there. {verdict.remedy}"
     return Advice("one helps", best, f"{best} helps most", why, confidence)
+
+
+def _reduction(nothing: Floats, own: Floats) -> tuple[float, float]:
+    """By which share of the risk of no correction it is lower, and two standard errors more than that; 0 where that risk is 0."""
+    whole = float(nothing.mean())
+    if whole <= 0:
+        return 0.0, 0.0
+    gains = (nothing - own) / whole
+    error = float(gains.std(ddof=1)) / len(gains) ** 0.5 if len(gains) > 1 else np.inf
+    return float(gains.mean()), float(gains.mean()) + 2 * error
 
 
 def _lower(mean: float, nothing: Floats) -> str:

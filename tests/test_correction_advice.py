@@ -66,7 +66,18 @@ def test_few_steps_say_nothing_for_sure(steps: int) -> None:
 
 def test_what_is_no_better_than_nothing_is_not_advised() -> None:
     found = advice({"a": values(1.0, seed=1), "b": values(1.5, seed=2)}, values(1.0), ACT)
-    assert found.standing == "none helps for sure" and found.best is None
+    assert found.standing == "none makes a difference" and found.best is None and found.confidence == "high"
+    vague = advice({"a": values(1.0, noise=1.0, seed=1)}, values(1.0, noise=1.0, seed=5), ACT)
+    assert vague.standing == "none helps for sure" and vague.best is None
+
+
+def test_a_difference_too_small_to_matter_needs_no_correction_however_sure_it_is() -> None:
+    found = advice({"truncate token at 2": values(0.985, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT)
+    assert found.standing == "none makes a difference" and found.best is None and "helps most" not in found.title
+    assert "1.5% below that of no correction" in found.why and "below 5% it makes no difference" in found.why
+    assert found.confidence == "high" and ACT.remedy in found.why
+    assert advice({"a": values(0.9, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT).standing == "one helps"
+    assert advice({"a": values(0.0, noise=0)}, values(0.0, noise=0), ACT).best is None
 
 
 def test_a_healthy_run_needs_none_and_bad_records_are_repaired_first() -> None:
