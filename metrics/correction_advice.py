@@ -92,8 +92,8 @@ def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Ad
 def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Advice:
     change = f"{abs(lower):.1%} {'below' if lower >= 0 else 'above'} that of no correction"
     why = (
-        f"{best} has the smallest risk of those compared, {change}, with two standard errors over steps at most {max(most, 0):.1%} "
-        f"below: below {WORTH:.0%} it makes no difference here. {verdict.remedy}"
+        f"{best} has the smallest risk of those compared, {change}, and at most {max(most, 0):.1%} with two "
+        f"standard errors over steps: below {WORTH:.0%} it makes no difference here. {verdict.remedy}"
     )
     confidence: Confidence = "high" if most < WORTH else "medium"
     return Advice(

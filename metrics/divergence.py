@@ -42,7 +42,7 @@ KL_BANDS = (
     Band(float("-inf"), 0.01, "healthy", "convention: plain bf16 and 8-bit engines at equal weights stay below"),
     Band(0.01, 0.1, "watch", "prime-rl aims below 0.01 and merges below 0.015"),
     Band(0.1, 1.0, "act", "convention: beyond every published healthy value"),
-    Band(1.0, float("inf"), "misaligned or wrong input", "miles documentation"),
+    Band(1.0, float("inf"), "very stale weights or wrong input", "miles documentation"),
 )
 
 

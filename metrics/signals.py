@@ -174,9 +174,10 @@ SIGNALS: tuple[Signal, ...] = (
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}"),
     Signal("kl_k3", "kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
-           "Training is off-policy by this much at every token. Runs collapse from 0.1 on; near 1 the inputs differ.",
+           "Training is off-policy by this much at every token. Runs collapse from 0.1 on. Near 1 the weights are many updates "
+           "old or both sides score other inputs: stale weights agree at lag 0 and right after a sync, other inputs nowhere.",
            "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
-           "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means misaligned or wrong input"),
+           "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input"),
     Signal("kl_k3_over_floor", "kl_k3", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
            "KL K3 is {value:.4g} nats/token, {times} times the floor {floor:.3g} of the run's first steps",
            "The engines agreed better before: something changed since, most often weights that were not synced.",

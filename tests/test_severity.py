@@ -12,6 +12,7 @@ from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.floor import at_lag_zero, floors
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.registry import METRICS
 from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading
 from ratioscope.metrics.verdict import verdict
 
@@ -134,3 +135,10 @@ def test_chi_squared_says_at_least_where_the_tail_is_not_known() -> None:
         "mismatch: 1/ess_token - 1 is 99",
         "mismatch: 1/ess_token - 1 is at least 99",
     ]
+
+
+def test_a_large_gap_is_said_to_have_more_than_one_cause_and_how_to_tell_them_apart() -> None:
+    meaning = next(signal for signal in SIGNALS if signal.name == "kl_k3").meaning
+    reading = next(metric for metric in METRICS if metric.name == "kl_k3").bands[-1].reading
+    assert all(cause in meaning for cause in ("old", "other inputs", "lag 0", "after a sync"))
+    assert "stale" in reading and "wrong input" in reading
