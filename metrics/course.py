@@ -39,6 +39,7 @@ class Spell:
 class Episode:
     """From its first step out of bounds to its last. peak: the step of the worst reading. over: calm for long enough since."""
 
+    severity: Severity
     signal: str
     gap: str
     first: int
@@ -60,27 +61,30 @@ def worst_episode(graded: pl.DataFrame) -> Episode | None:
 
     Of several signals at the worst grade the one that decided most steps speaks.
     """
-    steps = decided(graded)
+    return _episode(graded, decided(graded))
+
+
+def episode_now(graded: pl.DataFrame) -> Episode | None:
+    """The episode that speaks for the newest steps, as many as close an alert; None where they are healthy."""
+    return _episode(graded, decided(graded).tail(RULES.close_after))
+
+
+def _episode(graded: pl.DataFrame, steps: pl.DataFrame) -> Episode | None:
+    """The episode that speaks for these of the steps, by `decided`."""
     worst = steps.filter(pl.col("severity").to_physical() == steps["severity"].to_physical().max())
     if worst.is_empty() or worst["severity"][0] == Severity.HEALTHY.label:
         return None
+    severity = Severity(int(worst["severity"].to_physical()[0]))
     signal, gap = _speaking(worst.select("signal", "gap").rows())
     own = _series(graded)[signal, gap]
-    peak = _worst(own)
+    peak = _worst(own.filter(pl.col("step") >= steps["step"].min()))
+    at, told = peak["step"], _told(peak)
     for alert in alerts(own):
-        if alert.first_step <= peak["step"] <= alert.last_step:
-            return Episode(
-                signal, gap, alert.first_step, alert.last_step, alert.peak_step, alert.reading, not alert.is_open
-            )
-    quiet = own.filter(pl.col("step") > peak["step"])
-    over = len(quiet) >= RULES.close_after
-    return Episode(signal, gap, peak["step"], peak["step"], peak["step"], _told(peak), over)
-
-
-def newest(graded: pl.DataFrame) -> Severity:
-    """The worst grade of the newest steps, as many as close an alert."""
-    last = decided(graded).tail(RULES.close_after)["severity"].to_physical()
-    return Severity(int(last.max()) if len(last) else 0)  # type: ignore[arg-type]
+        if alert.first_step <= at <= alert.last_step:
+            first, last, over = alert.first_step, alert.last_step, not alert.is_open
+            return Episode(severity, signal, gap, first, last, alert.peak_step, alert.reading, over)
+    over = len(own.filter(pl.col("step") > at)) >= RULES.close_after
+    return Episode(severity, signal, gap, at, at, at, told, over)
 
 
 def worst_step(graded: pl.DataFrame) -> int | None:

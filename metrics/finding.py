@@ -35,7 +35,8 @@ class Check:
 @dataclass(frozen=True)
 class Finding:
     """One statement. signal, gap: which grade decided. since_step, until_step: the episode of its worst reading, which was at
-    peak_step; until_step is None as long as it is not over. now: the worst grade of the newest steps. checks: all that there are.
+    peak_step; until_step is None as long as it is not over. now: the worst grade of the newest steps, since now_since and by the
+    signal of now_title. checks: all that there are.
     """
 
     severity: Severity
@@ -50,6 +51,8 @@ class Finding:
     until_step: int | None = None
     peak_step: int | None = None
     now: Severity | None = None
+    now_since: int | None = None
+    now_title: str = ""
     checks: tuple[Check, ...] = ()
 
     @property
@@ -58,13 +61,12 @@ class Finding:
         if self.since_step is None or self.severity == Severity.HEALTHY:
             return ""
         if self.until_step is None:
-            lower = self.now is not None and self.now < self.severity
-            return f"since step {self.since_step}" + (
-                f", {self.now.label} now" if lower and self.now is not None else ""
-            )
+            lower = f"; now {self.now.label}" if self.now is not None and self.now < self.severity else ""
+            return f"since step {self.since_step}{lower}"
         steps = f"steps {self.since_step} to {self.until_step}"
         over = f"step {self.since_step}" if self.since_step == self.until_step else steps
-        return f"{over}, over" + ("" if self.now is None else f", {self.now.label} now")
+        since = "" if self.now_since is None else f" since step {self.now_since}: {self.now_title}"
+        return f"{over}, over" + ("" if self.now is None else f"; now {self.now.label}{since}")
 
     @property
     def checked(self) -> str:
@@ -72,7 +74,7 @@ class Finding:
         ran = [check for check in self.checks if check.steps]
         if not self.checks:
             return ""
-        absent = "; ".join(f"{check.name}, {check.absent}" for check in self.checks if not check.steps)
+        absent = " · ".join(f"{check.name}, {check.absent}" for check in self.checks if not check.steps)
         return f"{len(ran)} of {len(self.checks)} checks ran." + (f" Not checked: {absent}." if absent else "")
 
     @property

@@ -6,7 +6,7 @@ import polars as pl
 
 from ratioscope.record import GAPS
 
-from .course import newest, worst_episode
+from .course import episode_now, worst_episode
 from .finding import Check, Confidence, Finding, Severity
 from .metric import Metric
 from .registry import METRICS
@@ -35,7 +35,8 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None) -> F
     worst = worst_episode(graded)
     if worst is None:
         return _healthy(graded, steps, checks(graded, missing))
-    severity = Severity(int(steps["severity"].to_physical().max()))  # type: ignore[arg-type]
+    now = episode_now(graded)
+    severity = worst.severity
     at_worst = steps.filter(pl.col("severity") == severity.label)
     own = at_worst.filter(signal=worst.signal, gap=worst.gap)
     signal = signal_named(worst.signal)
@@ -45,8 +46,9 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None) -> F
     )
     return Finding(
         severity, signal.title, signal.name, worst.gap, worst.first, _confidence(len(at_worst)), evidence,
-        signal.meaning, signal.remedy, worst.last if worst.over else None, worst.peak, newest(graded),
-        checks(graded, missing),
+        signal.meaning, signal.remedy, worst.last if worst.over else None, worst.peak,
+        Severity.HEALTHY if now is None else now.severity, None if now is None else now.first,
+        "" if now is None else signal_named(now.signal).title, checks(graded, missing),
     )  # fmt: skip
 
 

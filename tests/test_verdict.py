@@ -34,17 +34,18 @@ def test_a_burst_that_is_over_is_told_as_over_and_what_is_now_beside_it() -> Non
     level = [0.002] * 10 + [0.3] * 4 + [0.002] * 10 + [0.02] * 5
     found = verdict(graded_of(level))
     assert (found.severity, found.since_step, found.until_step, found.peak_step) == (Severity.ACT, 10, 13, 10)
-    assert found.now == Severity.WATCH and found.when == "steps 10 to 13, over, watch now"
-    assert "steps 10 to 13, over, watch now" in found.sentence and found.when in verdict_line(found)
+    assert found.now == Severity.WATCH and found.now_since == 24
+    assert found.when == "steps 10 to 13, over; now watch since step 24: the policies are far apart"
+    assert found.when in found.sentence and found.when in verdict_line(found)
     ended = verdict(graded_of(level[:24]))
-    assert ended.when == "steps 10 to 13, over, healthy now"
+    assert ended.when == "steps 10 to 13, over; now healthy"
     assert verdict(graded_of(level[:14])).when == "since step 10"
     assert verdict(graded_of(level[:17])).until_step is None, "not calm for long enough"
 
 
 def test_a_single_bad_step_is_over_once_the_run_is_calm_again() -> None:
     assert verdict(graded_of([0.002] * 4 + [0.3] + [0.002] * 2)).when == "since step 4"
-    assert verdict(graded_of([0.002] * 4 + [0.3] + [0.002] * 9)).when == "step 4, over, healthy now"
+    assert verdict(graded_of([0.002] * 4 + [0.3] + [0.002] * 9)).when == "step 4, over; now healthy"
 
 
 def test_the_worst_reading_of_a_spell_is_its_worst_whichever_signal_decided_its_steps() -> None:
@@ -129,7 +130,7 @@ def test_confidence_in_health_falls_with_what_was_not_checked() -> None:
         all_checks(level, without=("surprisal_gap_z",)), {"surprisal gap": "because y", "staleness": "because x"}
     )
     assert found.confidence == "medium"
-    assert found.checked == "13 of 15 checks ran. Not checked: surprisal, because y; staleness, because x."
+    assert found.checked == "13 of 15 checks ran. Not checked: surprisal, because y · staleness, because x."
     few = verdict(graded_of(level), {"staleness": "because x", "total": "because y"})
     assert few.confidence == "low" and "total, because y" in few.checked
 

@@ -6,6 +6,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.signals import SIGNALS
 
 from ..alert_rules import moved, rules_table, rules_toml
@@ -42,7 +43,7 @@ def render(scope: Scope) -> None:
     _say(found, rules, shown)
     _timeline(scope, found)
     _listed(scope, found)
-    _silent(shown, found, rules)
+    _silent(shown, found, rules, scope.view.verdict())
     _in_force(rules)
 
 
@@ -211,7 +212,7 @@ def _acknowledge(scope: Scope, alert: Alert) -> None:
     _acknowledged(scope).symmetric_difference_update({_key(alert)})
 
 
-def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules) -> None:
+def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules, verdict: Finding) -> None:
     """The signals that never rang: how near they came; and those that could not be graded."""
     rang = {alert.signal.name for alert in found}
     tested = dict(shown.group_by("signal").agg(pl.col("tested").max()).rows())
@@ -221,7 +222,9 @@ def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules) -> None:
         near = " · ".join(_near(signal.name, signal.watch, tested[signal.name]) for signal in calm)
         st.caption(f"{MARKS['healthy']} Never rang, in the terms of the rules below: {near}")
     if unknown:
-        st.caption(f"Could not be graded, because what they read is not on record: {label(', '.join(unknown), 400)}")
+        absent = {check.name: check.absent for check in verdict.checks}
+        told = " · ".join(f"{name}, {absent.get(name) or 'because no such gap is shown'}" for name in unknown)
+        st.caption(f"Could not be graded: {label(told, 800)}")
 
 
 def _near(name: str, watch: float, most: float) -> str:

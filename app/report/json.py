@@ -2,7 +2,8 @@
 
     schema, run, gap, gaps          "ratioscope-report/1"; the run's name; the gap of verdict and places; gaps on record
     verdict                         severity, title, signal, gap, since_step, until_step (null: not over), peak_step, now (grade
-                                    of the newest steps), confidence, evidence, meaning, remedy, checks (name, steps, absent)
+                                    of the newest steps), now_since, now_title, confidence, evidence, meaning, remedy, checks
+                                    (name, steps, absent)
     graded                          severity -> number of steps
     scores                          per metric and gap over the whole run: value, error, count, worst, worst_error,
                                     worst_step, reading, limits, absent (why value is null), ...
