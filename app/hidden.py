@@ -1,6 +1,7 @@
-"""What of a run is on record and not shown, in words: dashboard, report and command line say the same."""
+"""What of a run is not shown, or was lost, in words: dashboard, report and command line say the same."""
 
 from ratioscope.ingest.attempts import Shadow
+from ratioscope.ingest.conservation import UNSEEN
 
 from .digits import count
 
@@ -14,3 +15,16 @@ def replaced(old: Shadow) -> tuple[str, str]:
     if old.rank is None:
         return f"{steps} of attempt {old.attempt}{rows}", f"written again by attempt {old.by}"
     return f"{steps} of rank {old.rank}{rows}", "written again by this rank, which was started again by itself"
+
+
+def lost_words(lost: int, gone: int, silent: int) -> str:
+    """What writers that ended without closing took with them; what they were offered after their last word nobody counted."""
+    told = (
+        f"at least {count(lost, 'sequence')}"
+        if lost
+        else "not known, because nothing was counted after the last commit"
+    )
+    ended = [f"{count(gone, 'writer')} ended without closing"] if gone else []
+    ended += [f"{count(silent, 'writer')} not heard of for an hour"] if silent else []
+    who = " and ".join(ended) or "an earlier writer ended without closing"
+    return f"{told}: {who}; tokens {UNSEEN}"

@@ -49,13 +49,15 @@ class Shown:
 
 @dataclass
 class Drawn:
-    """What a session's page shows: the run at `path` and those beside it, last drawn from when on, and how long that took."""
+    """What a session's page shows: the run at `path` and those beside it, last drawn from when on, and how long that took.
+    stands: how the run stood at the first look since."""
 
     path: str = ""
     runs: dict[str, Shown] = field(default_factory=dict)
     at: float = 0.0
     began: float = 0.0
     took: float = 0.0
+    stands: str = ""
 
 
 def followed(path: str) -> View:
@@ -138,10 +140,12 @@ def _line(shown: View) -> None:
         return
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
-    if grown and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
+    found = _standing(shown.path)
+    page.stands = page.stands or found.brief
+    changed = page.path == shown.path and page.stands != found.brief  # its writer has died, say
+    if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-        found = _standing(shown.path)
         st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
         if grown and stays:
             newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, logs) - set(shown.steps))
@@ -150,14 +154,15 @@ def _line(shown: View) -> None:
 
 
 def _words(found: Standing, shown: View) -> str:
-    steps, dropped = shown.steps, shown.run.conservation.dropped
+    steps, kept = shown.steps, shown.run.conservation
     facts = [
         "paused" if paused() else "",
         LATE if held() and shown.is_late else "",
         found.word,
         f"step {steps[-1]}" if steps else "",
         found.ago if found.brief == found.word else "",
-        f"{MARKS['watch'] + ' ' if dropped else ''}{dropped:,} dropped",
+        f"{MARKS['watch'] + ' ' if kept.dropped else ''}{kept.dropped:,} dropped",
+        f"{MARKS['act']} at least {kept.lost:,} lost" if kept.lost else "",
     ]
     return " · ".join(fact for fact in facts if fact)
 

@@ -39,8 +39,8 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     """Told from the writers that opened before: the latest attempt, or a new one where the whole job was started again.
 
     That is where another job's launcher named this start, or where an earlier writer of the rank has ended and nobody else of
-    the attempt is at work. Refused while another job's writer of the rank is. part_of: see ranks.py. pid: of the process
-    that trains.
+    the attempt is at work. Refused while another job's writer of the rank is. A process whose parent records the same rank is a
+    part of it. pid: of the process that trains.
     """
     writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)

@@ -163,6 +163,11 @@ class Catalog:
         times = history.opened, max(heard, default=None)
         return Part(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
 
+    def rows_set_aside(self) -> int:
+        """Token rows on record in files that are not read."""
+        found = [item for path in self.set_aside if isinstance(item := self._described(path), TokenFile)]
+        return sum(item.rows for item in found)
+
     def _moved_items(self) -> list[TokenFile | Segment]:
         return [item for path in self.moved() if (item := self._described(path)) is not None]
 

@@ -5,7 +5,7 @@ sync        the engines were given new weights
 event       anything else that a writer noted
 resume      an attempt begins
 config      the settings, or the budget, are not as they were
-gap         steps are missing, sequences were dropped, a writer could not write all
+gap         steps are missing, sequences were dropped or lost, a writer could not write all
 set aside   a file of the step could not be read
 """
 
@@ -39,7 +39,7 @@ _NAMED = 3
 
 def happened(run: Run) -> pl.DataFrame:
     """One row per thing that happened, by step: step, event (a few words), note, kind. What has no step is not among them."""
-    rows = [*_noted(run), *_attempts(run), *_missing(run.steps), *_dropped(run), *_set_aside(run)]
+    rows = [*_noted(run), *_attempts(run), *_missing(run.steps), *_dropped(run), *_lost(run), *_set_aside(run)]
     return pl.DataFrame(rows, schema=HAPPENED, orient="row").sort("step", maintain_order=True)
 
 
@@ -85,6 +85,15 @@ def _dropped(run: Run) -> Iterator[Row]:
     ):
         noun = "sequence" if row["sequences"] == 1 else "sequences"
         yield row["step"], "dropped", f"{row['sequences']:,} {noun}: {_some(row['reason'], 'reason')}", "gap"
+
+
+def _lost(run: Run) -> Iterator[Row]:
+    """At the last step of each writer that ended with sequences it had not written."""
+    for lost in run.conservation.losses:
+        if lost.step is not None:
+            noun = "sequence" if lost.sequences == 1 else "sequences"
+            why = f"{lost.writer} ended without writing what it had taken"
+            yield lost.step, "lost", f"at least {lost.sequences:,} {noun}: {why}", "gap"
 
 
 def _set_aside(run: Run) -> Iterator[Row]:

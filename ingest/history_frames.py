@@ -1,11 +1,12 @@
 """Commit logs as tables: who wrote, what happened, and what was dropped."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 import polars as pl
 
+from .conservation import counts, last_step
 from .writer_history import WriterHistory
 
 TIME = pl.Datetime("us", "UTC")
@@ -20,21 +21,6 @@ _WRITERS = pl.Schema(
 _EVENTS = pl.Schema({"step": Number, "event": Text, "note": Text, "time": TIME, "writer": Text})
 _TIMES = pl.Schema({"step": Number, "time": TIME})
 _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reason": Text, "writer": Text})
-
-
-@dataclass(frozen=True)
-class Conservation:
-    """Sequences over all writers, a sequence logged twice counted twice. left_out: by a budget; they are in the statistics. What
-    is none of these is pending, or was lost with its process."""
-
-    offered: int
-    written: int
-    left_out: int
-    dropped: int
-
-    @property
-    def pending(self) -> int:
-        return self.offered - self.written - self.left_out - self.dropped
 
 
 def writers_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
@@ -54,9 +40,9 @@ def events_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
 
 
 def drops_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
-    """What was offered and not written, with its reason; step null where it is not known."""
+    """What was offered and not written, with its reason; step null where it is not known, tokens where nobody looked at them."""
     drops = [drop for history in histories for drop in history.drops]
-    rows = [(drop.step, drop.sequences, drop.tokens, drop.reason, drop.writer) for drop in drops]
+    rows = [(drop.step, drop.sequences, drop.tokens or None, drop.reason, drop.writer) for drop in drops]
     return pl.DataFrame(rows, schema=_DROPS, orient="row").sort("step", "writer", nulls_last=True)
 
 
@@ -73,12 +59,6 @@ def times_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_TIMES, orient="row")
 
 
-def conservation(histories: Sequence[WriterHistory]) -> Conservation:
-    """The counts of all writers together."""
-    counted = [_counts(history) for history in histories]
-    return Conservation(*(sum(counts[place] for counts in counted) for place in range(4)))
-
-
 def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     """The last step to which every writer of the newest attempt that has not closed has come; None if all have closed.
 
@@ -89,34 +69,14 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     known = [history for history in every if history.log.writer not in ended]
     newest = max((history.attempt for history in known), default=0)
     at_work = [history for history in known if history.attempt == newest and history.closed is None]
-    lasts = [_last_step(history) for history in at_work]
+    lasts = [last_step(history) for history in at_work]
     return min((-1 if last is None else last for last in lasts), default=None)
-
-
-def _last_step(history: WriterHistory) -> int | None:
-    unnamed = [] if history.left.last_step is None else [history.left.last_step]
-    return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
 
 
 def _writer(history: WriterHistory) -> tuple[Any, ...]:
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)
-    return (*facts, *times, history.state, _last_step(history), *_counts(history))
-
-
-def _counts(history: WriterHistory) -> tuple[int, int, int, int]:
-    """offered, written, left_out, dropped: as the writer counted when it closed, else as far as its commits and gaps tell."""
-    files, unnamed = history.token_files.values(), history.left
-    written = unnamed.rows + sum(file.rows for file in files)
-    left_out = unnamed.left_out + sum(file.left_out for file in files)
-    if history.totals is not None:
-        offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
-        left_out = left_out if (total := history.totals.get("left_out")) is None else total
-        return offered or 0, written if closed is None else closed, left_out, dropped or 0
-    newest = [(file.offered or 0, file.step, file.dropped or 0) for file in files]
-    offered, _, dropped = max([*newest, unnamed.newest or (0, 0, 0)])
-    dropped = max(dropped, sum(drop.sequences for drop in history.drops))
-    return max(offered, written + left_out + dropped), written, left_out, dropped
+    return (*facts, *times, history.state, last_step(history), *astuple(counts(history)))
 
 
 def _micros(seconds: float | None) -> int | None:

@@ -33,7 +33,12 @@ def info(run: "Run") -> dict[str, Any]:
         "written": counts.written,
         "left_out": counts.left_out,
         "dropped": counts.dropped,
+        "dropped_tokens": counts.dropped_tokens,
         "pending": counts.pending,
+        "lost": counts.lost,
+        "hidden": counts.hidden,
+        "rows_set_aside": counts.set_aside,
+        "claimed_twice": run.claims.rows,
         "states": run.states,
         "drops": run.drops.to_dicts(),
         "events": [_plain(row) for row in run.events.to_dicts()],
@@ -46,7 +51,15 @@ def info(run: "Run") -> dict[str, Any]:
 
 def _attempts(run: "Run") -> dict[str, Any]:
     shadowed = [
-        {"attempt": s.attempt, "by": s.by, "first_step": s.first_step, "last_step": s.last_step, "steps": s.steps}
+        {
+            "attempt": s.attempt,
+            "by": s.by,
+            "first_step": s.first_step,
+            "last_step": s.last_step,
+            "steps": s.steps,
+            "rank": s.rank,
+            "rows": s.rows,
+        }
         for s in run.shadowed
     ]
     return {"number": run.writers["attempt"].n_unique(), "shadowed": shadowed}

@@ -20,11 +20,11 @@ from ratioscope.record import GAPS, POLICIES
 from .attempts import Shadow
 from .cache import Cache, cache_folder
 from .catalog import Catalog, Sight
+from .claims import Claims, ClaimsOfRun
 from .commits import TokenFile
+from .conservation import Conservation, conservation, endings
 from .folder import run_folder
 from .history_frames import (
-    Conservation,
-    conservation,
     drops_frame,
     events_frame,
     last_settled_step,
@@ -80,6 +80,8 @@ class Run:
         of_rows, kept = RowStatistics(self._rows, cache), KeptTables(cache, path)
         self._statistics = RunStatistics(SegmentTables(files, self._catalog.quarantine, kept), of_rows)
         self._metrics = RunMetrics(self._catalog, self._statistics, of_rows, kept)
+        self._claims = ClaimsOfRun(self._rows)
+        self._hidden: tuple[int, tuple[tuple[Shadow, ...], int]] | None = None
         self._catalog.refresh()
 
     def __repr__(self) -> str:
@@ -116,7 +118,14 @@ class Run:
         own += (
             [f"token files have columns that no Record has, and that are not read: {', '.join(extra)}"] if extra else []
         )
+        own += [self.claims.note] if self.claims.note else []
         return (*own, *self._catalog.notes, *self._statistics.notes)
+
+    @property
+    def claims(self) -> Claims:
+        """Rows that two writers claim, at some steps: `verify` looks at all."""
+        with self._lock:
+            return self._claims.of(self._sight.token_files)
 
     @property
     def steps(self) -> list[int]:
@@ -170,8 +179,7 @@ class Run:
     @property
     def shadowed(self) -> tuple[Shadow, ...]:
         """Steps of older attempts that a resumed run wrote again, and that are not shown."""
-        with self._lock:
-            return self._catalog.shadows()
+        return self._not_shown[0]
 
     @property
     def attempts(self) -> dict[int, int]:
@@ -193,15 +201,18 @@ class Run:
             return drops_frame(self._catalog.writers)
 
     @property
-    def dropped(self) -> dict[str, int]:
-        """How many sequences and tokens were offered and not written, over all writers."""
-        return {"sequences": self.conservation.dropped, "tokens": int(self.drops["tokens"].sum())}
+    def dropped(self) -> dict[str, int | None]:
+        """How many sequences and tokens were dropped, over all writers; tokens None where some were never looked at."""
+        counts = self.conservation
+        return {"sequences": counts.dropped, "tokens": counts.dropped_tokens}
 
     @property
     def conservation(self) -> Conservation:
-        """Sequences offered, written and dropped, over all writers and attempts."""
+        """What became of every sequence that was offered, over all writers and attempts, at this moment."""
         with self._lock:
-            return conservation(self._catalog.writers)
+            writers = self._catalog.writers
+            shadowed, set_aside = self._not_shown
+            return conservation(writers, endings(writers), sum(shadow.rows for shadow in shadowed), set_aside)
 
     @property
     def states(self) -> dict[str, str]:
@@ -319,6 +330,15 @@ class Run:
         """Record rows as they were written. The digests of their files are checked in this call."""
         chosen = self.steps if steps is None else steps
         return record_scan(self.path, self._rows, [file for step in chosen for file in self._files_of(step)])
+
+    @property
+    def _not_shown(self) -> tuple[tuple[Shadow, ...], int]:
+        """What was recorded again, and how many token rows lie in files that are not read."""
+        with self._lock:
+            if self._hidden is None or self._hidden[0] != self._catalog.version:
+                found = self._catalog.shadows(), self._catalog.rows_set_aside()
+                self._hidden = self._catalog.version, found
+            return self._hidden[1]
 
     @property
     def _sight(self) -> Sight:

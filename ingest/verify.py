@@ -15,6 +15,7 @@ from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS
 
 from .catalog import Catalog
+from .claims import ADVICE, every_claim
 from .commits import NEWER, Segment, TokenFile
 from .condensing import checked
 from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
@@ -36,6 +37,7 @@ _TOGETHER = 64
 _REPAIR = "`ratioscope repair RUN` moves it to RUN/quarantine"
 _AGAIN = "copy it again from where the run was recorded; else its rows are lost"
 _RECORDED = "nothing that can be restored: it was recorded so; readers set aside what disagrees, and count it"
+_SHOWN_ONCE = "nothing that can be restored: one row of each is shown, and statistics count all"
 _FOREIGN = "move it out of the run"
 _REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
 _OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
@@ -81,6 +83,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Progre
         found.troubles.append(Trouble(RUN_FILE, note, wanted, "copy it again from where the run was recorded"))
     _check_logs(root, catalog, found)
     _check_files(catalog, found, progress)
+    found.troubles += _claimed_twice(catalog)
     found.troubles += _elsewhere(catalog, {trouble.file for trouble in found.troubles})
     if deep:
         for trouble in differing(catalog, found.alone):
@@ -185,6 +188,14 @@ def _described(item: TokenFile | Segment) -> str:
         return "a file whose every page can be read"
     what = f"{item.rows} rows of step {item.step}" if isinstance(item, TokenFile) else f"{len(item.steps)} steps"
     return f"{what}, {item.bytes} bytes, sha256 {item.sha256[:12]}"
+
+
+def _claimed_twice(catalog: Catalog) -> Iterator[Trouble]:
+    for step, rows, writers in every_claim(catalog):
+        told = (
+            f"{rows} rows of step {step} bear the minibatch and sequence_id of another row, of {' and '.join(writers)}"
+        )
+        yield Trouble(f"{TOKENS}/step={step:09d}", told, "one writer for each row", f"{_SHOWN_ONCE}; {ADVICE}")
 
 
 def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:

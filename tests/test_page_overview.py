@@ -59,20 +59,20 @@ def test_first_charts_are_charts_of_the_gap() -> None:
 
 
 def test_the_collector_line_tells_drops_states_and_losses(tmp_path: Path) -> None:
-    writer = FakeWriter(tmp_path / "run").open()
+    writer = FakeWriter(tmp_path / "run", clock=time.time()).open()
     for rows in STEPS[:3]:
         writer.step(rows)
     run = open_run(tmp_path / "run")
-    assert _state(run) == "ok, 1 writer not closed"
+    assert _state(run, run.conservation) == "ok, 1 writer not closed" and "●" in _collector(run)
     writer.say(kind="event", event="state", state="degraded", step=5, note="the disk is full")
     writer.drop(5, 2, 30, "the disk is full")
     run.refresh()
-    assert _state(run) == "degraded"
+    assert _state(run, run.conservation) == "degraded"
     line = _collector(run)
     assert "dropped <b>2</b>" in line and "■" in line
     writer.close()
     run.refresh()
-    assert _state(run) == "ended (1 writer)"
+    assert _state(run, run.conservation) == "ended (1 writer)"
 
 
 def test_facts_are_escaped() -> None:

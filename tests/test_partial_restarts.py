@@ -15,6 +15,7 @@ from run_folders import FakeWriter
 from ratioscope import open_run
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.ranks import part_of
+from ratioscope.collectors.run_file import launch
 from ratioscope.ingest.attempts import Shadow
 from ratioscope.ingest.run import Run
 from ratioscope.ingest.verify import verify
@@ -140,9 +141,11 @@ def test_phases_of_one_start_that_record_different_sides_are_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATIOSCOPE_LAUNCH", "one")
+    launch.cache_clear()
     for values in ({"rollout_logprobs": [[-1.0]]}, {"old_logprobs": [[-1.5]], "current_logprobs": [[-1.4]]}):
         with Collector(tmp_path / "run", rank=0) as collector:  # as two programs, one after the other, do
             collector.log(step=1, sequence_ids=["a"], **values)  # type: ignore[arg-type]
+    launch.cache_clear()
     run = open_run(tmp_path / "run")
     assert run.shadowed == () and run.gaps == ("mismatch", "total", "drift")
 

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.conservation import Conservation
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.alerts import Alert
 from ratioscope.metrics.finding import LABELS, Finding
@@ -89,31 +90,37 @@ def _steps_words(steps: range) -> str:
 def _collector(run: Run) -> str:
     """Whether the writers are well, what they wrote, and when they last did."""
     kept, states, set_aside = run.conservation, run.states, len(run.quarantined)
-    facts = [("collector", _state(run))]
+    facts = [("collector", _state(run, kept))]
     if kept.offered:
         facts += [("offered", count(kept.offered, "sequence")), ("written", count(kept.written))]
         facts += [("left out by the budget", count(kept.left_out))] if kept.left_out else []
         facts += [("dropped", count(kept.dropped))]
-        facts += [("pending or lost", count(kept.pending))] if kept.pending > 0 else []
+        facts += [("pending", count(kept.pending))] if kept.pending else []
+        facts += [("lost", f"at least {count(kept.lost)}")] if kept.lost else []
+        facts += [("not shown", count(kept.hidden, "row"))] if kept.hidden else []
     facts += [("files set aside", count(set_aside))] if set_aside else []
     last = run.writers["last_commit"].max()
     if isinstance(last, datetime):
         facts.append(("last commit", f"{age(time.time() - last.timestamp())} ago"))
-    lost = kept.pending > 0 and run.writers["closed"].null_count() == 0
-    severity = "act" if kept.dropped else "watch" if states or set_aside or lost else "healthy"
+    doubtful = states or set_aside or kept.gone or kept.silent or kept.hidden
+    severity = "act" if not kept.is_whole else "watch" if doubtful else "healthy"
     return facts_line(severity, facts, theme=appearance())
 
 
-def _state(run: Run) -> str:
+def _state(run: Run, kept: Conservation) -> str:
     """The state of the writers of the newest attempt in a word or two."""
     writers = run.writers
     if writers.is_empty():
         return "left no commit log"
     newest = writers.filter(pl.col("attempt") == pl.col("attempt").max())
+    writing = newest["closed"].null_count()
+    if kept.gone:
+        return f"{count(kept.gone)} of {count(len(newest), 'writer')} ended without closing"
+    if kept.silent:
+        return f"{count(kept.silent)} of {count(len(newest), 'writer')} not heard of for an hour"
     troubled = newest.filter(pl.col("closed").is_null() & (pl.col("state") != "ok"))["state"].unique().sort()
     if len(troubled):
         return " and ".join(troubled)
-    writing = newest["closed"].null_count()
     if not writing:
         return f"ended ({count(len(newest), 'writer')})"
     return f"ok, {count(writing, 'writer')} not closed"

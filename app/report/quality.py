@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.ingest.conservation import Dropped
 from ratioscope.ingest.views import missing_views
 
+from ..hidden import replaced
 from .scrubbed import scrubbed_text
 
 if TYPE_CHECKING:
@@ -32,11 +34,11 @@ class Unrecorded:
 
 @dataclass(frozen=True)
 class DropReason:
-    """Why some of what was offered was not written."""
+    """Why some of what was offered was not written. tokens: None where some of it was never looked at."""
 
     reason: str
     sequences: int
-    tokens: int
+    tokens: int | None
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,8 @@ class Quality:
     """Counts over the whole run; tokens and what was set aside of the first gap on record.
 
     missing_steps: holes between recorded steps. exact: whether the metrics rest on every token that was logged. offered,
-    written, left_out, dropped, pending: sequences; left_out ones are in the statistics only, as the budget has it; pending ones
-    are at work or were lost with their process. states: writers that cannot write all. replaced_steps: of older attempts, that
-    a resumed run wrote again.
+    written, left_out, dropped, pending, lost: sequences, see ingest/conservation.py. rows_set_aside: token rows in files that
+    cannot be read. states: writers that cannot write all. replaced: steps that were recorded again, and why.
     """
 
     first_step: int | None
@@ -68,9 +69,13 @@ class Quality:
     left_out: int
     states: tuple[str, ...]
     dropped: int
-    dropped_tokens: int
+    dropped_tokens: int | None
     pending: int
-    replaced_steps: int
+    lost: int
+    gone: int
+    silent: int
+    rows_set_aside: int
+    replaced: tuple[str, ...]
     drop_reasons: tuple[DropReason, ...]
     uncommitted: int
     quarantined: tuple[SetAside, ...]
@@ -107,10 +112,14 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         left_out=counts.left_out,
         states=tuple(f"{scrubbed_text(writer)}: {scrubbed_text(note)}" for writer, note in run.states.items()),
         dropped=counts.dropped,
-        dropped_tokens=run.dropped["tokens"],
+        dropped_tokens=counts.dropped_tokens,
         pending=counts.pending,
-        replaced_steps=sum(shadow.steps for shadow in run.shadowed),
-        drop_reasons=_drop_reasons(run.drops),
+        lost=counts.lost,
+        gone=counts.gone,
+        silent=counts.silent,
+        rows_set_aside=counts.set_aside,
+        replaced=tuple(": ".join(replaced(shadow)) for shadow in run.shadowed),
+        drop_reasons=_drop_reasons(counts.reasons),
         uncommitted=len(run.uncommitted),
         quarantined=tuple(SetAside(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
@@ -118,9 +127,8 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
     )
 
 
-def _drop_reasons(drops: pl.DataFrame) -> tuple[DropReason, ...]:
-    by_reason = drops.group_by("reason").agg(pl.col("sequences", "tokens").sum()).sort("reason")
-    return tuple(DropReason(scrubbed_text(reason), *counts) for reason, *counts in by_reason.iter_rows())
+def _drop_reasons(reasons: Sequence[Dropped]) -> tuple[DropReason, ...]:
+    return tuple(DropReason(scrubbed_text(r.reason), r.sequences, None if r.unseen else r.tokens) for r in reasons)
 
 
 def _holes(steps: Sequence[int]) -> int:

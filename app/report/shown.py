@@ -6,12 +6,14 @@ from typing import Any
 
 import polars as pl
 
+from ratioscope.ingest.conservation import UNSEEN
 from ratioscope.metrics.metric import Band, Metric
 from ratioscope.metrics.registry import METRICS
 from ratioscope.record import GAPS
 
 from ..digits import count, digits
 from ..headline import CHARTS
+from ..hidden import lost_words
 from ..measured import measured
 from .data import ReportData
 from .places import COLUMNS, Place
@@ -201,10 +203,11 @@ def quality_facts(found: Quality) -> Pairs:
         ),
         ("dropped", _dropped(found)),
         *(("cannot write all", state) for state in found.states),
-        *([("pending or lost", count(found.pending, "sequence"))] if found.pending else []),
-        *([("written again after a resume", count(found.replaced_steps, "step"))] if found.replaced_steps else []),
+        *([("lost", lost_words(found.lost, found.gone, found.silent))] if _ended_badly(found) else []),
+        *([("still with a writer at work", count(found.pending, "sequence"))] if found.pending else []),
+        *(("not shown", words) for words in found.replaced),
         *([("files without a commit", count(found.uncommitted))] if found.uncommitted else []),
-        ("files set aside", count(len(found.quarantined)) if found.quarantined else "none"),
+        ("files set aside", _files_set_aside(found)),
         *(("note", note) for note in found.notes),
     ]
 
@@ -223,9 +226,20 @@ def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{count(number)} {what}" for what, number in counts.items() if number)
 
 
+def _ended_badly(found: Quality) -> bool:
+    return bool(found.lost or found.gone or found.silent)
+
+
 def _dropped(found: Quality) -> str:
     if not found.dropped:
         return "nothing"
     reasons = "; ".join(f"{count(drop.sequences)} {drop.reason}" for drop in found.drop_reasons)
-    known = f" and {count(found.dropped_tokens, 'token')}" if found.dropped_tokens else ""
-    return f"{count(found.dropped, 'sequence')}{known}{f' ({reasons})' if reasons else ''}"
+    tokens = f"tokens {UNSEEN}" if found.dropped_tokens is None else count(found.dropped_tokens, "token")
+    return f"{count(found.dropped, 'sequence')} ({reasons}); {tokens}"
+
+
+def _files_set_aside(found: Quality) -> str:
+    if not found.quarantined:
+        return "none"
+    rows = f", with {count(found.rows_set_aside, 'token row')}" if found.rows_set_aside else ""
+    return f"{count(len(found.quarantined))}{rows}"
