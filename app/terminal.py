@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ratioscope.record import GAPS
+
 from .escape import terminal as shown
 
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ def say(line: str = "", style: str | None = None) -> None:
     console().print(shown(line), style=STYLES.get(style or "", style))
 
 
+def say_gap(gap: str, run: str) -> None:
+    """The title of what is read of one gap of a run."""
+    earlier, later = GAPS[gap]
+    say(f"{gap}: {later} - {earlier}, {run}", "bold")
+
+
 def print_json(value: Any) -> None:
     """The value as JSON that any parser takes: one line per row of a list; infinities and NaN become strings."""
     plain = jsonable(value)
@@ -69,24 +77,28 @@ def jsonable(value: Any) -> Any:
     return str(value)
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table, its first column aligned left, the others right; a cell that is a severity wears its colour.
 
-    Returns how many columns were shown: in a terminal that is too narrow the last ones are left out, never cut.
+    In a terminal that is too narrow the last columns are left out, never cut, and a line below says which; a first column that
+    does not fit alone is folded. So the columns that matter most come first.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     out, lines = console(), list(rows)
-    shown_columns = _fitting(header, lines, out.width)
+    fitting = _fitting(header, lines, out.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for index, title in enumerate(header[:shown_columns]):
-        table.add_column(Text(shown(title)), justify="right" if index else "left", no_wrap=True)
+    for index, title in enumerate(header[:fitting]):
+        own = Text(shown(title))
+        table.add_column(own, justify="right" if index else "left", no_wrap=fitting > 1, overflow="fold")
     for row in lines:
-        table.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row[:shown_columns]))
+        table.add_row(*(Text(shown(cell), style=STYLES.get(cell, "")) for cell in row[:fitting]))
     out.print(table)
-    return shown_columns
+    if left_out := header[fitting:]:
+        more = "1 more column does" if len(left_out) == 1 else f"{len(left_out)} more columns do"
+        say(f"{more} not fit in this terminal: {', '.join(left_out)}; a wider one shows more, --json all", "dim")
 
 
 def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:

@@ -319,6 +319,41 @@ def test_a_table_is_never_cut_in_a_narrow_terminal_but_leaves_columns_out(stale:
     assert ("do not fit" in seen) == (columns < 250)
 
 
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.mark.parametrize(
+    "argv", [("corrections",), ("metrics", "--dialect", "verl"), ("attach", "--list")], ids=" ".join
+)
+def test_a_column_of_any_table_stands_in_a_narrow_terminal_or_is_named_below_it(
+    stale: Path, capsys: Captured, argv: tuple[str, ...]
+) -> None:
+    command = argv if argv[0] == "attach" else (argv[0], str(stale), *argv[1:])
+    whole, narrow = run(capsys, *command)[1], ESCAPES.sub("", in_terminal(60, *command))
+    titles = re.split(r" {3,}", header(whole).strip())
+    (left_out,) = re.findall(r"more columns? do(?:es)? not fit in this terminal: (.*)", " ".join(narrow.split()))
+    assert "do not fit" not in whole and len(titles) > 2
+    assert all(title in header(narrow) or title in left_out for title in titles)
+
+
+def header(seen: str) -> str:
+    """The line above the first rule."""
+    lines = seen.splitlines()
+    return lines[next(at for at, line in enumerate(lines) if line.startswith("─")) - 1]
+
+
+def test_what_decides_on_a_correction_fits_into_eighty_columns(stale: Path) -> None:
+    seen = ESCAPES.sub("", in_terminal(80, "corrections", stale))
+    assert re.search(r"correction +ess after +mean weight +bias +clipped share", seen)
+    assert "mismatch: old - rollout" in seen
+
+
+def test_a_first_column_wider_than_the_terminal_is_folded(stale: Path) -> None:
+    preset = "decoupled_geo_rs_seq_tis"
+    seen = in_terminal(24, "corrections", stale, "--dialect", "verl", "--preset", preset).split("[2K")[-1]
+    assert "…" not in seen and preset in "".join(ESCAPES.sub("", seen).split())
+
+
 def test_the_demo_prints_its_address_serves_the_shipped_runs_and_stops_quietly() -> None:
     command = [sys.executable, "-m", "ratioscope", "demo"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -93,7 +93,7 @@ def test_a_trainers_number_stands_beside_ours_with_what_is_misleading_about_it(c
     assert main(["metrics", RUN, "--dialect", "verl"]) == 0
     text = capsys.readouterr().out
     (line,) = (line for line in text.splitlines() if line.startswith("rollout_corr/k3_kl") and "mismatch/kl_k3" in line)
-    theirs, ours = line.split()[1], line.split()[3]
+    theirs, ours = line.split()[1], line.split()[2]
     assert float(theirs) == pytest.approx(float(ours), rel=0.01)
     assert "how theirs differs" in text
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ratioscope.ingest.correction_effects import TrainerCorrection
     from ratioscope.metrics.correction import Correction, Level
 
-COLUMNS = ("clipped_share", "removed_share", "ess_before", "ess_after", "mean_weight", "bias", "variance")
+COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
+"""Those that decide first: a narrow terminal leaves the last ones out."""
 
 
 def corrections(
@@ -110,12 +111,15 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
 
 
 def _print(frame: "pl.DataFrame", name: str, by: str) -> None:
-    from ..terminal import print_table, say
+    from ..terminal import print_table, say, say_gap
 
     if frame.is_empty():
         say(f"{name}: not available, because no step has token rows with the policies these corrections read", "dim")
         return
-    keys = [column for column in (by, "correction", "gap") if column in frame.columns]
+    gaps = frame["gap"].unique()
+    if len(gaps) == 1:
+        say_gap(gaps[0], name)
+    keys = [column for column in (by, "correction", *(["gap"] if len(gaps) > 1 else [])) if column in frame.columns]
     rows = (
         [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
     )

@@ -43,8 +43,8 @@ def print_dialect(
     for name in (name for name in last if name != "step"):
         full = trainer.CANONICAL.get(name)
         shown = plus_minus(ours.get(full), ours.get(f"{full}_se")) if full else ""
-        table.append([name, f"{last[name]:.6g}", full or "", shown])
-    print_table(["logged as", "value", "canonical", "ours ± se"], table)
+        table.append([name, f"{last[name]:.6g}", shown, full or ""])
+    print_table(["logged as", "value", "ours ± se", "canonical"], table)
     notes = [(name, trainer.NOTES[name]) for name in last if name in trainer.NOTES]
     if notes:
         say("how theirs differs", "bold")

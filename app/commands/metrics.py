@@ -207,10 +207,9 @@ def _print_tables(
 
 def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]) -> None:
     from ratioscope.metrics.registry import METRICS
-    from ratioscope.record import GAPS
 
     from ..measured import measured
-    from ..terminal import print_table, say
+    from ..terminal import print_table, say, say_gap
 
     cards = {metric.name: metric for metric in METRICS if gap in metric.gaps}
     present = [
@@ -218,8 +217,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
         for m in metrics
         if m in cards and f"{gap}/{m}" in frame.columns and frame[f"{gap}/{m}"].null_count() < len(frame)
     ]
-    earlier, later = GAPS[gap]
-    say(f"{gap}: {later} - {earlier}, {run.name}", "bold")
+    say_gap(gap, run.name)
     labels = [column for column in ("severity",) if column in frame.columns]
     header = [
         *(keys or (WHOLE_RUN,)),
@@ -232,9 +230,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
         numbers = (measured(m, row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
-    fitted = print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
-    if fitted < len(header):
-        say(f"{len(header) - fitted} more columns do not fit in this terminal: {', '.join(header[fitted:])}", "dim")
+    print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
     for m in metrics:
         if m not in present and m in cards:
             reason = run.unavailable.get(f"{gap}/{m}", "it was not recorded")
