@@ -61,7 +61,7 @@ clean:  ## remove the environment and every cache
 .venv/.dev: .venv/.demo
 	@echo "installing what the tests need (a few minutes)"
 	@$(INSTALL) torch
-	@$(INSTALL) --editable '.[dashboard,torch,wandb]' --group dev
+	@$(INSTALL) --editable '.[dashboard,torch]' --group dev
 	@touch $@
 
 .venv/upstream/.done: .venv/.dev tests/upstream/requirements.txt

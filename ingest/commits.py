@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ratioscope.errors import SourceError
+from ratioscope.errors import UPGRADE, SourceError
 from ratioscope.layout import STATISTICS, TOKENS, is_offline
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
@@ -216,7 +216,7 @@ def runs(item: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(step for first, last in pairs for step in range(first, last + 1))
 
 
-NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: pip install --upgrade ratioscope"
+NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: {UPGRADE}"
 
 
 def newer_schema(found: int) -> str:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratioscope.errors import RatioscopeError, SchemaError
+from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError
 from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS
 
@@ -41,7 +41,7 @@ _SHOWN_ONCE = "nothing that can be restored: one row of each is shown, and stati
 _FOREIGN = "move it out of the run"
 _REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
 _OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
-_NEWER = "pip install --upgrade ratioscope; `ratioscope repair` leaves it where it is"
+_NEWER = f"{UPGRADE}; `ratioscope repair` leaves it where it is"
 _CONDENSE = "`ratioscope compact RUN` condenses it anew"
 _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 

@@ -8,6 +8,9 @@ RatioscopeError(ValueError)
 └── MissingExtra     an optional dependency is not installed
 """
 
+UPGRADE = "bring its checkout up to date (git pull), and there: pip install ."
+"""What gives a newer ratioscope, which no index has."""
+
 
 class RatioscopeError(ValueError):
     """The parent of all errors here; a command line shows its message in one line and nothing else."""
@@ -30,7 +33,10 @@ class ConfigError(RatioscopeError):
 
 
 class MissingExtra(RatioscopeError):
-    """An optional dependency is not installed; the message holds the command that installs it."""
+    """An optional dependency is not installed; the message holds the command that installs it.
+
+    pip finds ratioscope itself installed, and asks an index only for what the extra names.
+    """
 
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -52,6 +54,43 @@ def test_a_card_is_found_with_or_without_its_gap_and_names_the_same_elsewhere() 
 def test_an_unknown_metric_offers_close_ones() -> None:
     with pytest.raises(RatioscopeError, match="kl_k3"):
         card("kl_k4")
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+IMPORTED = {"pyyaml": "yaml"}
+"""Packages that are imported under another name."""
+UNSEEN = {"orjson"}
+"""Packages that another one imports where it finds them, see CONTRIBUTING."""
+
+
+def packages(requirements: Sequence[str]) -> set[str]:
+    return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
+
+
+def test_a_line_that_installs_ratioscope_does_so_from_a_checkout_and_names_extras_that_exist() -> None:
+    """No index has it, and who needs an extra has all else installed: there its name is enough."""
+    for page in (ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        assert not re.search(r"install (--\S+ )*'?ratioscope\b", text), page.name
+        extras = {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")}
+        assert extras <= set(EXTRAS), page.name
+    assert "pip install '.[dashboard]'" in (ROOT / "README.md").read_text()
+
+
+def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
+    named = {extra: packages(wanted) for extra, wanted in EXTRAS.items() if extra != "all"}
+    code = "\n".join(
+        file.read_text() for room in ("app", "metrics", "ingest", "collectors") for file in (ROOT / room).rglob("*.py")
+    )
+    for package in set().union(*named.values()) - UNSEEN:
+        assert re.search(rf"^\s*(import|from) {IMPORTED.get(package, package)}\b", code, re.MULTILINE), package
+    assert EXTRAS["all"] == [f"ratioscope[{','.join(named)}]"]
+    rows = re.findall(
+        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
+    reasons = {extra: {package for package, of in rows if of == extra} for extra in named}
+    assert reasons == named and {package for package, of in rows if not of} == packages(PROJECT["dependencies"])
 
 
 def test_the_links_and_pictures_of_the_pages_exist() -> None:

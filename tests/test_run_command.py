@@ -19,6 +19,7 @@ from ratioscope.collectors.environment import LAUNCH, RUN
 from ratioscope.collectors.ray_workers import BOOTSTRAP
 
 PYTHON = sys.executable
+ROOT = Path(__file__).resolve().parent.parent
 SPAWNING = """
     import multiprocessing, sys
     from concurrent.futures import ProcessPoolExecutor
@@ -192,7 +193,7 @@ def test_a_python_without_ratioscope_says_what_is_missing_and_trains(job: Path) 
     (job / "sitecustomize.py").unlink()
     done = recorded(job, [PYTHON, "-S", "-c", code])
     assert (done.returncode, done.stdout) == (0, "[-0.5, -0.5]\n")
-    assert f"{PYTHON} -m pip install ratioscope" in done.stderr and done.stderr.count("\n") == 2
+    assert f"{PYTHON} -m pip install {ROOT}\n" in done.stderr and done.stderr.count("\n") == 2
     assert rows(job) == 0
 
 

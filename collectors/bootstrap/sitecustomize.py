@@ -41,9 +41,12 @@ def begin() -> None:
         import_module("ratioscope.collectors.environment").install()
     except Exception as error:
         python = sys.executable
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+        is_checkout = os.path.exists(os.path.join(root, "pyproject.toml"))
+        source = root if is_checkout else "followed by what ratioscope was installed from here"
         sys.stderr.write(
             f"ratioscope: {python} cannot import ratioscope ({error}), so that this process is not recorded; it goes on "
-            f"without. To record it: {python} -m pip install ratioscope\n"
+            f"without. To record it: {python} -m pip install {source}\n"
         )
 
 
