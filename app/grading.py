@@ -22,9 +22,12 @@ def floors_of(run: "Run") -> Floors:
     return floors(frame, at_lag_zero(run.metrics(by=("step", "lag"), steps=steps, names=FLOOR)) if steps else None)
 
 
-def step_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
-    """One row per graded step: severity and the signal, gap, value, floor and reading that decided it."""
-    return told(decided(signal_grades(run, floors)))
+def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
+    """One row per graded step: severity and the signal, gap, value, floor and reading that decided it.
+
+    graded: its `signal_grades`.
+    """
+    return told(decided(signal_grades(run) if graded is None else graded))
 
 
 def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:

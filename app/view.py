@@ -104,7 +104,7 @@ class View:
 
     def grades(self) -> pl.DataFrame:
         """One row per graded step: severity, signal, gap, value, floor, reading."""
-        return self.of(step_grades)
+        return self.of(_grades_of, self)
 
     def graded(self) -> pl.DataFrame:
         """One row per step, signal and gap that could be graded."""
@@ -112,7 +112,7 @@ class View:
 
     def verdict(self) -> Finding:
         """What is wrong with the run, since when, how sure, what to try and what was not checked."""
-        return self.of(_verdict)
+        return self.of(_verdict_of, self)
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
         """Run.distribution: one row per step and occupied bucket."""
@@ -189,8 +189,12 @@ def _steps(run: Run) -> list[int]:
     return run.steps
 
 
-def _verdict(run: Run) -> Finding:
-    return verdict_of(run)
+def _verdict_of(run: Run, shown: View) -> Finding:
+    return verdict_of(run, shown.graded())
+
+
+def _grades_of(run: Run, shown: View) -> pl.DataFrame:
+    return step_grades(run, shown.graded())
 
 
 def _whole_of(run: Run, metric: str, steps: range) -> pl.DataFrame:

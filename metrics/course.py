@@ -76,7 +76,7 @@ def _episode(graded: pl.DataFrame, steps: pl.DataFrame) -> Episode | None:
         return None
     severity = Severity(int(worst["severity"].to_physical()[0]))
     signal, gap = _speaking(worst.select("signal", "gap").rows())
-    own = _series(graded)[signal, gap]
+    own = graded.filter(signal=signal, gap=gap).sort("step")
     peak = _worst(own.filter(pl.col("step") >= steps["step"].min()))
     at, told = peak["step"], _told(peak)
     for alert in alerts(own):
