@@ -16,9 +16,11 @@ from .escape import visible
 from .figures.over_steps import gap_words
 from .scope import Only, Steps, only_of, steps_of
 from .served import Served
+from .slice_words import wrong_part
 from .view import View
 
 NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
+ONLY = "a part of the tokens, as slice=key. A slice alone, such as position, is answered with its keys; a ? with the slices."
 MOST_OTHERS = 7
 """Runs beside the shown one; there are eight colours."""
 
@@ -88,19 +90,19 @@ def steps_field() -> Steps:
     try:
         return steps_of(typed)
     except ConfigError as error:
-        st.caption(f":material/error: {label(str(error), 120)}", width="content")
+        _say_wrong(str(error))
         return Steps()
 
 
-def only_field() -> Only | None:
+def only_field(view: View) -> Only | None:
     """The part of the tokens to look at, as `slice=key`; a click on a bar of the page Where fills it in.
 
     A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
     """
-    typed = _field("only", "all tokens, or replica=…", 190)
+    typed = _field("only", "all tokens, or position=4", 190, help=ONLY)
     only = only_of(typed)
-    if typed and only is None:
-        st.caption(f":material/error: {label(typed, 40)}: wanted slice=key, such as replica=vllm-3", width="content")
+    if typed and (wrong := wrong_part(view, typed)):
+        _say_wrong(wrong)
     if typed:
         st.button(
             "",
@@ -112,6 +114,10 @@ def only_field() -> Only | None:
             args=(None,),
         )
     return only
+
+
+def _say_wrong(words: str) -> None:
+    st.caption(f":red[:material/error: {label(words, 400)}]", width="content")
 
 
 def _field(key: str, placeholder: str, width: int, help: str | None = None) -> str:

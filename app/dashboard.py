@@ -87,7 +87,7 @@ def prepared(card: Page) -> Callable[[], object]:
         tools = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
         steps = steps_field() if "steps" in heeds else Steps()
-        only = only_field() if "only" in heeds else None
+        only = only_field(chosen) if "only" in heeds else None
         others = others_picker(found, name) if "others" in heeds else ()
     if not (chosen.run.steps and chosen.run.gaps):
         return partial(_with_tools, tools, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))

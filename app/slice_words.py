@@ -3,10 +3,16 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import polars as pl
+
 from ratioscope.ingest.run import Run
 from ratioscope.ingest.slices import ON_DEMAND
+from ratioscope.metrics.slice_parts import bucket_label
 from ratioscope.metrics.slices import WRITTEN
 
+from .digits import count
+from .escape import visible
+from .scope import Only
 from .view import View
 
 
@@ -53,6 +59,45 @@ SLICES = (
 BY_NAME = {words.name: words for words in SLICES}
 UNFILTERED = ("token_id",)
 """Slices that pages cannot be filtered by: a row per step and key would be too much to keep."""
+
+
+MOST_KEYS = 20
+"""Keys that a reader is told of."""
+
+
+def part_words(part: Only) -> str:
+    """The part of the tokens as a reader should take it: which slice, and the whole of the bucket that the key begins.
+
+    >>> part_words(Only("position", "2")), part_words(Only("replica", "vllm-3"))
+    ('position in the response [2, 4)', 'engine replica vllm-3')
+    """
+    title = BY_NAME[part.slice].title if part.slice in BY_NAME else part.slice
+    return f"{title} {bucket_label(part.slice, part.key)}"
+
+
+def wrong_part(view: View, typed: str) -> str:
+    """Why no token of the run can be chosen by what was typed, and which slices or keys there are; empty where some can."""
+    name, _, key = typed.partition("=")
+    absent = absences(view)
+    known = [words.name for words in SLICES if words.name not in {*absent, *UNFILTERED}]
+    if name in absent:
+        return f"{name} is not available, {absent[name]}"
+    if name not in known:
+        return f"{visible(name, 40)} is no slice of this run; wanted slice=key, with a slice of {', '.join(known)}"
+    keys = view.of(written_keys, name)
+    if key in keys or (key and not keys):
+        return ""
+    there = f": {', '.join(keys[:MOST_KEYS])}{' …' if len(keys) > MOST_KEYS else ''}" if keys else ""
+    return (
+        f"{name} has no key {visible(key, 40)}; it has {count(len(keys), 'key')}{there}"
+        if key
+        else f"wanted {name}=key{there}"
+    )
+
+
+def written_keys(run: Run, name: str) -> tuple[str, ...]:
+    """The keys of a slice; none where token rows would have to be read for them."""
+    return tuple(run.metrics((name,))[name].cast(pl.String).to_list()) if name in WRITTEN else ()
 
 
 def absences(view: View) -> dict[str, str]:

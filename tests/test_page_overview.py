@@ -48,7 +48,7 @@ def test_a_part_of_the_run_is_said_to_be_one(opened: Open) -> None:
     assert "The verdict and the alerts are of the whole run. Cards and charts show steps 4 to 8." in plain(app)
     assert "step 8" in app.html[2].proto.body
     app = opened("overview", "long_response", only="replica=engine-1")
-    assert "only tokens of replica engine-1" in plain(app) and "The ribbon is of all tokens" in plain(app)
+    assert "only tokens of engine replica engine-1" in plain(app) and "The ribbon is of all tokens" in plain(app)
     assert "No token of the chosen steps" in plain(opened("overview", "stale", steps="900:950"))
     assert "No token of the chosen steps" in plain(opened("overview", "stale", only="replica=nowhere"))
 

@@ -34,6 +34,7 @@ from ..panels.links import go_to
 from ..panels.places import columns, control_row
 from ..panels.step_walk import step_buttons
 from ..scope import Scope
+from ..slice_words import part_words
 from ..theme import THEMES, ThemeName
 from ..view import View, Wanted
 
@@ -86,7 +87,7 @@ def render(scope: Scope) -> None:
         if step is not None:
             step_buttons(view, step)
     if scope.only is not None:
-        only = label(f"{scope.only.slice} {scope.only.key}", 60)
+        only = label(part_words(scope.only), 100)
         st.caption(
             f":material/info: of all tokens, not only {only}: histograms are written of all tokens together. The density at "
             "the end of the page is read from token rows, and holds to it."

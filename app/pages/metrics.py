@@ -31,6 +31,7 @@ from ..run_colours import slots
 from ..run_groups import by_key, by_seed, seedless, sharing_keys
 from ..scope import Scope
 from ..served import served
+from ..slice_words import part_words
 from ..theme import THEMES, ThemeName
 from ..view import View, Wanted
 
@@ -158,7 +159,7 @@ def _say_lacking(scope: Scope, lacking: Sequence[str]) -> None:
     """Runs that are asked for and not to be seen, and why."""
     if lacking:
         names = ", ".join(label(shortened(name)) for name in lacking)
-        only = f" with {label(scope.only.slice)} {label(scope.only.key)}" if scope.only else ""
+        only = f" with {label(part_words(scope.only))}" if scope.only else ""
         st.caption(
             f":material/info: without {scope.gap} at these steps{only}, or without a place along this axis: {names}"
         )
@@ -242,7 +243,7 @@ def _chart(run: Run, drawing: Drawing, name: str) -> tuple[go.Figure, str]:
 def _notes(drawing: Drawing) -> list[str]:
     scope = drawing.scope
     of_first = f"events of {shortened(drawing.names[0])}" if scope.others else ""
-    only = f"only {scope.only.slice} {scope.only.key}" if scope.only else ""
+    only = f"only {part_words(scope.only)}" if scope.only else ""
     return [note for note in (only, of_first) if note]
 
 

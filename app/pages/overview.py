@@ -28,6 +28,7 @@ from ..panels.drawn import appearance, clicked, draw, numbers_behind
 from ..panels.links import go_to
 from ..panels.places import cells
 from ..scope import Scope
+from ..slice_words import part_words
 from ..theme import MARKS, THEMES, ThemeName
 
 FIRST = {
@@ -76,7 +77,7 @@ def _cards(run: Run, scope: Scope, theme: ThemeName) -> str:
 def _say_part(scope: Scope) -> None:
     """What of the page is about a part of the run, where a part was chosen."""
     parts = [] if scope.steps.whole else [_steps_words(scope.range)]
-    parts += [] if scope.only is None else [f"only tokens of {scope.only.slice} {scope.only.key}"]
+    parts += [] if scope.only is None else [f"only tokens of {part_words(scope.only)}"]
     if parts:
         what = label(", ".join(parts), 200)
         graded = " The ribbon is of all tokens." if scope.only is not None else ""

@@ -19,7 +19,7 @@ from ..panels.slice_pickers import heat_picker, measured_picker, metric_picker
 from ..panels.slice_reading import read_rows, slice_frame, steps_shown
 from ..scope import Scope
 from ..slice_words import BY_NAME as WORDS
-from ..slice_words import SLICES, UNFILTERED, SliceWords, absences
+from ..slice_words import SLICES, UNFILTERED, SliceWords, absences, part_words
 
 HEAD = 9
 """What stands around the rows of a chart, in rows."""
@@ -68,10 +68,8 @@ def _say_filter(scope: Scope) -> None:
             "A click on a bar shows its tokens alone: on the pages with courses over the steps, and on Sequences."
         )
         return
-    words = WORDS.get(scope.only.slice)
-    title = words.title if words else label(scope.only.slice, 40)
     st.caption(
-        f"Other pages show {title} {label(scope.only.key, 60)} alone; a click on its bar shows everything again. The bars of"
+        f"Other pages show {label(part_words(scope.only), 100)} alone; a click on its bar shows everything again. The bars of"
         " other slices stay those of all tokens: statistics are kept by one slice at a time."
     )
 
