@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -255,6 +257,20 @@ def test_the_reproduction_names_version_digest_command_and_thresholds(
     assert "ratioscope report stale -o stale.html" in text
     assert open_run(folder).digest in text
     assert "kl_k3_over_floor" in text and "convention: 3 times the floor watch" in text
+
+
+def test_the_command_of_the_reproduction_runs_and_makes_the_same_report(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = Path(shutil.copytree(made(runs, "one_step"), tmp_path / "- a run's"))
+    monkeypatch.chdir(odd)
+    run = open_run(Path())
+    assert report_data(run).reproduction.command.endswith("-o report.html")
+    data = report_data(run, options=("-o", "own.json"))
+    name, *arguments = shlex.split(data.reproduction.command)
+    assert name == "ratioscope"
+    subprocess.run([sys.executable, "-m", "ratioscope", *arguments], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "own.json").read_text() == json_report(data)
 
 
 def test_every_metric_has_its_card_and_every_link_its_target(html: str) -> None:

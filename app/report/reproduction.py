@@ -26,7 +26,8 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """digest: of the committed files that were read. versions, config: as run.json has them, without secrets."""
+    """digest: of the committed files that were read. command: runs in the folder that holds the run's, for a report is sent
+    around and names no path of this machine. versions, config: as run.json has them, without secrets."""
 
     version: str
     digest: str
@@ -40,12 +41,13 @@ class Reproduction:
 def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
     """options: the arguments of `ratioscope report` after the run, so that equal inputs name equal commands."""
     info = run.info
-    folder = scrubbed_text(run.path.name) or "."
+    folder = scrubbed_text(run.path.resolve().name) or "."
+    folder = f"./{folder}" if folder.startswith("-") else folder
     trainer, versions, config = (info.get(name) for name in ("trainer", "versions", "config"))
     return Reproduction(
         __version__,
         run.digest,
-        shlex.join(["ratioscope", "report", folder, *options]),
+        shlex.join(["ratioscope", "report", folder, *(options or ("-o", "report.html"))]),
         None if trainer is None else scrubbed_text(str(trainer)),
         scrubbed(versions) if isinstance(versions, dict) else {},
         scrubbed(config) if isinstance(config, dict) else {},

@@ -149,7 +149,7 @@ def reproduction_facts(made: Reproduction) -> Pairs:
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     return [
         ("report made by", f"ratioscope {made.version}"),
-        ("command", made.command),
+        ("command, in the folder that holds the run", made.command),
         ("input digest (sha256)", made.digest),
         ("trainer", made.trainer or "not recorded"),
         ("recorded with", versions or "not recorded"),
