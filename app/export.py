@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 import polars as pl
 
+from .browser.chart_config import EMBEDDED
 from .browser.library import plotly_js
+from .browser.policy import file_policy
 from .escape import csv, html, script_json
 from .terminal import jsonable
 from .theme import FONT, Theme
 
 Table = Callable[[], pl.DataFrame]
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that equal numbers make equal bytes."""
 
@@ -77,14 +78,18 @@ def html_of(title: str, charts: Sequence[tuple[str, go.Figure]], theme: Theme) -
     places = "".join(
         f'<div id="chart{at}" role="img" aria-label="{html(alt)}"></div>' for at, (alt, _) in enumerate(charts)
     )
-    draw = "figures.forEach((f,i)=>Plotly.newPlot('chart'+i,f.data,f.layout,{responsive:true,displaylogo:false}))"
+    scripts = (
+        plotly_js(),
+        f"const figures=[{figures}],config={script_json(json.dumps(EMBEDDED))};"
+        "figures.forEach((f,i)=>Plotly.newPlot('chart'+i,f.data,f.layout,config))",
+    )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html(title)}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{file_policy(*scripts)}"><title>{html(title)}</title>'
         f"<style>body{{margin:16px;font:14px {FONT};background:{theme.background};color:{theme.text}}}"
         "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:12px}</style></head>"
-        f"<body><h1>{html(title)}</h1><main>{places}</main><script>{plotly_js()}</script>"
-        f"<script>const figures=[{figures}];{draw}</script></body></html>"
+        f"<body><h1>{html(title)}</h1><main>{places}</main>"
+        f"{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>"
     ).encode()
 
 

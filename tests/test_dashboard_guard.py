@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ratioscope.app.serving.guard import LOOPBACK, Guard, refusal
+from ratioscope.app.browser.policy import inline_scripts
+from ratioscope.app.serving.guard import LOOPBACK, Guard, content_security_policy, refusal
 from ratioscope.app.serving.server import SENDER, Door, free_port, is_loopback, is_worth_a_line, serve
 from ratioscope.errors import ConfigError
 
@@ -83,6 +84,15 @@ def test_every_answer_carries_the_headers_once_and_refusals_too() -> None:
             and "frame-ancestors 'none'" in policy
             and "img-src 'self' data: blob:;" in policy
         )
+        assert "script-src 'self' blob:;" in policy and "form-action 'self'" in policy and "frame-src 'none'" in policy
+
+
+def test_of_the_scripts_in_a_page_only_those_are_run_that_were_there_when_the_server_started() -> None:
+    page = "<script src='a.js'></script><script>\n  window.prerenderReady = false\n</script><script type='module'>b()</script>"
+    assert inline_scripts(page) == ["\n  window.prerenderReady = false\n", "b()"]
+    policy = content_security_policy(*inline_scripts(page))
+    (sources,) = [part for part in policy.split("; ") if part.startswith("script-src ")]
+    assert sources.count("'sha256-") == 2 and "unsafe" not in sources
 
 
 def test_a_refused_websocket_is_closed_before_it_is_accepted() -> None:

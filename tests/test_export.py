@@ -79,6 +79,7 @@ def test_the_charts_are_one_file_that_loads_nothing(theme: object) -> None:
     own = page.replace(
         page[page.index("<script>") : page.index("</script>")], "", 1
     )  # plotly.js names many URLs and asks for none
+    assert "script-src 'sha256-" in page and "script-src 'unsafe" not in page
     assert "default-src 'none'" in page and "alert(1)</script>" not in own and '" onload' not in own
     assert (
         "<link" not in own

@@ -69,8 +69,8 @@ const enlarge = {
 }
 
 function withEnlarge(config) {
-  const own = config.modeBarButtons?.map((group, at) => (at ? group : [...group, enlarge]))
-  return own ? { ...config, modeBarButtons: own } : { ...config, modeBarButtonsToAdd: [enlarge] }
+  const [first, ...others] = config.modeBarButtons ?? [[]]
+  return { ...config, modeBarButtons: [[...first, enlarge], ...others] }
 }
 
 function made(place) {

@@ -12,19 +12,13 @@ import streamlit as st
 from ratioscope.ingest.text_columns import changed
 
 from ..browser.chart import chart, points
+from ..browser.chart_config import CLICKED, CONFIG
 from ..browser.listener import is_narrow
 from ..digits import count
 from ..escape import visible
 from ..export import Shown, csv_of
 from ..theme import DARK, LIGHT, NARROW, Theme, ThemeName
 
-CONFIG: dict[str, Any] = {
-    "displaylogo": False,
-    "doubleClick": "autosize",
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d"],
-}
-CLICKED: dict[str, Any] = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
-"""For charts whose points are links: nothing but the picture, for the tools of selection would be in the way."""
 IMAGES = ("svg", "png")
 _FREEING = threading.Lock()
 _LAST: list[ThemeName] = [LIGHT.name]

@@ -4,8 +4,6 @@ Every value goes through `escape.html`, because the template engine calls it on 
 Only what this file wraps in Markup is markup: styles, scripts, the figures' JSON and the tokens, each escaped where made.
 """
 
-import base64
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,9 @@ from typing import Any
 from ratioscope.errors import MissingExtra
 from ratioscope.record import GAPS
 
+from ..browser.chart_config import EMBEDDED
 from ..browser.library import plotly_js
+from ..browser.policy import file_policy
 from ..digits import count, digits
 from ..escape import html as escaped
 from ..escape import script_json
@@ -46,7 +46,8 @@ def html_report(data: ReportData) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(digits=digits, count=count, sparkline=sparkline.svg_path)
-    scripts = (plotly_js(), (FOLDER / "page.js").read_text(encoding="utf-8"))
+    config = f"const config = {script_json(json.dumps(EMBEDDED))};"
+    scripts = (plotly_js(), config, (FOLDER / "page.js").read_text(encoding="utf-8"))
     figures = drawings(data)
     by_name = {figure.name: {"light": figure.light, "dark": figure.dark} for figure in figures}
     return environment.get_template("page.html").render(
@@ -59,20 +60,13 @@ def html_report(data: ReportData) -> str:
         marks=MARKS,
         most_events=MOST_EVENTS,
         most_spells=MOST_SPELLS,
-        policy=content_security_policy(*scripts),
+        policy=file_policy(*scripts),
         scripts=[Markup(script) for script in scripts],
         shown=shown,
         spark=sparkline,
         style=Markup(stylesheet() + tokens_style()),
         tokens=[Markup(tokens_html(item.tokens, data.gap)) for item in data.worst],
     )
-
-
-def content_security_policy(*scripts: str) -> str:
-    """Nothing is loaded, sent or run but these scripts. plotly.js sets styles from scripts, so styles are allowed inline."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    own = f"script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
 
 def stylesheet() -> str:

@@ -4,7 +4,6 @@ const button = document.getElementById("theme");
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const places = [...document.querySelectorAll("[data-figure]")];
 const system = matchMedia("(prefers-color-scheme: dark)");
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 const drawn = new Set();
 let printing = false;
 

@@ -6,40 +6,45 @@ every WebSocket are compared with the names this server was started for (Streaml
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote, urlsplit
 
+from ..browser.policy import digest_source
 from .asgi import Application, Message, Receive, Scope, Send
 from .sign_in import SignIn, without_token
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        # index.html holds inline scripts; Streamlit loads ours as a blob
-        "script-src 'self' 'unsafe-inline' blob:",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self'",  # the one that matters: nothing that was injected can send anything away
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        "frame-src 'none'",
-        "frame-ancestors 'none'",
-    )
-)
 HEADERS = (
-    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+"""Of every answer, beside the policy."""
+
+
+def content_security_policy(*inline: str) -> str:
+    """What a page of the dashboard may do; it runs scripts of this server, and of those that stand in pages only these."""
+    return "; ".join(
+        (
+            "default-src 'self'",
+            " ".join(("script-src 'self' blob:", *map(digest_source, inline))),  # Streamlit loads ours as a blob
+            "script-src-attr 'none'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",  # the one that matters: nothing that was injected can send anything away
+            "worker-src 'self' blob:",
+            "object-src 'none'",
+            "base-uri 'self'",
+            "form-action 'self'",
+            "frame-src 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -57,17 +62,26 @@ LATER = Refusal(429, "too many wrong tokens; wait a minute")
 class Guard:
     """The ASGI application inside, for requests that name one of the hosts; a refusal for all others.
 
-    sign_in: what they must be signed in to besides, where others than this machine can reach the server.
+    sign_in: what they must be signed in to besides, where others than this machine can reach the server. inline: the scripts
+    that stand in the application's pages.
     """
 
-    def __init__(self, app: Application, hosts: Iterable[str] = LOOPBACK, sign_in: SignIn | None = None) -> None:
+    def __init__(
+        self,
+        app: Application,
+        hosts: Iterable[str] = LOOPBACK,
+        sign_in: SignIn | None = None,
+        inline: Iterable[str] = (),
+    ) -> None:
         self.app = app
         self.hosts = frozenset(hosts)
         self.sign_in = sign_in
+        self.headers = (*HEADERS, (b"content-security-policy", content_security_policy(*inline).encode()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
+        send = _with_headers(send, self.headers)
         if (refused := refusal(scope["headers"], self.hosts)) is not None:
             return await _refuse(refused, scope, receive, send)
         if self.sign_in is not None:
@@ -77,7 +91,7 @@ class Guard:
                 return await _take_in(self.sign_in, fields, scope, send)
             if standing in ("out", "later"):
                 return await _refuse(LATER if standing == "later" else STRANGER, scope, receive, send)
-        await self.app(scope, receive, _with_headers(send))
+        await self.app(scope, receive, send)
 
 
 def refusal(headers: Iterable[tuple[bytes, bytes]], hosts: frozenset[str]) -> Refusal | None:
@@ -124,12 +138,13 @@ def _origin(origin: str) -> str | None:
     return parts.netloc if parts.scheme in ("http", "https") else None
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> Send:
+    ours = {name for name, _ in headers}
+
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            ours = {name for name, _ in HEADERS}
             kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in ours]
-            message = {**message, "headers": [*kept, *HEADERS]}
+            message = {**message, "headers": [*kept, *headers]}
         await send(message)
 
     return sending
@@ -161,5 +176,5 @@ async def _answer(
 ) -> None:
     body = words.encode()
     about = [(b"content-type", f"{kind}; charset=utf-8".encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers, *HEADERS]})
+    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers]})
     await send({"type": "http.response.body", "body": body})

@@ -13,12 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError
 
+from ..browser.policy import inline_scripts
 from ..theme import DARK, LIGHT
 from .apart import apart
 from .chart_library import ChartLibrary
@@ -140,8 +142,9 @@ def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[
         "browser.serverAddress": door.host,
         "client.showErrorDetails": "full" if door.is_loopback else "type",  # a trace shows paths of this machine
     }
-    guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=None if door.token is None else SignIn(door.token))
+    sign_in = None if door.token is None else SignIn(door.token)
     with apart():
+        guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=sign_in, inline=_inline())
         application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
 
 
@@ -207,6 +210,11 @@ def free_port(host: str = "127.0.0.1") -> int:
     """A port nobody listens on at this moment."""
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
         return int(server.getsockname()[1])
+
+
+def _inline() -> list[str]:
+    """The scripts that stand in Streamlit's one page."""
+    return inline_scripts(files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8"))
 
 
 def _in_url(host: str) -> str:
