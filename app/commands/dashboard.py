@@ -6,7 +6,7 @@ import platform
 import sys
 import webbrowser
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from ..serving.server import Door
+from ..serving.way_in import way_in
 from ..terminal import say
 from .door import AllowHost, Host, NoBrowser, Port, Token, door_of, place_of
 from .found import say_found
@@ -69,10 +70,10 @@ def show(runs: Sequence[Path], door: Door, *, place: str = "", browser: bool) ->
         elif remote := _remote_hint(url):
             say(remote)
         if browser and _has_browser():
-            webbrowser.open(url)
+            webbrowser.open(at_the_end.enter_context(way_in(url)) if door.token else url)
 
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    with suppress(KeyboardInterrupt):  # the ordinary way to stop it
+    with suppress(KeyboardInterrupt), ExitStack() as at_the_end:  # the ordinary way to stop it
         serve(runs, door, on_ready=ready)
 
 

@@ -56,7 +56,6 @@ class Refusal:
 
 
 STRANGER = Refusal(401, "sign in with the link that the command printed")
-LATER = Refusal(429, "too many wrong tokens; wait a minute")
 
 
 class Guard:
@@ -89,8 +88,8 @@ class Guard:
             standing = self.sign_in.standing(fields, scope.get("query_string", b"").decode("latin-1"))
             if standing == "link" and scope["type"] == "http" and scope.get("method") == "GET":
                 return await _take_in(self.sign_in, fields, scope, send)
-            if standing in ("out", "later"):
-                return await _refuse(LATER if standing == "later" else STRANGER, scope, receive, send)
+            if standing == "out":
+                return await _refuse(STRANGER, scope, receive, send)
         await self.app(scope, receive, send)
 
 

@@ -1,13 +1,14 @@
-"""Who has signed in to a dashboard that others can reach: the token, where it may be presented, and how often it may be guessed.
+"""Who has signed in to a dashboard that others can reach: the token, and where it may be presented.
 
+Wrong tokens are not counted: whoever has the right one is let in at once, whatever others send. Guessing is kept hopeless by the
+length of the token: at 10,000 guesses a second 64 bits last for 29 million years on average.
 The token is given once, in the link that the command prints; the browser then holds a cookie that is made from it and does not
 tell it, for other servers of the same machine are sent that cookie too.
 """
 
 import hmac
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
@@ -17,23 +18,23 @@ from ratioscope.errors import ConfigError
 
 SHORTEST = 16
 """Characters of a token; what `generate` makes has 43. Convention: 64 bits even of hexadecimal digits."""
-GUESSES = 10
-"""Wrong tokens that are answered at once; then one every REFILL_SECONDS, over all who ask. Convention."""
-REFILL_SECONDS = 6.0
+DIFFERENT = 6
+"""Different characters in it, so that nobody repeats one. Convention."""
 PARAMETER = "token"
 
 Fields = Mapping[str, Sequence[str]]
 """Headers of a request by lower-case name."""
-Standing = Literal["in", "link", "out", "later"]
-"""in: signed in; link: signed in, with a token in the URL that must go; out: not signed in; later: too many have guessed."""
+Standing = Literal["in", "link", "out"]
+"""in: signed in; link: signed in, with a token in the URL that must go; out: not signed in."""
 
 
 def checked(token: str) -> str:
-    """The token, if it is one that may be used: printable ASCII without spaces, and not short."""
-    if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+    """The token, if it is one that may be used: printable ASCII without spaces, and not easy to guess."""
+    plain = token.isascii() and token.isprintable() and " " not in token
+    if len(token) < SHORTEST or len(set(token)) < DIFFERENT or not plain:
         raise ConfigError(
-            f"the token has {len(token)} characters; wanted at least {SHORTEST} printable ones of ASCII, without spaces: "
-            "--token generate makes one"
+            f"the token has {len(token)} characters, {len(set(token))} of them different; wanted at least {SHORTEST}, "
+            f"{DIFFERENT} of them different, printable ASCII without spaces: --token generate makes one"
         )
     return token
 
@@ -48,28 +49,21 @@ class SignIn:
     """Compares what requests present with the token, in a time that does not depend on how much of it is right."""
 
     token: str = field(repr=False)
-    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
-        self._left, self._seen = float(GUESSES), self.clock()
         self._cookie = self._derived("cookie")
         self._name = (
             f"ratioscope-{self._derived('name')[:8]}"  # one per token: servers of one machine share a cookie jar
         )
 
     def standing(self, fields: Fields, query: str) -> Standing:
-        """How a request stands. Only wrong tokens count as guesses; those who are signed in never wait."""
+        """How a request stands."""
         asked = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == PARAMETER]
         if self._matches(self._cookies(fields), self._cookie):
             return "link" if asked else "in"
         bearers = [value[7:].strip() for value in fields.get("authorization", ()) if value[:7].lower() == "bearer "]
-        if not (presented := [*bearers, *asked]):
-            return "out"
-        if not self._may_guess():
-            return "later"
-        if self._matches(presented, self.token):
+        if self._matches([*bearers, *asked], self.token):
             return "link" if asked else "in"
-        self._left -= 1
         return "out"
 
     @property
@@ -86,12 +80,6 @@ class SignIn:
 
     def _matches(self, presented: Sequence[str], wanted: str) -> bool:
         return any([hmac.compare_digest(value.encode(), wanted.encode()) for value in presented])
-
-    def _may_guess(self) -> bool:
-        now = self.clock()
-        self._left = min(float(GUESSES), self._left + (now - self._seen) / REFILL_SECONDS)
-        self._seen = now
-        return self._left >= 1
 
 
 def without_token(query: str) -> str:
