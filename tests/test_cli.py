@@ -278,6 +278,19 @@ def test_the_base_install_reads_runs_and_says_what_pages_and_report_need(stale: 
         assert "pip install 'ratioscope[dashboard]'" in err
 
 
+def test_a_report_is_readable_by_its_owner_alone_and_written_through_no_link(
+    stale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others, written = tmp_path / "others.txt", tmp_path / "x.json"
+    others.write_text("theirs")
+    others.chmod(0o666)
+    for link in (written, tmp_path / ".x.json.part"):
+        link.symlink_to(others)
+    assert run(capsys, "report", stale, "-o", written)[0] == cli.OK
+    assert written.is_file() and not written.is_symlink() and written.stat().st_mode & 0o777 == 0o600
+    assert others.read_text() == "theirs"
+
+
 def in_terminal(columns: int, *argv: object, **more: str) -> str:
     """What a person sees, with the terminal's own codes in it."""
     import fcntl

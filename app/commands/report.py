@@ -1,6 +1,8 @@
 """`ratioscope report RUN -o FILE`: one file that says what is wrong with a run, since when, how sure, and what to try."""
 
+import os
 from pathlib import Path
+from tempfile import mkstemp
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +27,7 @@ def report(
     """Write a report of a run: one HTML file, or its Markdown or JSON twin.
 
     --json prints what was written and the verdict. The HTML file needs no network and can be mailed; it holds the texts of
-    the ten worst sequences unless --no-text is given.
+    the ten worst sequences unless --no-text is given. Only you can read the file (0600); to let others: chmod.
     """
     from ..report.data import STAGES, report_data
     from ..terminal import print_json, say, stages
@@ -71,14 +73,23 @@ def _rendered(data: "ReportData", ending: str) -> str:
 
 
 def _written(path: Path, text: str) -> int:
-    """Bytes of the file, which appears whole or not at all: a reader of an older report never sees half of a new one."""
-    part = path.with_name(f".{path.name}.part")
+    """Bytes of the file, which appears whole or not at all: a reader of an older report never sees half of a new one.
+
+    Nobody else may read it, as with the run folder: it holds prompts and responses.
+    """
     content = text.encode("utf-8")
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        descriptor, part = mkstemp(
+            dir=path.parent, prefix=".", suffix=".part"
+        )  # 0600, and no link that lay there before
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise ConfigError(
             f"-o {path}: {error.strerror}; wanted a file in a folder that can be written; try: -o {path.name}"
         ) from error
