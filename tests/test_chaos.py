@@ -10,6 +10,7 @@ from chaos.flips import flipped
 from chaos.forks import forked
 from chaos.full_disk import filled
 from chaos.kills import killed
+from chaos.restarts import restarted
 from chaos.truncation import truncated
 
 SEED = 5
@@ -62,3 +63,9 @@ def test_no_failing_call_reaches_training_or_loses_what_was_acknowledged(tmp_pat
     figures = faulted(tmp_path, seed=SEED, stride=17)
     assert not figures.wrong
     assert figures.counts["file_calls_failed"] > 4 and figures.counts["Arrow_calls_failed"] > 4
+
+
+def test_ranks_started_again_alone_or_together_show_every_step_once(tmp_path: Path) -> None:
+    figures = restarted(tmp_path, ranks=3, steps=10, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["ranks_started_again"] and figures.counts["jobs_started_again"]

@@ -36,6 +36,7 @@ def forked(folder: Path, *, forks: int, seed: int) -> Figures:
     acknowledged |= {(rank, 0), (rank, 1)}
     run = open_run(root)
     whole = compare(figures, run, seed, acknowledged)
+    figures.demand(not run.shadowed and list(run.attempts) == [0], f"attempts {run.attempts}, hidden {run.shadowed}")
     figures.demand(whole == acknowledged and not run.quarantined, f"{sorted(acknowledged ^ whole)}, {run.quarantined}")
     figures.add(forks=forks, spawned=1, steps_of_writers=len(whole))
     return figures

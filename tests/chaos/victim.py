@@ -79,7 +79,7 @@ def _halve(nth: int) -> None:
 def record_rank(sender: Connection, job: Job, rank: int) -> None:
     """One rank of a job that ends in order; tells when its first step is on disk."""
     do_not_sync()
-    with Collector(job.run, name="chaos", rank=rank, attempt=0) as collector:
+    with Collector(job.run, name="chaos", rank=rank) as collector:
         for step in range(job.first, job.stop):
             for part in parts(logged(job.seed, step, rank), step):
                 collector.log(step=step, **part)
@@ -93,7 +93,7 @@ def record_and_fork(sender: Connection, job: Job) -> None:
     """Rank 0; after each step it does not wait for the writer and forks a child, which logs one step of a rank of its own."""
     do_not_sync()
     children = []
-    collector = Collector(job.run, name="chaos", rank=0, attempt=0)
+    collector = Collector(job.run, name="chaos", rank=0)
     for step in range(job.first, job.stop):
         collector.log(step=step, **logged(job.seed, step, 0))
         child = os.fork()
@@ -110,7 +110,7 @@ def record_and_fork(sender: Connection, job: Job) -> None:
 def _one_step(collector: Collector, job: Job, rank: int) -> NoReturn:
     """What a forked child logs: into the collector it inherited, which must have forgotten its parent, and one of its own."""
     try:
-        with Collector(job.run, name="chaos", rank=rank, attempt=0) as own:
+        with Collector(job.run, name="chaos", rank=rank) as own:
             own.log(step=0, **logged(job.seed, 0, rank))
             own.close(PATIENCE)
         is_well = not collector.counts.sequences.offered and collector.close(PATIENCE)
