@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import RLock
 
+from ratioscope.redaction import without_secrets
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -57,9 +59,9 @@ class Gap:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's kind and message, cut to what a log line should hold. Never raises, whatever the error's `str` does."""
+    """The error's kind and message without secrets, cut to what a line should hold. Never raises, whatever its `str` does."""
     try:
-        return f"{type(error).__name__}: {error}"[:500]
+        return without_secrets(f"{type(error).__name__}: {error}"[:1000])[:500]
     except Exception:
         return type(error).__name__
 

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from ratioscope.kept_settings import kept
+
 from . import notice
 from .counts import reason_of
 from .failures import Streaks, let_go
 from .ranks import process_rank
-from .redaction import redacted
 
 if TYPE_CHECKING:
     from .budget import Budget
@@ -92,7 +93,7 @@ class Recording:
         """
         given = {"trainer": trainer, "rank": rank, "decode": decode, "versions": versions}
         self._facts |= {name: value for name, value in given.items() if value is not None}
-        self._config |= _settings(config)  # at once, so that none of the trainer's objects is kept
+        self._config |= kept(config).settings  # at once, so that none of the trainer's objects is
 
     @property
     def collector(self) -> Collector:
@@ -212,7 +213,7 @@ class Recording:
         return Collector(
             self.run_dir,
             trainer=self._facts["trainer"],
-            config=self._config | _settings(options.get("config")),
+            config=self._config | kept(options.get("config")).settings,
             name=options.get("name"),
             rank=self._facts.get("rank", process_rank()),
             attempt=options.get("attempt"),
@@ -226,11 +227,3 @@ class Recording:
             scalars=options.get("scalars", False),
             dialect=self.adapter if self.adapter in DIALECTS else None,
         )
-
-
-def _settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    try:
-        found = redacted({} if config is None else config)
-    except Exception as error:
-        return {"config": f"not available, because {reason_of(error)}"}
-    return found if isinstance(found, dict) else {"config": found}

@@ -13,12 +13,13 @@ from typing import Any
 
 from ratioscope import __version__, process
 from ratioscope.inside import content
+from ratioscope.kept_settings import kept
 from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
+from ratioscope.redaction import without_secrets
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
 from .environment import LAUNCH
-from .redaction import redacted
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
@@ -35,10 +36,13 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[
     """What run.json says of a run, before there is one."""
     modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
     versions = {module: str(version) for module, version in modules.items() if version is not None}
+    found = kept(config)
+    left_out = [*found.secrets, *([f"and {found.more} more"] if found.more else [])]
     return {
-        "name": name,
-        "trainer": trainer,
-        "config": redacted(config),
+        "name": without_secrets(str(name)),
+        "trainer": None if trainer is None else without_secrets(str(trainer)),
+        "config": found.settings,
+        **({"secrets_left_out": left_out} if left_out else {}),
         "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
         "created": time.time(),
     }

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .quarantine import printable
 from .views import missing_views
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def info(run: "Run") -> dict[str, Any]:
         "digest": run.digest,
         "trainer": run.info.get("trainer"),
         "versions": run.info.get("versions"),
+        "secrets_left_out": _texts(run.info.get("secrets_left_out")),
         "steps": len(run.steps),
         "first_step": min(run.steps, default=None),
         "last_step": max(run.steps, default=None),
@@ -63,6 +65,10 @@ def _attempts(run: "Run") -> dict[str, Any]:
         for s in run.shadowed
     ]
     return {"number": run.writers["attempt"].n_unique(), "shadowed": shadowed}
+
+
+def _texts(value: Any) -> list[str]:
+    return [printable(str(text)) for text in value] if isinstance(value, list) else []
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,221 @@
+"""What is a secret: by the name it stands under, or by its look. One list for the collector, which stores none, and the report.
+
+The table is our own. detect-secrets (1.5.0), the kept library for this, takes 520 ms to import and brings requests, urllib3 and
+multiprocessing into a trainer; it needs 3 ms a value, keeps its settings in a global, knows no keys of Hugging Face, Anthropic,
+Google or W&B, and its measure of entropy takes "Qwen/Qwen2.5-7B" and every git SHA for secrets.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from enum import IntEnum
+
+REDACTED = "[redacted]"
+
+
+class Name(IntEnum):
+    """How far the name of a setting makes its value a secret."""
+
+    PLAIN = 0
+    WEAK = 1  # unless the value is an ordinary word, as a column's name is
+    SECRET = 2
+    STRONG = 3  # numbers, too
+
+
+_STRONG = set(
+    "password passwords passwd pwd passphrase passphrases passcode secret secrets credential credentials creds apikey apikeys "
+    "authorization oauth bearer jwt cookie cookies webhook webhooks dsn otp totp pin mnemonic netrc pgpass htpasswd sas "
+    "salt".split()
+)
+_STRONG_ENDINGS = (
+    "password", "passwd", "passphrase", "secret", "apikey", "accesskey", "secretkey", "privatekey", "accountkey", "authkey",
+    "sshkey", "accesstoken", "authtoken", "apitoken", "refreshtoken", "bearertoken", "sessionid", "connectionstring",
+)  # fmt: skip
+_HEADS = {"token", "tokens", "key", "keys", "auth", "auths", "authentication", "signature", "sig", "pass", "pat"}
+"""Secret where they end a name: an `auth_type`, `token_level` or `key_states` is none."""
+_TAILS = set(
+    "value values str string text plain raw b64 base64 hex list map dict json env var prod production dev staging test live "
+    "primary secondary old new backup default main current".split()
+)
+_ORDINARY_TOKENS = set(
+    "bos eos pad unk sep cls mask image video audio stop special start end begin think tool vision im box new added additional "
+    "extra max min num number total per by over each every next first last target draft forced suppress decoder prompt response "
+    "completion generated output input loss valid".split()
+)
+_ORDINARY_KEYS = set(
+    "prompt label labels input output answer answers response responses reward rewards metadata meta tool tools image images "
+    "video videos audio multimodal data source text question solution completion message messages chat column field sort order "
+    "group index foreign partition cache batch feature features target context eval test train loss mask fn function score "
+    "state monitor metric metrics dataset reference ground truth system uid name select pop tensor non info model layer param "
+    "module query missing unexpected ignore exclude include extra logging log dict".split()
+)
+_SECRET_KEYS = set(
+    "api access secret private auth signing sign encryption decryption account master session ssh gpg pgp rsa subscription "
+    "service storage shared deploy client consumer license webhook hmac admin app application server host user root "
+    "aws gcp google azure openai anthropic claude gemini huggingface hf wandb comet neptune github gitlab slack cohere groq "
+    "mistral together fireworks tinker openrouter replicate deepseek dashscope nvidia ngc modal runpod tavily serper serpapi "
+    "exa jina pinecone langsmith langfuse litellm judge".split()
+)
+_SERVICES = {"wandb", "openai", "anthropic", "huggingface", "hf", "comet", "neptune", "github", "gitlab", "tinker"}
+_ORDINARY_PASSES = {"forward", "backward", "first", "second", "multi", "single", "by", "at"}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ORDINARY = re.compile(r"[a-z]+(?:[_./-][a-z]+)*", re.ASCII)
+_SPECIAL = re.compile(
+    r"|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]|\$\{[\w.:,]{1,80}\}|(?i:none|null|true|false)|\d{1,3}|\\n|\*+"
+)
+"""What stands under any name and is none: a special token, a reference, a small number, a mask of stars."""
+_FOLDERS = ("PWD", "OLDPWD")  # of a shell's environment
+
+_SHAPES = (
+    ("PRIVATE KEY", r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\Z)"),
+    ("LS0tLS1CRUdJTi", r"LS0tLS1CRUdJTi[\w+/=]+"),  # the same in base64
+    ("PuTTY-User-Key", r"PuTTY-User-Key-File-(?s:.*)"),
+    ("AGE-SECRET-KEY", r"AGE-SECRET-KEY-1\w+"),
+    ("eyJ", r"\beyJ[\w+/=-]{16,}(?:\.[\w+/=-]+)*"),  # JWT; Neptune's
+    (
+        "A",
+        r"\b(?:AKIA|ASIA|AIDA|AROA|AGPA|ABIA|ACCA)[A-Z0-9]{12,}|\bLTAI\w{12,}|\bAKID\w{13,}",
+    ),  # AWS, Alibaba, Tencent
+    ("AIza", r"\bAIza[\w-]{16,}"),  # Google, as the next two
+    ("ya29.", r"\bya29\.[\w.-]{16,}"),
+    ("GOCSPX-", r"\bGOCSPX-[\w-]{16,}"),
+    ("8Q~", r"\b\w{3}8Q~[\w.~-]{20,}"),  # Azure
+    ("_", r"\b(?:hf|api_org)_[A-Za-z0-9]{12,}|\b(?:gsk|r8|fw|rpa)_[A-Za-z0-9]{16,}|\btgp_v1_[\w-]{16,}"),
+    ("nvapi-", r"\bnvapi-[\w-]{16,}"),
+    ("sk-", r"\bsk-(?:[a-z]+\d*-){0,3}[A-Za-z0-9_]{12,}[\w-]*"),  # OpenAI, Anthropic and others
+    ("-", r"\b(?:xai|pplx|tml|csk)-[\w-]{16,}"),
+    ("_", r"\b(?:[sr]k|pk)_(?:live|test)_\w{8,}|\bwhsec_[\w+/=]{12,}"),  # Stripe
+    ("gh", r"\bgh[pousr]_\w{12,}"),
+    ("github_pat_", r"\bgithub_pat_\w{12,}"),
+    ("gl", r"\bgl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w-]{12,}"),
+    ("xox", r"\bxox[a-z]-[\w-]{8,}"),  # Slack
+    ("xapp-", r"\bxapp-\d-[\w-]{8,}"),
+    ("wandb_v1_", r"\bwandb_v1_\w{8,}"),
+    ("local-", r"\blocal-[0-9a-f]{40}"),  # W&B on one's own server
+    ("dapi", r"\bdapi[0-9a-f]{32}\w*"),  # Databricks
+    ("hvs.", r"\bhvs\.[\w-]{16,}"),
+    ("npm_", r"\bnpm_\w{20,}"),
+    ("pypi-", r"\bpypi-[\w-]{16,}"),
+    ("SG.", r"\bSG\.[\w-]{12,}\.[\w-]{12,}"),
+    ("key-", r"\bkey-[0-9a-f]{32}"),
+    ("_", r"\bshp(?:at|ss|ca|pa)_\w{16,}|\bdo[opr]_v1_\w{16,}|\blin_api_\w{16,}"),
+    (":", r"\b\d{8,10}:[\w-]{35}"),  # Telegram's bots
+    (".", r"\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}"),  # Discord's bots
+    ("://", r"(?<=://)[^/\s:@]{0,200}:(?!\d+/)[^\s\"']{0,400}(?=@)|(?<=://)[\w.~%-]{12,}(?=@)"),  # who:password@host
+    ("hooks.slack", r"\bhooks\.slack\.com/[^\s\"'<>]+"),
+    ("webhook", r"\bdiscord(?:app)?\.com/api/webhooks/[^\s\"'<>]+|\.webhook\.office\.com/[^\s\"'<>]+"),
+    ("hook", r"(?<=/)(?:web)?hooks?/(?:[^\s\"'<>/]{1,100}/){0,5}[\w=-]{16,}[^\s\"'<>]*"),
+    ("api.telegram", r"\bapi\.telegram\.org/bot[^\s\"'<>/]+"),
+    ("earer ", r"(?i:(?<=\bbearer ))[^\s\"',;]{6,}"),
+    ("wandb login", r"(?<=\bwandb login )\s*[^\s\"',;]{6,}"),
+    (" -u ", r"(?<= -u )[^\s:]+:[^\s\"']+"),  # curl
+    ("password", r"(?<=\blogin )[^\s]{1,200}\s{1,9}password\s{1,9}\S+"),  # of a .netrc
+)
+"""What each holds, and how it looks: a text is searched only for those of which it holds that."""
+_LOOKS = tuple((mark, re.compile(look)) for mark, look in _SHAPES)
+_BASIC = re.compile(r"(?i:\bbasic\s+)([A-Za-z0-9+/]{4,}={0,2})")
+_QUERY = re.compile(r"(?<=[?&;])([\w.-]{1,60})=([^\s&;\"'<>]+)")
+_QUERY_NAMES = {"sig", "key", "code", "x-amz-signature", "x-amz-credential", "x-goog-signature", "x-goog-credential"}
+_VALUE = (
+    r"""\[[^\]]{0,4000}\]?|\{[^}]{0,4000}\}?|\\+"(?:(?!\\+")[^\n]){0,4000}|"(?:[^"\\]|\\.){0,4000}"?|'(?:[^'\\]|\\.){0,4000}'?"""
+    r"""|[^\s"',;&)}\]]+"""
+)
+_ASSIGNED = re.compile(
+    rf"""(?<![\w.-])([A-Za-z_][\w.-]{{0,200}})((?:\\*["'])?\s{{0,3}}(?:=>|:=|=|:)\s{{0,3}})({_VALUE})"""
+    rf"""|(?<![\w.-])(--?[A-Za-z][\w.-]{{0,200}})((?:\\*["'])?(?:=|[\s,]{{1,8}}))({_VALUE})""",
+    re.DOTALL,
+)
+_STEM = re.compile(
+    "pass|pwd|secret|cred|key|token|auth|bearer|jwt|cookie|hook|dsn|otp|pin|mnemonic|netrc|sas|salt|sig|pat|"
+    + "|".join(sorted(_SERVICES)),
+    re.IGNORECASE,
+)
+"""What every secret's name holds one of."""
+_REST = re.compile(r"[^\r\n\"']*")
+
+
+def name_of(name: str) -> Name:
+    """What the name of a setting says of its value, however it is written.
+
+    >>> [name_of(name).name for name in ("wandbApiKey", "prompt_key", "max_tokens", "HF_TOKEN", "db-password")]
+    ['SECRET', 'PLAIN', 'PLAIN', 'SECRET', 'STRONG']
+    """
+    words = [word.lower() for word in _WORDS.findall(name[:256])]
+    while len(words) > 1 and words[-1] in _TAILS:
+        words.pop()
+    if not words or name in _FOLDERS:
+        return Name.PLAIN
+    head, others = words[-1], set(words[:-1])
+    if head in _STRONG or head.endswith(_STRONG_ENDINGS):
+        return Name.STRONG
+    if others & _STRONG or _joined(head):
+        return Name.SECRET
+    if head in ("token", "tokens", "pat"):
+        return Name.PLAIN if others & _ORDINARY_TOKENS else Name.SECRET
+    if head in ("key", "keys"):
+        return Name.SECRET if others & _SECRET_KEYS else Name.PLAIN if others & _ORDINARY_KEYS else Name.WEAK
+    if head == "pass":
+        return Name.PLAIN if others & _ORDINARY_PASSES else Name.SECRET
+    return Name.WEAK if head in _HEADS or (head in _SERVICES and not others) else Name.PLAIN
+
+
+def _joined(word: str) -> bool:
+    """wandbkey, hftoken."""
+    return any(word.endswith(end) and word.removesuffix(end) in _SECRET_KEYS for end in ("key", "keys", "token"))
+
+
+def is_secret(name: Name, text: str) -> bool:
+    """Whether a text under such a name is a secret for that."""
+    if name == Name.PLAIN or _SPECIAL.fullmatch(text):
+        return False
+    return name > Name.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text))
+
+
+def holds_secret(text: str) -> bool:
+    """Whether anything in the text looks like a secret."""
+    return without_secrets(text) != text
+
+
+def without_secrets(text: str) -> str:
+    """The text with what looks like a secret taken out: by its own shape, or assigned to a secret's name.
+
+    >>> without_secrets("curl -H 'Authorization: Bearer abcdefgh' --api-key=xyz --lr 1e-6")
+    "curl -H 'Authorization: [redacted]' --api-key=[redacted] --lr 1e-6"
+    """
+    for mark, look in _LOOKS:
+        if mark in text:
+            text = look.sub(REDACTED, text)
+    if "asic " in text or "ASIC " in text:
+        text = _BASIC.sub(lambda found: found[0].replace(found[1], REDACTED) if _is_login(found[1]) else found[0], text)
+    if "://" in text:
+        text = _QUERY.sub(_without_query, text)
+    return _without_assigned(text) if _STEM.search(text) else text
+
+
+def _is_login(encoded: str) -> bool:
+    try:
+        return b":" in base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _without_query(found: re.Match[str]) -> str:
+    is_one = found[1].lower() in _QUERY_NAMES or is_secret(name_of(found[1]), found[2])
+    return f"{found[1]}={REDACTED}" if is_one else found[0]
+
+
+def _without_assigned(text: str) -> str:
+    """What follows a secret's name. Of what is none the search goes on within: it may be an assignment itself."""
+    parts, at = [], 0
+    while found := _ASSIGNED.search(text, at):
+        name, separator, value = (part or "" for part in (found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)))
+        begin, end, kind = found.end() - len(value), found.end(), name_of(name)
+        if ":" in separator and value[0] not in "\"'[{\\":  # a header, YAML, or prose
+            kind = Name.WEAK if kind == Name.SECRET and name.isalpha() and name.islower() else kind
+            end = max(end, begin + len(_REST.match(text, begin)[0])) if kind == Name.STRONG else end  # type: ignore[index]
+        is_one = is_secret(kind, value.strip("\\\"'")) and text[begin:end] != REDACTED
+        parts += [text[at:begin], REDACTED] if is_one else [text[at:begin]]
+        at = end if is_one else begin
+    return "".join((*parts, text[at:]))
