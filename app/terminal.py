@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ratioscope.record import GAPS
-
 from .escape import terminal as shown
 
 if TYPE_CHECKING:
@@ -47,6 +45,8 @@ def say(line: str = "", style: str | None = None) -> None:
 
 def say_gap(gap: str, run: str) -> None:
     """The title of what is read of one gap of a run."""
+    from ratioscope.record import GAPS
+
     earlier, later = GAPS[gap]
     say(f"{gap}: {later} - {earlier}, {run}", "bold")
 

@@ -8,7 +8,7 @@ RatioscopeError(ValueError)
 └── MissingExtra     an optional dependency is not installed
 """
 
-UPGRADE = "bring its checkout up to date (git pull), and there: pip install ."
+UPGRADE = "to upgrade it, in its checkout: git pull && pip install ."
 """What gives a newer ratioscope, which no index has."""
 
 

@@ -286,7 +286,7 @@ def test_a_dictionary_that_decodes_to_gigabytes_is_refused(root: Path) -> None:
         ({"step": 10**30}, "wanted a whole number"),
         ({"rows": -1}, "wanted a whole number"),
         ({"rows": True}, "wanted a whole number"),
-        ({"schema": SCHEMA_VERSION + 1}, "and there: pip install ."),
+        ({"schema": SCHEMA_VERSION + 1}, "git pull && pip install ."),
         ({"attempt": "x"}, "wanted a whole number"),
         ({"sha256": None}, "wanted a text"),
         ({"policies": {"rollout": 1}}, None),
