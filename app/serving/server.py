@@ -28,6 +28,7 @@ from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
 from .sign_in import PARAMETER, SignIn, checked
+from .watched import watched
 
 TURN = 0.0005
 """Seconds after which a thread that computes lets another go on. A page that is drawn while a run is read in the background waits
@@ -185,7 +186,8 @@ def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None
         start_warming()
         if on_ready:
             on_ready()
-        yield
+        async with watched():
+            yield
 
     return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(ChartLibrary)], lifespan=lifespan)
 
