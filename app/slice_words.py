@@ -1,5 +1,6 @@
 """The slices of a run in a reader's words: what each is, whether this run has it, and how to record what it lacks."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -97,7 +98,8 @@ def wrong_part(view: View, typed: str) -> str:
 
 def written_keys(run: Run, name: str) -> tuple[str, ...]:
     """The keys of a slice; none where token rows would have to be read for them."""
-    return tuple(run.metrics((name,))[name].cast(pl.String).to_list()) if name in WRITTEN else ()
+    keys = run.metrics((name,))[name].cast(pl.String) if name in WRITTEN else pl.Series(dtype=pl.String)
+    return tuple(sorted(keys, key=lambda key: (len(key), key) if key.isdecimal() else (math.inf, key)))
 
 
 def absences(view: View) -> dict[str, str]:
