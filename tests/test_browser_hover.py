@@ -54,6 +54,37 @@ def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
     is_well(opened)
 
 
+def test_the_mode_bar_covers_neither_the_definition_nor_the_newest_steps(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    page = opened.page
+    page.locator(".rs-chart").first.hover()
+    page.locator(".rs-chart .modebar-btn").first.wait_for()
+    parts = (".modebar", ".nsewdrag", ".annotation")
+    bar, plot, mark = (page.locator(f".rs-chart {part}").first.bounding_box() for part in parts)
+    assert bar and plot and mark
+    assert page.locator(".rs-chart .annotation").first.text_content() == "?"
+    assert bar["y"] + bar["height"] <= min(plot["y"], mark["y"])
+    page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    page.locator(".rs-chart .hoverlayer").get_by_text("exp(x)").first.wait_for()
+    is_well(opened)
+
+
+def test_a_key_pressed_after_a_click_frames_the_page_for_nobody(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    page = opened.page
+    frame = "() => getComputedStyle(document.querySelector('[data-testid=stMain]'), '::before').content"
+    page.locator("[data-testid=stMain]").focus()
+    page.keyboard.press("Shift")
+    page.wait_for_function("() => document.querySelector('[data-testid=stMain]').matches(':focus-visible')")
+    assert page.evaluate(frame) != "none", "who comes by keyboard sees where the focus is"
+    page.mouse.click(1250, 500)
+    page.keyboard.press("x")
+    assert page.evaluate("document.activeElement.dataset.testid") == "stMain" and page.evaluate(frame) == "none"
+    is_well(opened)
+
+
 def _label(opened: Opened, step: int) -> Any:
     """The text of the label under a pointer at this step, and how far its edges lie within the chart's."""
     page = opened.page

@@ -17,6 +17,18 @@ function tellWidth() {
   if (narrow.matches !== known) tell("narrow", (known = narrow.matches))
 }
 
+// Streamlit frames the whole page once a key is pressed after a click on it. The frame is left to those who come there by Tab.
+const frame = new CSSStyleSheet()
+frame.replaceSync("[data-testid=stMain][data-clicked]::before { content: none !important }")
+document.adoptedStyleSheets.push(frame)
+
+function clicked({ type, key }) {
+  if (type === "pointerdown" || key === "Tab")
+    document.querySelector("[data-testid=stMain]")?.toggleAttribute("data-clicked", type === "pointerdown")
+}
+
+for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, clicked, true)
+
 const push = history.pushState.bind(history)
 history.pushState = (state, title, url) => { // a choice replaces the address, so that Back leads to the page before
   const same = new URL(url, location.href).pathname === location.pathname

@@ -138,7 +138,7 @@ def _template(name: ThemeName) -> go.layout.Template:
                 "namelength": -1,
             },
             legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
-            modebar={"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.text, "orientation": "v"},
+            modebar={"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.text, "orientation": "h"},
             dragmode="zoom",
         )
     )
