@@ -64,7 +64,9 @@ def _restored(catalog: Catalog, writer: OfflineWriter) -> Iterator[Act]:
 def _noted(catalog: Catalog, writer: OfflineWriter) -> Iterator[Act]:
     for found in list(torn(catalog)):
         what = f"{found.altered} altered lines and {found.tail} bytes of an unfinished one"
-        entry = {"kind": layout.NOTED, "log": found.log, "altered": found.altered, "tail": found.tail}
+        what += f", and lines that do not follow each other, in {found.breaks} places" if found.breaks else ""
+        faults = {"altered": found.altered, "tail": found.tail, "breaks": found.breaks}
+        entry = {"kind": layout.NOTED, "log": found.log, **faults}
         yield f"{found.log} has {what}: left as they are, logs are append-only", partial(writer.say, entry)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from ratioscope.layout import encode_line
+from ratioscope.layout import chained_line
 from ratioscope.redaction import without_secrets
 
 from .durable_file import append
@@ -16,18 +16,31 @@ _WORDS = ("event", "note", "reason")
 
 
 class CommitLog:
-    """Appends lines; each call is durable when it returns. Secrets in what a note or a reason says are taken out."""
+    """Appends lines, each bound to the one before it; each call is durable when it returns. Secrets in what a note or a reason
+    says are taken out."""
 
     def __init__(self, root: Path, file: PurePath) -> None:
         self._root, self._file = root, file
-        self._waiting: deque[bytes] = deque(maxlen=_WAITING)
+        self._waiting: deque[Mapping[str, Any]] = deque(maxlen=_WAITING)
+        self._lines, self._chain, self._end = 0, "", 0
 
     def say(self, *entries: Mapping[str, Any]) -> None:
         """Appends the entries after those that wait. On OSError they wait too, in order."""
-        self._waiting.extend(encode_line(_without_secrets(entry)) for entry in entries)
+        given_up = max(0, len(self._waiting) + len(entries) - _WAITING)
+        self._lines += given_up  # so that a reader misses them
+        self._waiting.extend(map(_without_secrets, entries))
         if self._waiting:
-            append(self._root, self._file, b"".join(self._waiting))
+            lines, chain = [], self._chain
+            for number, entry in enumerate(self._waiting, self._lines):
+                line, chain = chained_line(entry, number, chain)
+                lines.append(line)
+            self._end = append(self._root, self._file, b"".join(lines), self._end)
+            self._lines, self._chain = self._lines + len(lines), chain
             self._waiting.clear()
+
+    def begin_anew(self) -> None:
+        """The file is gone: what is said from here on, and what waits, begins another one."""
+        self._lines, self._chain, self._end = 0, "", 0
 
     @property
     def waiting(self) -> int:

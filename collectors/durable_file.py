@@ -51,12 +51,16 @@ def make_folder(root: Path, path: str | PurePath) -> None:
         os.fsync(at)
 
 
-def append(root: Path, file: str | PurePath, data: bytes) -> None:
-    """Appends all of the data and syncs; on failure the file ends where it ended before, if that can be done."""
+def append(root: Path, file: str | PurePath, data: bytes, end: int) -> int:
+    """Appends all of the data to a file of one writer's own and syncs; where it ends then.
+
+    end: where it ended after the call before, 0 for the first: what a failed call left behind it is cut off.
+    """
     with holding(root, file) as (at, name):
-        created = not _bears(at, name)
         descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE, dir_fd=at)
         try:
+            if os.fstat(descriptor).st_size > end:
+                os.ftruncate(descriptor, end)
             end = os.fstat(descriptor).st_size
             try:
                 _write_all(descriptor, data)
@@ -66,8 +70,9 @@ def append(root: Path, file: str | PurePath, data: bytes) -> None:
                 raise
         finally:
             os.close(descriptor)
-        if created:
+        if end == 0:
             os.fsync(at)
+        return end + len(data)
 
 
 def is_taken(root: Path, file: str | PurePath) -> bool:

@@ -6,9 +6,10 @@ forked, and processes that nobody numbered, are beside each other: they take ove
 """
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ratioscope import process
@@ -19,7 +20,8 @@ from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
 from .notice import warn
 from .run_file import SHARED, is_certain, is_of_ray, launch
 
-_TAIL = 4096  # bytes; an open or close line is far shorter
+_TAIL = 1 << 14  # bytes; an open or close line is far shorter
+_MOST_BESIDE = 16
 _MOST_ATTEMPTS = 1 << 30  # the column has 32 bits
 
 Opening = Mapping[str, Any]
@@ -60,6 +62,12 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     if goes_on or is_same or any(_is_at_work(writer, own, pid) for writer in others if writer not in before):
         return Place(latest, takes_over, part_of)
     return Place(latest + 1, (), part_of)
+
+
+def logs_beside(root: Path, writer: str) -> list[str]:
+    """Writers whose logs are there, besides this one: a few, and to each writer others, where they are many."""
+    others = [name for log in _logs(root) if (name := PurePath(log).stem) != writer]
+    return sorted(sorted(others, key=lambda name: zlib.crc32(f"{writer} {name}".encode()))[:_MOST_BESIDE])
 
 
 def _refuse(root: Path, running: Sequence[Opening]) -> None:

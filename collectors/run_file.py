@@ -52,7 +52,17 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
     """Makes the folder and run.json, where there is none yet."""
     root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
-    create_whole(root, RUN_FILE, _encoded({**info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}))
+    run = {"id": secrets.token_hex(8), **info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}
+    create_whole(root, RUN_FILE, _encoded(run))
+
+
+def run_id(root: Path) -> str | None:
+    """The run's `id`, by which its logs know it; None where run.json has none, or cannot be read."""
+    try:
+        found = json.loads(content(root, RUN_FILE, _MOST_BYTES))["id"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:

@@ -32,11 +32,11 @@ from .counts import Tally, reason_of
 from .durable_file import is_taken, make_folder, write_whole
 from .first_look import first_look
 from .health import Change, Health
-from .joining import place_in_run
+from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .notice import warn
 from .records import tokens_of
-from .run_file import launch, note_attempt, start_run
+from .run_file import launch, note_attempt, run_id, start_run
 from .sampling import chosen
 from .segments import Segments
 from .step_statistics import part_statistics
@@ -154,6 +154,7 @@ class ParquetSink:
         self._newest_step = 0
         self._unmeasured: int | None = None
         self._reason = ""
+        self._newest_segment: Path | None = None
 
     def open(self) -> int:
         if self._folder is None or self._folder != _identity(self._root):
@@ -193,6 +194,8 @@ class ParquetSink:
     def say(self, entry: Mapping[str, Any]) -> None:
         if entry["kind"] == layout.CLOSE:  # the last chance of what waits in memory
             self.save()
+            with suppress(OSError):
+                entry = {**entry, "beside": logs_beside(self._root, self.writer)}
         self._log.say({**entry, "time": time.time()})
 
     def unsaved(self) -> Unsaved:
@@ -216,6 +219,7 @@ class ParquetSink:
         """Says that the writer has begun, in a new folder too: a line that cannot be written waits for the next."""
         if not self._is_announced or again:
             self._is_announced = True
+            self._log.begin_anew()
             self._log.say(self._opening())
         if again:
             told = "the run folder was deleted or replaced; recording goes on in a new one"
@@ -266,6 +270,8 @@ class ParquetSink:
             "attempt": self._attempt,
             "launch": launch(),
             "schema": SCHEMA_VERSION,
+            "run": run_id(self._root),
+            "beside": logs_beside(self._root, self.writer),
             "time": time.time(),
             **({"part_of": self._part_of} if self._part_of is not None else {}),
             **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
@@ -329,8 +335,12 @@ class ParquetSink:
         data = parquet_bytes(rows, {})
         file = layout.statistics_file(self.writer, number)
         make_folder(self._root, file.parent)
+        commit = _commit(file, data)
+        if file == self._newest_segment:
+            self._log.say({"kind": layout.ANNOUNCED, **{name: commit[name] for name in ("file", "bytes", "sha256")}})
         write_whole(self._root, file, data)
-        return {**_commit(file, data), "steps": steps}
+        self._newest_segment = file
+        return {**commit, "steps": steps}
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:

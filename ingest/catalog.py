@@ -5,15 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import TOKENS, commit_file, is_offline
+from ratioscope.layout import TOKENS, commit_file, is_offline, writer_of
 
 from .attempts import Limit, Limits, Part, Shadow, limits, shadows
+from .bonds import strangers
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile
 from .condensing import begun, wanting
 from .listing import Listing, listing, logs
 from .parquet_files import ParquetFiles, Signature
-from .recovery import recovered, writer_of
+from .recovery import recovered
+from .run_file import stated_id
 from .writer_history import WriterHistory
 
 
@@ -34,6 +36,7 @@ class Catalog:
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
     _seen: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
     _looked: bool = False
+    _run_id: str | None = None
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
@@ -89,8 +92,8 @@ class Catalog:
         told = {path: why for history in self.histories.values() for path, why in history.moved.items()}
         return {path: why for path, why in told.items() if self.files.signature(path) is None}
 
-    def noted(self, log: str) -> tuple[int, int] | None:
-        """Altered lines, and bytes of an unfinished one, that a repair has seen in the log; None: no repair has."""
+    def noted(self, log: str) -> tuple[int, int, int] | None:
+        """The faults that a repair has seen in the log; None: no repair has."""
         return next((h.noted[log] for h in reversed(self.histories.values()) if log in h.noted), None)
 
     def quarantine(self, path: str, reason: str) -> None:
@@ -266,11 +269,12 @@ class Catalog:
         return changed
 
     def _doubtful(self) -> bool:
-        return any(history.log.torn for history in self.histories.values())
+        return any(not history.is_whole for history in self.histories.values()) or bool(self._strange())
 
     def _look_around(self) -> bool:
         """Compares the logs with what lies in the folders: sets aside what is foreign or missing, recovers what can be."""
         found = listing(self.root)
+        self._run_id = stated_id(self.root)
         before = (dict(self._recovered), dict(self._set_aside))
         for path, reason in found.foreign.items():
             self.quarantine(path, reason)
@@ -288,7 +292,7 @@ class Catalog:
             self._set_missing_aside(found)
 
     def _recover(self, found: Listing) -> None:
-        sound = {writer for writer, history in self.histories.items() if not history.log.torn}
+        sound = {writer for writer, history in self.histories.items() if history.is_whole}
         known = self._committed() | self._pruned()
         wanted = {path for path in found.token_files | found.segments if writer_of(path) not in sound} - known
         self._recovered = {path: item for path, item in self._recovered.items() if path in wanted}
@@ -302,11 +306,10 @@ class Catalog:
         if pruned:
             steps = f"step {pruned[0]}" if len(pruned) == 1 else f"{len(pruned)} steps from {pruned[0]} to {pruned[-1]}"
             yield f"token rows of {steps} were pruned; their statistics are kept"
-        torn = sorted(writer for writer, history in self.histories.items() if history.log.torn)
+        torn = sorted(writer for writer, history in self.histories.items() if not history.is_whole)
         for writer in torn:
-            log = self.histories[writer].log
-            what = f"{log.altered} altered lines" if log.altered else "an unfinished last line"
-            yield f"{log.file} has {what}; its other lines were read"
+            yield f"{self.histories[writer].log.file} {self.histories[writer].doubt}; its other lines were read"
+        yield from self._strange()
         if self._recovered:
             tokens = sum(path.startswith(f"{TOKENS}/") for path in self._recovered)
             yield (
@@ -314,6 +317,10 @@ class Catalog:
                 f" commit, because the log that would name them is {'torn' if torn else 'missing'}: their footers were read,"
                 " their digests are unknown"
             )
+
+    def _strange(self) -> tuple[str, ...]:
+        """What logs say of each other, and of their run, that does not hold."""
+        return strangers(self.histories, self._run_id)
 
     def _retry(self) -> bool:
         """Gives files that were set aside another chance once they, or what their commits say, have changed."""

@@ -11,11 +11,17 @@ from typing import Any
 from ratioscope.inside import open_regular
 from ratioscope.layout import STATISTICS, commit_file, decode_line, is_unaltered
 
+from .chain import Chain, Link
+
 _CHUNK = 1 << 22
 _LONGEST_LINE = 1 << 20
 _MOST_TRIES = 8
-_SEGMENT_LINE = re.compile(rb'\{"bytes": \d+, "file": ("' + STATISTICS.encode() + rb'/[^"\\]*"), "kind": "commit", ')
-"""How the line begins that commits a statistics segment."""
+_SEGMENT_LINE = re.compile(
+    rb'\{"bytes": \d+, (?:"chain": "[0-9a-f]*", )?"file": ("'
+    + STATISTICS.encode()
+    + rb'/[^"\\]*"), "kind": "(announced|commit)", '
+)
+"""How the line begins that commits a statistics segment, or announces that it will be replaced."""
 
 
 @dataclass
@@ -23,13 +29,15 @@ class CommitLog:
     """The place reached in RUN/commits/<writer>.jsonl.
 
     `altered` counts whole lines whose checksum does not hold; `tail` is what follows the last newline: a line that is
-    being written, or one that a crash cut. Both mean that commits may be missing from what was read.
+    being written, or one that a crash cut; `chain` tells of lines that were removed, moved or replaced. Each means that commits
+    may be missing from what was read.
     """
 
     root: Path
     writer: str
     altered: int = 0
     tail: bytes = b""
+    chain: Chain = field(default_factory=Chain)
     _offset: int = 0
     _identity: tuple[int, int] | None = field(default=None, repr=False)
 
@@ -39,10 +47,16 @@ class CommitLog:
 
     @property
     def torn(self) -> bool:
-        return bool(self.altered or self.tail)
+        return bool(self.altered or self.tail or self.chain.breaks)
 
-    def skip(self, nbytes: int, sha256: str) -> bool:
-        """Goes on behind the first bytes of the log, if they have this digest; reads them without parsing a line."""
+    @property
+    def faults(self) -> tuple[int, int, int]:
+        """Altered lines, bytes of an unfinished one, and breaks of the chain."""
+        return self.altered, len(self.tail), self.chain.breaks
+
+    def skip(self, nbytes: int, sha256: str, link: Link) -> bool:
+        """Goes on behind the first bytes of the log, if they have this digest; reads them without parsing a line. link: where its
+        chain is there."""
         digest, left = hashlib.sha256(), nbytes
         with open_regular(self.root, self.file) as file:
             while left and (chunk := file.read(min(left, _CHUNK))):
@@ -52,6 +66,7 @@ class CommitLog:
         if left or digest.hexdigest() != sha256:
             return False
         self._identity, self._offset = (found.st_dev, found.st_ino), nbytes
+        self.chain = Chain(link)
         return True
 
     @property
@@ -83,6 +98,8 @@ class CommitLog:
             len(self.tail) > _LONGEST_LINE
         ):  # no line of ours is that long: what follows is read from its next newline on
             self.tail = self.tail[:1]
+        for line in lines:
+            self.chain.take(line)
         return self._newest(lines)
 
     def _newest(self, lines: list[bytes]) -> list[dict[str, Any]]:
@@ -95,7 +112,7 @@ class CommitLog:
             if not line or (segment and segment[1] in committed and is_unaltered(line)):
                 continue
             decoded = self._decoded(line)
-            if segment and decoded:
+            if segment and decoded and segment[2] == b"commit":
                 committed.add(segment[1])
             entries += decoded
         return entries[::-1]
@@ -103,6 +120,7 @@ class CommitLog:
     def _decoded(self, line: bytes) -> list[dict[str, Any]]:
         entry = decode_line(line)
         if entry is not None:
+            entry.pop("line", None), entry.pop("chain", None)
             return [entry]
         self.altered += 1
         glued = glued_entry(line)

@@ -12,6 +12,7 @@ from typing import Any
 from ratioscope.errors import SourceError
 from ratioscope.layout import COMMIT, CONDENSED
 
+from .chain import UNNUMBERED, Link
 from .commits import Segment, TokenFile, optional, seconds, text, whole
 
 _ENTRIES, _TIMES = 256, 4096
@@ -33,8 +34,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Condensed:
-    """The first `bytes` of a log, if they have this digest. entries: its lines but for commits of files left out; times: as
-    WriterHistory has them."""
+    """The first `bytes` of a log, if they have this digest. link: where its chain is behind them; entries: its lines but for
+    commits of files left out; times: as WriterHistory has them."""
 
     log: str
     bytes: int
@@ -42,6 +43,7 @@ class Condensed:
     entries: tuple[Mapping[str, Any], ...]
     times: Mapping[int, float]
     left: LeftOut
+    link: Link = UNNUMBERED
 
 
 def left_out(items: Iterable[TokenFile | Segment], last_commit: float | None) -> LeftOut:
@@ -73,6 +75,7 @@ def lines(found: Condensed) -> list[dict[str, Any]]:
             "log": found.log,
             "bytes": found.bytes,
             "sha256": found.sha256,
+            "link": [found.link.number, found.link.chain, found.link.is_numbered],
             "part": part,
             "parts": parts,
             "entries": [dict(entry) for entry in found.entries[part * _ENTRIES : (part + 1) * _ENTRIES]],
@@ -95,7 +98,13 @@ def condensed(parts: Sequence[Mapping[str, Any]]) -> Condensed | None:
     entries = tuple(entry for part in parts for entry in _listed(part, "entries", dict))
     times = dict(_time(pair) for part in parts for pair in _listed(part, "times", list))
     return Condensed(
-        text(first, "log"), whole(first, "bytes", least=0), text(first, "sha256"), entries, times, _left(first)
+        text(first, "log"),
+        whole(first, "bytes", least=0),
+        text(first, "sha256"),
+        entries,
+        times,
+        _left(first),
+        _link(first),
     )
 
 
@@ -114,6 +123,20 @@ def _left(entry: Mapping[str, Any]) -> LeftOut:
         None if entry.get("last_step") is None else whole(entry, "last_step"),
         seconds({"time": entry.get("last_commit")}),
     )
+
+
+def _link(entry: Mapping[str, Any]) -> Link:
+    """Where the chain of the log is; of a log of before there were any where it is not said."""
+    if (found := entry.get("link")) is None:
+        return UNNUMBERED
+    kinds = ((int,), (str, type(None)), (bool, type(None)))
+    if (
+        not isinstance(found, list)
+        or len(found) != 3
+        or any(type(v) not in k for v, k in zip(found, kinds, strict=True))
+    ):
+        raise SourceError(f"it has link {str(found)[:60]!r}; wanted a number, a digest and whether lines are numbered")
+    return Link(*found)
 
 
 def _three(found: list[int]) -> tuple[int, int, int]:

@@ -7,12 +7,11 @@ from dataclasses import fields
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
-from ratioscope.layout import COMMITS, decode_line, encode_line
+from ratioscope.layout import COMMITS, decode_line, encode_line, writer_of
 
 from .commit_log import CommitLog
 from .commits import Segment, TokenFile
 from .condensed import Condensed, condensed, kept, left_out, lines
-from .recovery import writer_of
 from .writer_history import WriterHistory
 
 _LONGEST_LINE = 1 << 19
@@ -29,7 +28,8 @@ def short_form(history: WriterHistory, gone: Collection[str]) -> Condensed | Non
         return None
     digest = _digest(log)
     left = left_out(mine.values(), history.last_commit)
-    found = Condensed(log.file, log.reached, digest, tuple(kept(entries, frozenset(mine))), dict(history.times), left)
+    every = tuple(kept(entries, frozenset(mine)))
+    found = Condensed(log.file, log.reached, digest, every, dict(history.times), left, log.chain.link)
     written = [encode_line(line) for line in lines(found)]
     if max(map(len, written)) > _LONGEST_LINE:
         return None
@@ -49,6 +49,8 @@ def difference(history: WriterHistory, short: Condensed) -> str | None:
         return f"it cannot be read: {error}"
     every, named = _items(history), _items(begun)
     unnamed = [item for path, item in every.items() if path not in named]
+    if begun.log.chain.link != history.log.chain.link:
+        return "how far its lines hold together"
     if begun.left != left_out(unnamed, begun.left.last_commit):
         return "the counts of the files that it leaves out"
     if any(every.get(path) != item for path, item in named.items()):

@@ -12,10 +12,10 @@ from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import POLICIES, TOKEN_FIELDS
 
 from .commits import Segment, TokenFile
-from .parquet_files import CutShort, ParquetFiles, read
+from .parquet_files import ParquetFiles, read
 from .quarantine import printable
 from .record_rows import committed_size, demand_footer, demand_keys, demand_token_file
-from .statistics_files import demand_known_segment
+from .statistics_files import demand_known_segment, opened_segment
 
 _OWN_LENGTH = ("advantages",)  # a list of length 1 is one value for the sequence
 
@@ -73,16 +73,8 @@ def _says_its_keys(footer: pq.FileMetaData, file: TokenFile) -> bool:
 
 def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) -> None:
     """SourceError unless the segment holds the steps of its commit. One that its writer replaced since may hold more."""
-    try:
-        size = None if segment.sha256 is None else segment.bytes
-        with files.opened(segment.path, size, segment.sha256) as parquet:
-            _demand_steps(parquet, segment, deep, more=segment.sha256 is None)
-    except CutShort as cut:
-        try:
-            with files.opened(segment.path, None, None) as parquet:
-                _demand_steps(parquet, segment, True, more=True)
-        except SourceError:
-            raise cut from None
+    with opened_segment(files, segment) as (parquet, is_newer):
+        _demand_steps(parquet, segment, deep or is_newer, more=is_newer)
 
 
 def _demand_steps(parquet: pq.ParquetFile, segment: Segment, deep: bool, *, more: bool) -> None:

@@ -35,25 +35,25 @@ SMALL, LARGE = 1 << 18, 1 << 24
 Signature = tuple[int, int, int]
 
 
-class CutShort(SourceError):
-    """The file has not the size that its commit says."""
+class Changed(SourceError):
+    """The file has not the size, or the bytes, that its commit says."""
 
 
 class ParquetFiles:
     """Which files of the run at `root` have been checked."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._checked: dict[tuple[str, str], Signature] = {}
 
     def place(self, path: str) -> Path:
         """Where the file lies."""
-        return self._root / path
+        return self.root / path
 
     def signature(self, path: str) -> Signature | None:
         """What tells whether a file is the one that was seen before; None if it is not there."""
         try:
-            found = status(self._root, path)
+            found = status(self.root, path)
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
@@ -65,7 +65,7 @@ class ParquetFiles:
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[pq.ParquetFile]:
         """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
-        with named_reasons(), open_regular(self._root, path) as file:
+        with named_reasons(), open_regular(self.root, path) as file:
             source = self._checked_bytes(path, file, size, sha256)
             metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
@@ -76,9 +76,14 @@ class ParquetFiles:
             with pq.ParquetFile(source, metadata=metadata, **options) as parquet:
                 yield parquet
 
+    def digest(self, path: str) -> str:
+        """The sha256 of the file as it lies there."""
+        with named_reasons(), open_regular(self.root, path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     def footer(self, path: str, size: int | None, sha256: str | None) -> pq.FileMetaData:
         """What the end of the file says of it, if it has this size and digest."""
-        with named_reasons(), open_regular(self._root, path) as file:
+        with named_reasons(), open_regular(self.root, path) as file:
             metadata = pq.read_metadata(self._checked_bytes(path, file, size, sha256))
             demand_reasonable(metadata)
             return metadata
@@ -89,7 +94,7 @@ class ParquetFiles:
         """The file, or what it holds: Arrow asks Python for each stretch of a file, which takes longer than a small file does."""
         found = os.fstat(file.fileno())
         if size is not None and found.st_size != size:
-            raise CutShort(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
+            raise Changed(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
         signature = found.st_ino, found.st_size, found.st_mtime_ns
         is_known = sha256 is None or self._checked.get((path, sha256)) == signature
         source = pa.BufferReader(file.read()) if found.st_size <= (SMALL if is_known else LARGE) else file
@@ -108,7 +113,7 @@ def _demand_digest(source: BufferedReader | pa.BufferReader, sha256: str) -> Non
         digest = hashlib.sha256(source.read_buffer()).hexdigest()
     source.seek(0)
     if digest != sha256:
-        raise SourceError(
+        raise Changed(
             f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
         )
 

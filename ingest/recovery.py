@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 
 from ratioscope.errors import RatioscopeError, SourceError
-from ratioscope.layout import COMMIT_COPY, is_offline
+from ratioscope.layout import COMMIT_COPY, is_offline, writer_of
 from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
@@ -18,11 +18,6 @@ from .commits import Segment, TokenFile, committed
 from .parquet_files import ParquetFiles, read, recorded_columns
 from .record_rows import demand_columns
 from .statistics_files import demand_segment
-
-
-def writer_of(path: str) -> str:
-    """The writer that a file name begins with: <writer>.<part>.parquet."""
-    return path.rsplit("/", 1)[-1].rsplit(".", 2)[0]
 
 
 def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:

@@ -70,11 +70,13 @@ class Restore:
 
 @dataclass(frozen=True)
 class Note:
-    """A log that is torn or altered: how many lines, and how many bytes at its end, cannot be read."""
+    """A log that is torn or altered: how many lines, and how many bytes at its end, cannot be read, and how often lines are
+    missing between others."""
 
     log: str
     altered: int
     tail: int
+    breaks: int
 
 
 def unreadable(catalog: Catalog) -> Iterator[Move]:
@@ -142,8 +144,8 @@ def torn(catalog: Catalog) -> Iterator[Note]:
     """Logs with lines that cannot be read, which no repair has noted yet."""
     for history in catalog.histories.values():
         log = history.log
-        if log.torn and catalog.noted(log.file) != (log.altered, len(log.tail)):
-            yield Note(log.file, log.altered, len(log.tail))
+        if log.torn and catalog.noted(log.file) != log.faults:
+            yield Note(log.file, *log.faults)
 
 
 def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:

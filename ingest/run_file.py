@@ -29,6 +29,15 @@ class RunFile:
         return printable(str(self.info.get("name") or folder.resolve().name))
 
 
+def stated_id(root: Path) -> str | None:
+    """The `id` in run.json; None where it has none, or cannot be read."""
+    try:
+        found = run_file(root).info.get("id")
+    except SourceError:
+        return None
+    return found if isinstance(found, str) else None
+
+
 def run_file(root: Path) -> RunFile:
     """run.json of the run; SourceError if a newer ratioscope wrote it."""
     try:

@@ -1,10 +1,12 @@
 """Statistics segments: rows of one slice, with no more columns than asked for.
 
-The newest segment of a live writer is replaced whole before its commit line is appended. A reader that comes in between finds
-more steps than are committed: it keeps those that are. A file of the committed size with another digest is damaged.
+The newest segment of a live writer is announced, replaced whole, and committed. A reader that comes in between, or whose last
+look at the log was before, finds a file of another digest: it believes it if the log announces this digest, and keeps the steps
+that it knows to be committed. Logs of before there were announcements vouch for any file until they are closed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +19,11 @@ from ratioscope.metrics.arrow_columns import pc
 from ratioscope.metrics.merge import KEYS
 from ratioscope.metrics.numpy_engine import schema
 
+from .announcements import is_vouched_for
 from .columns import conformed, extra_columns
 from .commits import Segment
 from .known_schemas import KnownSchemas
-from .parquet_files import CutShort, ParquetFiles, read
+from .parquet_files import Changed, ParquetFiles, read
 
 SCHEMA = schema()
 
@@ -31,13 +34,23 @@ Asked = tuple[str, tuple[str, ...]]
 
 def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
     """For each slice asked for its committed rows: KEYS and these columns. SourceError where the segment cannot be believed."""
+    with opened_segment(files, segment) as (parquet, _):
+        return _rows(parquet, segment, asked)
+
+
+@contextmanager
+def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[pq.ParquetFile, bool]]:
+    """The segment, and whether its writer has replaced the one that was committed."""
     size = None if segment.sha256 is None else segment.bytes
-    try:
-        with files.opened(segment.path, size, segment.sha256) as parquet:
-            return _rows(parquet, segment, asked)
-    except CutShort:
-        with files.opened(segment.path, None, None) as parquet:
-            return _rows(parquet, segment, asked)
+    with ExitStack() as opened:
+        is_newer = segment.sha256 is None
+        try:
+            parquet = opened.enter_context(files.opened(segment.path, size, segment.sha256))
+        except Changed:
+            if not is_vouched_for(files.root, segment.path, digest := files.digest(segment.path)):
+                raise
+            parquet, is_newer = opened.enter_context(files.opened(segment.path, None, digest)), True
+        yield parquet, is_newer
 
 
 def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:

@@ -8,12 +8,14 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError
 from ratioscope.inside import open_regular
-from ratioscope.layout import COMMITS, RUN_FILE, TOKENS
+from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
 
+from .bonds import foreign, missing, unaccounted
 from .catalog import Catalog
 from .claims import ADVICE, every_claim
 from .commits import NEWER, Segment, TokenFile
@@ -22,7 +24,7 @@ from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .folder import run_folder
 from .parquet_files import ParquetFiles
 from .quarantine import named_reasons
-from .run_file import run_file
+from .run_file import run_file, stated_id
 from .statistics_check import differing
 from .writer_history import WriterHistory
 
@@ -38,6 +40,7 @@ _REPAIR = "`ratioscope repair RUN` moves it to RUN/quarantine"
 _AGAIN = "copy it again from where the run was recorded; else its rows are lost"
 _RECORDED = "nothing that can be restored: it was recorded so; readers set aside what disagrees, and count it"
 _SHOWN_ONCE = "nothing that can be restored: one row of each is shown, and statistics count all"
+_LOG_AGAIN = "copy the log again from where the run was recorded; else what only it told of is lost"
 _FOREIGN = "move it out of the run"
 _REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
 _OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
@@ -48,12 +51,14 @@ _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 
 @dataclass
 class Verification:
-    """What was walked, and what is wrong. condensed: short forms of logs, found to say what the logs say; compared: steps whose
-    statistics were recomputed from token rows; alone: steps whose statistics could not be, with the reason of each."""
+    """What was walked, and what is wrong. unnumbered: logs of before lines had numbers, in which a lost line cannot be told;
+    condensed: short forms of logs, found to say what the logs say; compared: steps whose statistics were recomputed from token
+    rows; alone: steps whose statistics could not be, with the reason of each."""
 
     deep: bool
     logs: int = 0
     lines: int = 0
+    unnumbered: int = 0
     token_files: int = 0
     segments: int = 0
     rows: int = 0
@@ -98,8 +103,17 @@ def _check_logs(root: Path, catalog: Catalog, found: Verification) -> None:
         found.logs += 1
         found.lines += _lines(root, history.log.file)
         log = history.log
-        if catalog.noted(log.file) != (log.altered, len(log.tail)):
+        found.unnumbered += log.chain.link.is_numbered is False
+        if catalog.noted(log.file) != log.faults:
             found.troubles += _of_log(history)
+    for bond, advice in (
+        (missing, _LOG_AGAIN),
+        (partial(foreign, run_id=stated_id(root)), _FOREIGN),
+        (unaccounted, _LOG_AGAIN),
+    ):
+        for writer, told in bond(catalog.histories):
+            file = commit_file(writer).as_posix()
+            found.troubles.append(Trouble(file, told, "logs that agree with each other and with run.json", advice))
     for verb, short, told in checked(catalog.histories.values()):
         if told:
             what = f"its short form of {short} is not what that log says: {told}"
@@ -113,6 +127,12 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
         told = f"{log.altered} of its lines are not as they were written: their checksums do not hold"
         yield Trouble(
             log.file, told, "a crc32 that holds on every line", "`ratioscope repair RUN` commits what they named"
+        )
+    if log.chain.breaks:
+        told = f"its lines do not follow each other: {log.chain.said}"
+        wanted = "every line that its writer wrote, in order"
+        yield Trouble(
+            log.file, told, wanted, "copy it again; else `ratioscope repair RUN` commits what the lost lines named"
         )
     if log.tail and history.closed is None:
         told = f"it ends in {len(log.tail)} bytes of an unfinished line"

@@ -53,17 +53,19 @@ class Drop:
 class WriterHistory:
     """The state a commit log has reached. `takes_over`: writers of its rank whose work it goes on with. `closed`: when the writer
     ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last said so, and
-    `state_note` why. `unmeasured`: token files without whose rows the statistics of their steps are. `pruned`: files that were
-    deleted, `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`:
-    logs whose altered lines and bytes of an unfinished one a repair has seen. `times`: step -> when something of it was first
-    committed. `left`: files that it does not name, because it was begun from a short form; `condensed`: the short forms of other
-    logs that this one says.
+    `state_note` why. `run`: the id of the run that it is of; `beside`: other logs that it saw. `unmeasured`: token files without
+    whose rows the statistics of their steps are. `pruned`: files that were deleted, `pruned_steps`: those whose token rows went
+    with them. `moved`: files that a repair moved away, and why; `noted`: the faults of logs that a repair has seen. `times`: step
+    -> when something of it was first committed. `left`: files that it does not name, because it was begun from a short form;
+    `condensed`: the short forms of other logs that this one says.
     """
 
     log: CommitLog
     state: str = "ok"
     state_note: str = ""
     rank: int | None = None
+    run: str | None = None
+    beside: set[str] = field(default_factory=set)
     host: str | None = None
     process: Process = Process()
     attempt: int = 0
@@ -82,11 +84,43 @@ class WriterHistory:
     pruned: set[str] = field(default_factory=set)
     pruned_steps: set[int] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
-    noted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    noted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
     left: LeftOut = LeftOut()
     condensed: dict[str, Condensed] = field(default_factory=dict)
     _parts: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_headless(self) -> bool:
+        """Whether no line says whose log it is: it was emptied, or its first line is lost."""
+        return self.opened is None and self.rank is None and not self.is_offline
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing says that lines of it are missing."""
+        return not (self.log.torn or self.is_headless)
+
+    @property
+    def doubt(self) -> str:
+        """What makes it not whole, in words."""
+        log = self.log
+        found = (
+            [f"has {log.altered} altered lines"] if log.altered else ["has an unfinished last line"] if log.tail else []
+        )
+        found += [f"does not hold together: {log.chain.said}"] if log.chain.breaks else []
+        return ", ".join(found) or "has no line that says whose it is: it was emptied, or cut at its beginning"
+
+    @property
+    def is_unaccounted(self) -> bool:
+        """Whether it is whole, but its last word says of other sequences than its commits."""
+        if self.totals is None or not self.is_whole or self.is_offline:
+            return False
+        return self.totals.get("written") not in (None, self.rows)
+
+    @property
+    def rows(self) -> int:
+        """Sequences whose token rows it committed."""
+        return self.left.rows + sum(file.rows for file in self.token_files.values())
 
     @property
     def is_offline(self) -> bool:
@@ -95,7 +129,7 @@ class WriterHistory:
 
     def advance(self) -> bool:
         """Reads what was appended; True if anything was. A log that was replaced is read from its start."""
-        before = (self.log.altered, self.log.tail)
+        before = self.log.faults
         entries = self.log.advance()
         if entries is None:
             fresh = WriterHistory(CommitLog(self.log.root, self.log.writer))
@@ -104,12 +138,12 @@ class WriterHistory:
             return True
         for entry in entries:
             self._take(entry)
-        return bool(entries) or before != (self.log.altered, self.log.tail)
+        return bool(entries) or before != self.log.faults
 
     def begin(self, short: Condensed) -> bool:
         """Takes what the first bytes of the log say from their short form; False, and nothing is taken, where they are others."""
         try:
-            if not self.log.skip(short.bytes, short.sha256):
+            if not self.log.skip(short.bytes, short.sha256, short.link):
                 return False
         except (OSError, SourceError):
             return False
@@ -140,6 +174,8 @@ class WriterHistory:
         self.launch = _said(entry, "launch")
         told = entry.get("takes_over")
         self.takes_over |= {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
+        self.run = _said(entry, "run")
+        self._see(entry)
         self.opened = seconds(entry)
         self.closed, self.totals = None, None
 
@@ -196,7 +232,8 @@ class WriterHistory:
         self.moved[text(entry, "file")] = f"moved to {printable(text(entry, 'to'))}: {printable(text(entry, 'reason'))}"
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        self.noted[text(entry, "log")] = whole(entry, "altered"), whole(entry, "tail")
+        found = whole(entry, "altered"), whole(entry, "tail"), optional(entry, "breaks") or 0
+        self.noted[text(entry, "log")] = found
 
     def _condense(self, entry: Mapping[str, Any]) -> None:
         if entry.get("part") == 0:
@@ -208,7 +245,12 @@ class WriterHistory:
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)
+        self._see(entry)
         self.totals = {name: optional(entry, name) for name in ("offered", "written", "left_out", "dropped")}
+
+    def _see(self, entry: Mapping[str, Any]) -> None:
+        found = entry.get("beside")
+        self.beside |= {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
 def _said(entry: Mapping[str, Any], name: str) -> str | None:

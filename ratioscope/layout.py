@@ -10,6 +10,7 @@ A file whose name begins with a dot is being written and is no part of the run. 
 newest statistics segment of each writer, which is replaced whole.
 """
 
+import hashlib
 import json
 import re
 import zlib
@@ -30,6 +31,9 @@ COMMIT = "commit"
 `tokens` counts response positions, masked ones too; `offered` and `dropped` are the writer's sequences up to then, `left_out`
 those of this file's rows that the budget left to the statistics, `slices` its rows that hold a part of a sequence. `unmeasured`:
 statistics on record are of earlier parts of the step alone, until the writer's next segment with the step."""
+ANNOUNCED = "announced"
+"""The newest statistics segment is about to be replaced: `file`, `bytes`, `sha256` of what it will be. Until the commit follows,
+and for ever where its writer ended in between, a file of either digest is as its writer wrote it."""
 EVENT = "event"
 """Something happened in the run: `event` (weight_sync, resume, config_change, ...), `step`, `note`."""
 FIRST_ROWS = "first_rows"
@@ -42,8 +46,10 @@ GAP = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `namespace` (of processes: a container has its own),
-`attempt`, `time`, and `launch` (which start of the job). `part_of`: the process or pool of processes that it is one of many of;
-`takes_over`: writers of its rank and attempt that had ended and whose work it goes on with."""
+`attempt`, `time`, `launch` (which start of the job), `run` (the `id` in run.json), and `beside`: other logs that were there, a
+few of them where they are many. CLOSE has `beside`, too, so that a log that goes missing is missed by others. `part_of`: the
+process or pool of processes that it is one of many of; `takes_over`: writers of its rank and attempt that had ended and whose
+work it goes on with."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes: `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.
 
@@ -70,6 +76,8 @@ COMMIT_COPY = "ratioscope.commit"
 
 
 _ENDING = re.compile(rb', "crc32": "([0-9a-f]{8})"}')
+_CHAIN = re.compile(rb'"chain": "([0-9a-f]{32})"')
+_CHAIN_BEGINS, _CHAIN_LENGTH = b'"chain": "', 32
 _ENDING_LENGTH = len(', "crc32": "01234567"}')
 
 
@@ -91,6 +99,11 @@ def commit_file(writer: str) -> Path:
 def offline_writer(name: str) -> str:
     """The name under which a verb writes into a run; no writer of a trainer's has one like it."""
     return f"{_OFFLINE_WRITER}{name}"
+
+
+def writer_of(path: str) -> str:
+    """The writer that the name of a token file or segment begins with: <writer>.<part>.parquet."""
+    return path.rsplit("/", 1)[-1].rsplit(".", 2)[0]
 
 
 def together(rows: int) -> str:
@@ -140,6 +153,35 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         return None
     crc32 = entry.pop("crc32", None)
     return entry if is_unaltered(line) or crc32 == checksum(entry) else None
+
+
+def chained_line(entry: Mapping[str, Any], number: int, before: str) -> tuple[bytes, str]:
+    """The entry as line `number` (from 0) of a log, and its digest. before: that of the line before it, "" for the first.
+
+    `chain` is the first half of the sha256 of the entry's canonical form with `line`, and with the digest of the line before it
+    as `chain`: whoever removes, adds, moves or changes a line breaks it there.
+    """
+    chain = _digest(_canonical({**entry, "line": number, "chain": before}).encode())
+    return encode_line({**entry, "line": number, "chain": chain}), chain
+
+
+def chain_of(line: bytes) -> str | None:
+    """The digest that a line states; None where it states none, as in logs of before there were any."""
+    found = _CHAIN.search(line)
+    return None if found is None else found[1].decode()
+
+
+def follows(line: bytes, before: str) -> str | None:
+    """The digest of the line, if it is, byte for byte, as it was written after the line of the digest `before`."""
+    start = line.find(_CHAIN_BEGINS) + len(_CHAIN_BEGINS)
+    end = start + _CHAIN_LENGTH
+    own = line[start:end]
+    body = b"".join((line[:start], before.encode(), line[end : len(line) - _ENDING_LENGTH], b"}"))
+    return own.decode("ascii", "replace") if _digest(body).encode() == own else None
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:_CHAIN_LENGTH]
 
 
 def is_unaltered(line: bytes) -> bool:

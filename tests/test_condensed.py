@@ -19,6 +19,7 @@ from ratioscope.app.cli import OK, main
 from ratioscope.app.upkeep import compact, prune
 from ratioscope.ingest import writer_history
 from ratioscope.ingest.catalog import Catalog
+from ratioscope.ingest.chain import Link
 from ratioscope.ingest.commits import Segment, TokenFile, committed
 from ratioscope.ingest.condensed import Condensed, LeftOut, condensed, lines
 from ratioscope.ingest.parquet_files import ParquetFiles
@@ -236,12 +237,14 @@ def test_a_short_form_is_what_its_lines_say_and_nothing_where_one_is_missing(
     numbers: list[int], times: dict[int, float], newest: tuple[int, int, int] | None
 ) -> None:
     entries = tuple({"kind": "event", "step": number} for number in numbers)
-    form = Condensed("commits/r.jsonl", 7, "ab", entries, times, LeftOut(3, 2, 1, newest, None, 5.0))
+    form = Condensed("commits/r.jsonl", 7, "ab", entries, times, LeftOut(3, 2, 1, newest, None, 5.0), Link(7, "ab"))
     said = [layout.decode_line(layout.encode_line(line)) or {} for line in lines(form)]
     assert condensed(said) == form
     assert len(said) < 2 or condensed(said[:-1]) is None
 
 
 def offline_lines(root: Path) -> list[dict[str, Any]]:
+    """What a verb's log says, without the place of each line in it."""
     (log,) = root.glob("commits/offline-*")
-    return [entry for line in log.read_bytes().splitlines() if (entry := layout.decode_line(line)) is not None]
+    found = [entry for line in log.read_bytes().splitlines() if (entry := layout.decode_line(line)) is not None]
+    return [{name: value for name, value in entry.items() if name not in ("line", "chain")} for entry in found]

@@ -29,7 +29,7 @@ def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
         print_json(_plain(found))
     else:
         say(f"{run}: {_verdict(found)}", "healthy" if found.sound else "act")
-        for line in (_counted(found), *_compared(found)):
+        for line in (_counted(found), *_unnumbered(found), *_compared(found)):
             say(line)
         for trouble in found.troubles[:MOST_SHOWN]:
             say()
@@ -56,6 +56,17 @@ def _counted(found: "Verification") -> str:
     files = f"{count(found.token_files, 'token file')} and {count(found.segments, 'statistics segment')} {verb} as committed"
     short = f", {found.condensed} of them also in short, which agrees with the whole" if found.condensed else ""
     return f"{logs}{short}; {files} ({count(found.rows, 'row')}, {found.bytes / 1e6:,.1f} MB)"
+
+
+def _unnumbered(found: "Verification") -> list[str]:
+    if not found.unnumbered:
+        return []
+    which = (
+        "its commit log predates"
+        if found.unnumbered == found.logs == 1
+        else f"{found.unnumbered:,} commit logs predate"
+    )
+    return [f"{which} numbered lines: whether a line was removed cannot be told"]
 
 
 def _compared(found: "Verification") -> list[str]:

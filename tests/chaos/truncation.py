@@ -43,7 +43,8 @@ def _examine_log(figures: Figures, root: Path, path: Path, content: bytes) -> No
 
 
 def _newest(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Entries in order; of those that commit one file the last."""
+    """Entries in order, without their place in the log; of those that commit one file the last."""
+    entries = [{name: value for name, value in e.items() if name not in ("line", "chain")} for e in entries]
     last = {entry.get("file", place): entry for place, entry in enumerate(entries)}
     return [entry for place, entry in enumerate(entries) if last[entry.get("file", place)] is entry]
 
