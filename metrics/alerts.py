@@ -14,7 +14,7 @@ import polars as pl
 
 from .finding import Severity
 from .metric import ALL_GAPS
-from .severity import GRADE, grades_of, reading
+from .severity import GRADE, grades_of, reading, worst_of
 from .signals import SIGNALS, Signal
 
 
@@ -44,7 +44,7 @@ class Alert:
 
     severity: the worst grade it held for `open_after` graded steps in a row. closed_at: the step at which it had been calm for
     long enough, None while it is open. steps: graded steps out of bounds; outside: first step, last step and grade of each
-    stretch of them. peak, reading: at the step where most was tested; first_reading: at first_step. also: other gaps that were
+    stretch of them. peak, reading: at the worst step, see `worst_of`; first_reading: at first_step. also: other gaps that were
     out of bounds in the same steps, see `told_once`.
     """
 
@@ -124,7 +124,7 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
     steps = rows["step"]
     for stretch in _stretches(grades, tested < signal.watch * (1 - rules.hysteresis), rules):
         within = slice(stretch.first, stretch.last + 1)
-        peak = stretch.first + int(np.argmax(tested[within]))
+        peak = stretch.first + worst_of(signal, rows[within])
         yield Alert(
             signal,
             gap,

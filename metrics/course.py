@@ -15,7 +15,7 @@ import polars as pl
 
 from .alerts import RULES, alerts
 from .finding import Severity
-from .severity import decided, reading, signal_named
+from .severity import decided, reading, signal_named, worst_of
 
 Series = Mapping[tuple[str, str], pl.DataFrame]
 """(signal, gap) -> its rows by step."""
@@ -112,8 +112,8 @@ def _speaking(deciding: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 def _worst(own: pl.DataFrame) -> dict[str, Any]:
-    """The row of the worst reading of one signal of one gap: the highest grade, then the most tested, the first of equals."""
-    return own.sort("severity", "tested", descending=True, maintain_order=True).row(0, named=True)
+    """The row of the worst reading of one signal of one gap."""
+    return own.row(worst_of(signal_named(own["signal"][0]), own), named=True)
 
 
 def _told(row: Mapping[str, Any]) -> str:

@@ -65,7 +65,8 @@ class Finding:
             return f"since step {self.since_step}{lower}"
         steps = f"steps {self.since_step} to {self.until_step}"
         over = f"step {self.since_step}" if self.since_step == self.until_step else steps
-        since = "" if self.now_since is None else f" since step {self.now_since}: {self.now_title}"
+        other = "" if self.now_title == self.title else f": {self.now_title}"
+        since = "" if self.now_since is None else f" since step {self.now_since}{other}"
         return f"{over}, over" + ("" if self.now is None else f"; now {self.now.label}{since}")
 
     @property
@@ -74,8 +75,14 @@ class Finding:
         ran = [check for check in self.checks if check.steps]
         if not self.checks:
             return ""
+        most = max((check.steps for check in ran), default=0)
+        few = " · ".join(f"{check.name} on {check.steps} of {most} steps" for check in ran if check.steps < most)
         absent = " · ".join(f"{check.name}, {check.absent}" for check in self.checks if not check.steps)
-        return f"{len(ran)} of {len(self.checks)} checks ran." + (f" Not checked: {absent}." if absent else "")
+        return (
+            f"{len(ran)} of {len(self.checks)} checks ran."
+            + (f" Checked in part: {few}." if few else "")
+            + (f" Not checked: {absent}." if absent else "")
+        )
 
     @property
     def sentence(self) -> str:

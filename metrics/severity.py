@@ -1,6 +1,7 @@
 """Severity per step: every signal of the table graded for every gap; the worst wins and says which it was."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from .floor import Floors, floors
 from .metric import Values
 from .signals import SIGNALS, Signal
 
-__all__ = ["SIGNALS", "Severity", "decided", "grade", "grade_signals", "grades_of", "reading", "signal_named", "told"]
+__all__ = [
+    "SIGNALS",
+    "Severity",
+    "decided",
+    "grade",
+    "grade_signals",
+    "grades_of",
+    "reading",
+    "signal_named",
+    "told",
+    "worst_of",
+]
 
 MANY = 1000.0
 """Times the floor from which on the number says no more: the floor is next to nothing."""
@@ -75,6 +87,16 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
     least = "at least " if row["at_least"] else ""
     return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
+
+
+def worst_of(signal: Signal, rows: pl.DataFrame) -> int:
+    """Which of these rows of one signal and gap holds the worst reading: the largest value at the highest grade, the first of
+    equals. One step counts here, whether the signal must last or not.
+    """
+    tested = rows["tested"].to_numpy()
+    grades = grades_of(replace(signal, lasting=False), tested)
+    sizes = np.nan_to_num(signal.size(rows["value"].to_numpy()), nan=-np.inf, posinf=np.inf)
+    return int(np.lexsort((-np.arange(len(rows)), sizes, grades))[-1])
 
 
 def signal_named(name: str) -> Signal:

@@ -48,7 +48,7 @@ class Measured:
 class Signal:
     """One row of the table. watch, act: least `tested` of each grade; None: never. lasting: two adjacent steps needed.
 
-    reads: the metric without which it cannot be graded.
+    reads: the metric without which it cannot be graded. size: how bad a value is, the larger the worse.
     shown: a format of {value}, {floor}, {times} (value / floor, in words) and {least} for the reading.
     """
 
@@ -64,6 +64,7 @@ class Signal:
     remedy: str
     source: str
     lasting: bool = False
+    size: Callable[[Values], Values] = np.abs
 
 
 def at_least(value: Values, error: Values) -> Values:
@@ -144,6 +145,14 @@ def _surprised(column: Column, floor: Values) -> Measured:
     return Measured(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
+def _below_one(value: Values) -> Values:
+    return 1 - value
+
+
+def _off_one(value: Values) -> Values:
+    return np.abs(value - 1)
+
+
 _CATALOGUE = "root-cause catalogue: measured on injected faults"
 
 SIGNALS: tuple[Signal, ...] = (
@@ -164,14 +173,14 @@ SIGNALS: tuple[Signal, ...] = (
            "The two policies do not score the same tokens in the same contexts.",
            "Look at shift_correlation_-2 to shift_correlation_+2: one near 1 means that the list is off by so many tokens. Else "
            "compare token ids, prompts and the chat template of both sides.",
-           f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}"),
+           f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}", size=_below_one),
     Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
            SAMPLED, _dishonest, 4.0, 5.0,
            "the mean weight is {value:.3f}, not 1",
            "Whatever the gap, weights average 1 if the earlier policy really sampled these tokens. Above: it reports raw "
            "logprobs but sampled at another temperature. Below: its support was cut (top-p, top-k, min-p).",
            "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
-           f"z beyond 5 and off by more than 0.01; {_CATALOGUE}"),
+           f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one),
     Signal("kl_k3", "kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
            "Training is off-policy by this much at every token. Runs collapse from 0.1 on. Near 1 the weights are many updates "
@@ -179,7 +188,7 @@ SIGNALS: tuple[Signal, ...] = (
            "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input"),
     Signal("kl_k3_over_floor", "kl_k3", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
-           "KL K3 is {value:.4g} nats/token, {times} times the floor {floor:.3g} of the run's first steps",
+           "KL K3 is {value:.4g} nats/token, {times} times the floor of the run's first steps ({floor:.3g})",
            "The engines agreed better before: something changed since, most often weights that were not synced.",
            "Compare with the weight syncs and the version lag. If the tokens of lag 0 have risen too, look at precision "
            "and entropy.",

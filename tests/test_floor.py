@@ -104,7 +104,7 @@ def test_engines_that_agreed_to_the_last_bit_have_a_floor_too() -> None:
     rows = grade_signals(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]}))
     over = rows.filter(signal="kl_k3_over_floor")
     assert over["severity"].to_list() == ["healthy"] * 4 + ["watch"] * 2 + ["act"] * 2
-    assert reading(OVER, over.row(5, named=True)).endswith("over 1000 times the floor 0 of the run's first steps")
+    assert reading(OVER, over.row(5, named=True)).endswith("over 1000 times the floor of the run's first steps (0)")
 
 
 def test_of_steps_below_the_act_bound_the_worst_is_the_one_with_the_largest_gap() -> None:

@@ -16,6 +16,7 @@ from ratioscope.app.report.data import report_data
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
 from ratioscope.ingest.run import open_run
+from ratioscope.metrics.alerts import alerts
 from ratioscope.metrics.course import spells, worst_episode, worst_step
 from ratioscope.metrics.finding import Severity
 from ratioscope.metrics.severity import decided, grade_signals
@@ -35,12 +36,25 @@ def test_a_burst_that_is_over_is_told_as_over_and_what_is_now_beside_it() -> Non
     found = verdict(graded_of(level))
     assert (found.severity, found.since_step, found.until_step, found.peak_step) == (Severity.ACT, 10, 13, 10)
     assert found.now == Severity.WATCH and found.now_since == 24
-    assert found.when == "steps 10 to 13, over; now watch since step 24: the policies are far apart"
+    assert found.when == "steps 10 to 13, over; now watch since step 24", "of the same signal"
     assert found.when in found.sentence and found.when in verdict_line(found)
     ended = verdict(graded_of(level[:24]))
     assert ended.when == "steps 10 to 13, over; now healthy"
     assert verdict(graded_of(level[:14])).when == "since step 10"
     assert verdict(graded_of(level[:17])).until_step is None, "not calm for long enough"
+
+
+def test_what_is_wrong_now_is_named_where_it_is_something_else() -> None:
+    level = [0.0008] * 10 + [0.3] * 4 + [0.0008] * 10 + [0.006] * 5
+    assert verdict(graded_of(level)).when.endswith("; now watch since step 24: the gap has left its floor")
+
+
+def test_the_worst_of_equal_grades_is_the_largest_value_as_charts_and_scores_show_it() -> None:
+    level, errors = [0.0004] * 3 + [0.31, 0.304, 0.5], [0.0] * 3 + [0.03, 0.001, 0.45]
+    graded = grade_signals(frame_of({"kl_k3": level, "kl_k3_se": errors}))
+    found = verdict(graded)
+    assert found.peak_step == spells(graded)[-1].peak == alerts(graded)[0].peak_step == 3
+    assert "0.31 nats/token" in found.evidence, "0.5 is not graded act, for it may be 0.08"
 
 
 def test_a_single_bad_step_is_over_once_the_run_is_calm_again() -> None:
@@ -131,6 +145,8 @@ def test_confidence_in_health_falls_with_what_was_not_checked() -> None:
     )
     assert found.confidence == "medium"
     assert found.checked == "13 of 15 checks ran. Not checked: surprisal, because y · staleness, because x."
+    part = all_checks(level).filter((pl.col("signal") != "mean_weight") | (pl.col("step") == 2))
+    assert verdict(part, {}).checked == "15 of 15 checks ran. Checked in part: mean_weight on 1 of 4 steps."
     few = verdict(graded_of(level), {"staleness": "because x", "total": "because y"})
     assert few.confidence == "low" and "total, because y" in few.checked
 

@@ -25,7 +25,7 @@ WIDTH, HEIGHT, POINTS = 140, 28, 70
 def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:
     """The finding: its grade, cause, since when and how sure; its evidence, meaning, remedy and what was checked below."""
     word = finding.severity.label
-    when = f" {finding.when}" if finding.when else ""
+    when = f", {finding.when}" if finding.when else ""
     meaning = f"<p>{escaped(finding.meaning)} <b>Try:</b> {escaped(finding.remedy)}</p>"
     checked = f"<p>{escaped(finding.checked)}</p>" if finding.checked else ""
     return (
