@@ -17,6 +17,8 @@ from ratioscope.record import POLICIES
 from .host_copy import HostArray, HostCopies, is_tensor
 
 POLICY_COLUMNS = tuple(f"{policy}_logprobs" for policy in POLICIES)
+_LOOKED_AT = 64
+"""Items of a long list that are looked at to tell how large it is."""
 _NUMBERS = (int, float, np.number)
 
 
@@ -103,7 +105,7 @@ def sequences_offered(values: Mapping[str, Any]) -> int:
 
 
 def bytes_offered(values: Mapping[str, Any]) -> int:
-    """About how much host memory a snapshot of the arguments takes. Looks at no token."""
+    """About how much host memory a snapshot of the arguments takes. Of a long list it looks at some items."""
     return sum(_bytes(value) for value in values.values())
 
 
@@ -162,6 +164,14 @@ def _is_array(value: Any) -> bool:
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, (list, tuple)):
-        return sum(8 * len(item) if isinstance(item, (list, tuple)) else _bytes(item) + 8 for item in value)
-    return int(getattr(value, "nbytes", 0) or 0)
+    if isinstance(value, (str, bytes)):
+        return sys.getsizeof(value)
+    if isinstance(value, Mapping):
+        return sum(_bytes(item) + 64 for item in value.values())
+    if not isinstance(value, (list, tuple)):
+        return int(getattr(value, "nbytes", 0) or 0)
+    looked_at = value[:: 1 + len(value) // _LOOKED_AT]
+    if isinstance(next(iter(value), None), (list, tuple)):
+        items = sum(len(item) for item in value if item is not None)
+        return items * sum(map(_bytes, looked_at)) // max(1, sum(len(item) for item in looked_at if item is not None))
+    return len(value) * 8 + sum(map(_bytes, looked_at)) * len(value) // max(1, len(looked_at))

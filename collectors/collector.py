@@ -1,15 +1,15 @@
 """Collector: takes what a trainer holds, without blocking or breaking training.
 
-Its manners. `log` makes one copy and returns; it never waits for a file, and raises only with `strict=True`. A full queue
-drops the newest and counts it. What goes wrong is counted, noted in the run as a gap, and said once through `logging`.
-`flush` and `close` are bounded in time and may be called again. A forked child starts empty and writes, under a name of
-its own, only what it logs itself. No signal handler, no excepthook; one exit handler, bounded like `close`.
+Its manners. Making one and `log` touch memory alone: rows are written by a process of its own (writer_process.py), or by a
+thread where none can be started. `log` makes one copy and returns, and raises only with `strict=True`. A full queue drops the
+newest and counts it. What goes wrong is counted, noted in the run as a gap, and said once through `logging`. `flush` and
+`close` may be called again, and from a signal handler that has interrupted `log`. A forked child starts empty and writes,
+under a name of its own, only what it logs itself. No signal handler, no excepthook; one exit handler, bounded like `close`.
 """
 
 import atexit
-import logging
+import itertools
 import multiprocessing
-import numbers
 import operator
 import os
 import sys
@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
@@ -24,20 +25,25 @@ from typing import Any, Literal, Self, SupportsIndex
 import pyarrow as pa
 
 from ratioscope.errors import ConfigError, SchemaError, SourceError
+from ratioscope.process import process_start
 
 from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
+from .batch_rows import MALFORMED, BatchRows
 from .budget import Budget
 from .counts import Counts, Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .late_sink import LateSink
 from .live_scalars import LiveScalars
+from .notice import warn
 from .ranks import label, part_of, part_of_parent, rank_told
 from .records import rows_of
-from .run_file import run_info, start_run
+from .run_file import launch, run_info, start_run
 from .sink import ParquetSink, Sink
 from .token_texts import Decode, TokenTexts
-from .writer import MALFORMED, Writer
-from .writer_thread import EventItem, GapItem, WriterThread
+from .trainer_process import TrainerProcess
+from .writer import Writer
+from .writer_process import PROCESS, WriterProcess
+from .writer_thread import Backlog, BeginItem, EventItem, GapItem, Target, WriterThread
 
 Text = Literal["full", "ids", "none"]
 TEXTS: dict[str, frozenset[str]] = {
@@ -55,13 +61,16 @@ PerSequence = Any
 
 QUEUE_BATCHES = 128
 QUEUE_BYTES = 1 << 30
+WRITER = "RATIOSCOPE_WRITER"
+"""The variable that says who writes where `writer` does not: process (the default) or thread."""
 QUEUE_FULL = "queue full"
+NO_THREAD = "no thread can be started"
 CLOSED = "closed"
 LATE = "not finished in time"
+_MOST_STEPS = 1 << 63
+_MOST_PROCESSES = 3  # that end unasked, before a thread writes
 _NUMBERED = 256  # steps and minibatches whose numbering is remembered
 _EXIT_SECONDS = 10.0
-
-logger = logging.getLogger("ratioscope")
 
 
 class Collector:
@@ -69,11 +78,13 @@ class Collector:
 
     rank: of this process; None: as torch.distributed, torchrun ($RANK), mpirun or srun tell it, else 0 (ranks.py).
     trainer: its name and version, as run.json shows them. config: settings worth keeping beside the data; secrets are taken
-    out. text: "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no
-    `token_texts` are logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and
-    about `queue_bytes`. attempt: which start of the run this is; told from the folder if not given. versions: in words, where
-    the versions given to `log` come from. budget: how much disk token rows may take. scalars: makes metrics for `scalars`,
-    under our names and those of `dialect`.
+    out. rank: of this process; None: as torch.distributed, torchrun ($RANK), mpirun or srun tell it, else 0 (ranks.py). text:
+    "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no `token_texts` are
+    logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and about `queue_bytes`, texts
+    included; when_full: whether `log` then drops what it is given, or waits, as a program may that converts a finished run.
+    writer: "process" or "thread"; a sink of your own is called on a thread. attempt: which start of the run this is; told from
+    the folder if not given. versions: in words, where the versions given to `log` come from. budget: how much disk token rows
+    may take. scalars: makes metrics for `scalars`, under our names and those of `dialect`.
     """
 
     def __init__(
@@ -95,6 +106,8 @@ class Collector:
         dialect: str | None = None,
         budget: Budget | None = None,
         sink: Callable[[], Sink] | None = None,
+        writer: Literal["process", "thread"] | None = None,
+        when_full: Literal["drop", "wait"] = "drop",
     ) -> None:
         if text not in TEXTS:
             raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
@@ -102,16 +115,26 @@ class Collector:
         rank = told or 0
         if queue_batches < 1 or rank < 0:
             raise ConfigError(f"queue_batches is {queue_batches} and rank {rank}; wanted at least 1 and 0")
-        self.run_dir = Path(run_dir).absolute()
+        if when_full not in ("drop", "wait") or writer not in (None, "process", "thread"):
+            raise ConfigError(
+                f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
+            )
+        self.run_dir = _absolute(Path(run_dir))
         self._rank, self._strict, self._left_out = rank, strict, TEXTS[text]
-        self._queue_batches, self._queue_bytes = queue_batches, queue_bytes
+        self._queue_batches, self._queue_bytes, self._waits = queue_batches, queue_bytes, when_full == "wait"
         self._decode = decode if text == "full" else None
-        info = run_info(name or self.run_dir.name, trainer, config or {})
         self._live = LiveScalars(dialect) if scalars else None
+        self._info = run_info(name or self.run_dir.name, trainer, config or {})
+        self._task: dict[str, Any] = {
+            "root": str(self.run_dir), "info": self._info, "rank": rank, "attempt": attempt, "versions": versions,
+            "budget": None if budget is None else asdict(budget), "scalars": scalars, "dialect": dialect,
+            "part_of": None, "queue_batches": queue_batches, "queue_bytes": queue_bytes, "waits": self._waits,
+            "writer_bytes": queue_bytes // 4,
+        }  # fmt: skip
         self._make_sink = sink or (
             lambda: ParquetSink(
                 self.run_dir,
-                info,
+                self._info,
                 rank=rank,
                 attempt=attempt,
                 versions=versions,
@@ -120,6 +143,9 @@ class Collector:
                 part_of=self._part_of,
             )
         )
+        wanted = writer or os.environ.get(WRITER, "process")
+        self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
+        self._is_numbering: bool
         self._told = 0  # losses that were raised
         self._inherited: object = None
         self._part_of = part_of(told)
@@ -129,7 +155,7 @@ class Collector:
         pa.array([0])
         _alive.add(self)
         if sink is None:
-            self._begin(info)
+            self._begin()
 
     def log(
         self,
@@ -173,7 +199,7 @@ class Collector:
         try:
             values = {n: plain(value) for n, value in given.items() if value is not None and n not in self._left_out}
             offered = sequences_offered(values)
-            refused = self._take(operator.index(step), minibatch, offered, values)
+            refused = self._take(step_number(step), minibatch, offered, values)
         except Exception as error:
             self._refuse(step, offered, MALFORMED, reason_of(error))
             if self._strict:
@@ -194,7 +220,7 @@ class Collector:
     def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
         """Notes that something happened: weight_sync, resume, config_change, or a word of your own."""
         try:
-            if not self._thread.put(EventItem(str(kind), operator.index(step), str(note))):
+            if not self._thread.put(EventItem(str(kind), step_number(step), str(note))):
                 self._ledger.fail("events")
         except Exception as error:
             self.failed("events", error)
@@ -202,7 +228,7 @@ class Collector:
     def failed(self, what: str, error: Exception) -> None:
         """Counts that something around the collector went wrong, an adapter's hook say, and says so once."""
         if self._ledger.fail(what):
-            logger.warning("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
+            warn("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
         if self._strict:
             raise error
 
@@ -211,23 +237,30 @@ class Collector:
         self._ledger.fail(what)
 
     def flush(self, timeout: float | None = 60.0) -> bool:
-        """Has everything logged so far written, a step that has not ended too. False if it was not in `timeout` seconds.
+        """Has everything logged so far written, a step that has not ended too. True: all of it is on disk, for good.
 
-        None waits without limit, 0 does not wait. With `strict=True` raises if anything was lost that no call told of yet.
+        False: it is not, in `timeout` seconds (None waits without limit, 0 does not wait), or some of what was logged since the
+        last flush was dropped, or only its statistics are on disk, or these wait in memory; `counts` says what was lost and why.
+        Token rows that a budget left out, whose statistics are on disk, make no difference. With `strict=True` raises if anything
+        was lost that no call told of yet.
         """
-        finished = self._thread.flush(timeout)
+        is_durable = self._thread.flush(timeout)
         self._raise_losses()
-        return finished
+        return is_durable
 
     def close(self, timeout: float | None = 10.0) -> bool:
-        """Writes what is left and ends the writer. What is not written after `timeout` seconds is dropped and counted."""
+        """Writes what is left and ends the writer. True: it came to its end; `counts` says what was lost.
+
+        While something comes of it, it goes on. Once nothing did for `timeout` seconds, what is not written counts as dropped:
+        False; a writer's process still writes what it has, should the disk come back.
+        """
         first = not self._thread.is_stopped
         finished = self._thread.stop(timeout)
         self._ledger.seal(LATE)
         if not finished:
             self._thread.abandon()
         if first and (self.counts.sequences.dropped or self.counts.failures):
-            logger.warning("%s: %s", self.run_dir, self.counts.losses)
+            warn("%s: %s", self.run_dir, self.counts.losses)
         self._raise_losses()
         return finished
 
@@ -250,42 +283,60 @@ class Collector:
         """Copies and queues; the reason if it did not."""
         size = bytes_offered(values)
         index = None if minibatch is None else operator.index(minibatch)
-        first_index = self._number(step, index, offered)
+        with self._numbering:
+            label, first_index = self._number(step, index, offered)
         if self._thread.is_stopped:
             return CLOSED
-        if not self._thread.has_room(size):
+        if not self._has_room(size):
             return QUEUE_FULL
         taken, held = snapshots(values, self._copies)
         try:
-            batch = Batch(step, index, self._rank, self._label, first_index, offered, size, taken, held)
+            batch = Batch(step, index, self._rank, label, first_index, offered, size, taken, held)
             self._check(batch)
             is_queued = self._thread.put(batch)
             _close_before_multiprocessing_exits()
         except BaseException:
             self._copies.release_all(held)
             raise
-        return None if is_queued else CLOSED
+        return None if is_queued else CLOSED if self._thread.is_stopped else NO_THREAD
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a batch of this size may be queued; waits for that, where it was asked to."""
+        while not self._thread.has_room(size):
+            if not self._waits or self._thread.is_stopped:
+                return False
+            self._thread.wait()
+        return True
 
     def _check(self, batch: Batch) -> None:
         """With strict, raises on the caller's thread what the writer would only count."""
         if self._strict and (fault := rows_of(batch, 0).fault) is not None:
             raise SchemaError(fault)
 
-    def _number(self, step: int, minibatch: int | None, sequences: int) -> int:
-        """Where the numbering of sequences without ids goes on; per minibatch, so that ids of the same sequence agree."""
-        with self._numbering:
+    def _number(self, step: int, minibatch: int | None, sequences: int) -> tuple[str, int]:
+        """Where the numbering of sequences without ids goes on; per minibatch, so that ids of the same sequence agree.
+
+        A signal handler that logs while the same thread is in here numbers its sequences under a label of their own.
+        """
+        if self._is_numbering:
+            return f"{self._label}.{next(self._interruptions)}", 0
+        self._is_numbering = True
+        try:
             first = self._numbers.pop((step, minibatch), 0)
             self._numbers[step, minibatch] = first + sequences
             if len(self._numbers) > _NUMBERED:
                 self._numbers.pop(next(iter(self._numbers)))
-            return first
+        finally:
+            self._is_numbering = False
+        return self._label, first
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
-        known = int(step) if isinstance(step, numbers.Integral) else None
+        known = _step_if_any(step)
         if self._ledger.refuse(Gap(known, reason, detail, offered, 0)) and not self._strict:
-            logger.warning(
-                "step %s: %d sequences dropped, %s %s. More of this is only counted.", step, offered, reason, detail
-            )
+            warn(
+                "step %s: %d sequences dropped, %s %s. More of this is only counted.",
+                known, offered, reason, detail,
+            )  # fmt: skip
         if reason == MALFORMED:  # with a full queue the writer is busy enough, and tells of it by itself
             self._thread.put(GapItem())
 
@@ -295,17 +346,15 @@ class Collector:
             self._told = lost
             raise SourceError(f"{self.run_dir}: {self.counts.losses}")
 
-    def _begin(self, info: Mapping[str, Any]) -> None:
+    def _begin(self) -> None:
+        """Has the run folder made; with strict by this thread, which may have to wait for the disk, and raises."""
+        if not self._strict:
+            self._thread.put(BeginItem())
+            return
         try:
-            start_run(self.run_dir, info)
+            start_run(self.run_dir, self._info)
         except OSError as error:
-            if self._strict:
-                raise SourceError(
-                    f"{self.run_dir} cannot be made: {error}; give a folder that can be written"
-                ) from error
-            logger.warning(
-                "%s cannot be made: %s. Training goes on; recording begins once it can.", self.run_dir, error
-            )
+            raise SourceError(f"{self.run_dir} cannot be made: {error}; give a folder that can be written") from error
 
     def _reset(self, label: str) -> None:
         """The state of a collector that has seen nothing. label: part of the ids of sequences without ids."""
@@ -313,18 +362,40 @@ class Collector:
         self._told = 0
         self._ledger = Ledger()
         self._copies = HostCopies(self._queue_bytes)
-        self._numbering, self._numbers = threading.Lock(), dict[tuple[int, int | None], int]()
-        self._thread = WriterThread(self._writer, self._ledger, batches=self._queue_batches, nbytes=self._queue_bytes)
+        self._numbering, self._interruptions = threading.RLock(), itertools.count()
+        self._is_numbering = False
+        self._numbers: dict[tuple[int, int | None], int] = {}
+        self._process: WriterProcess | None = None
+        backlog = Backlog(self._queue_batches, self._queue_bytes)
+        self._thread = WriterThread(self._rows, self._writer, self._ledger, backlog=backlog)
 
-    def _writer(self) -> Writer:
+    def _rows(self) -> BatchRows:
         texts = None if self._decode is None else TokenTexts(self._decode)
-        return Writer(
-            LateSink(self._make_sink), self._ledger, self._copies, logger.warning, texts, lambda: self._thread.pressure
-        )
+        return BatchRows(self._ledger, self._copies, warn, texts)
+
+    def _writer(self) -> Target:
+        """Who writes: a process of its own, or this thread, where a process cannot be started or has ended too often."""
+        failures = self.counts.failures.get(PROCESS, 0)
+        if self._has_process and failures < _MOST_PROCESSES:
+            process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
+            scalars = self._live.ready if self._live is not None else _unheard
+            try:
+                task = {**self._task, "part_of": self._part_of}
+                self._process = WriterProcess(task, process, self._ledger, scalars, self._thread.moved)
+                return self._process
+            except Exception as error:
+                warn(
+                    "no writer's process can be started (%s): a thread of this process writes instead. Training goes on.",
+                    reason_of(error),
+                )
+        pressure = (lambda: 0.0) if self._waits else (lambda: self._thread.pressure)
+        return Writer(LateSink(self._make_sink), self._ledger, warn, pressure, self._task["writer_bytes"])
 
     def _after_fork(self) -> None:
         was_stopped = self._thread.is_stopped
-        self._inherited = (self._thread, self._copies)  # not freed: page-locked memory belongs to the parent
+        if self._process is not None:
+            self._process.disinherit()
+        self._inherited = (self._thread, self._copies, self._process)  # not freed: page-locked memory is the parent's
         self._part_of = part_of_parent(self._part_of)
         self._reset(f"{self._rank}.{os.getpid()}")
         if was_stopped:
@@ -333,6 +404,32 @@ class Collector:
 
 _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
 """Global, because the hooks at fork and at exit are the process's."""
+
+
+def step_number(step: SupportsIndex) -> int:
+    """The step as a number that a run can hold; SchemaError where it is none."""
+    number = operator.index(step)
+    if not -_MOST_STEPS <= number < _MOST_STEPS:
+        raise SchemaError("the step has more than 64 bits; wanted the trainer's own number of the step")
+    return number
+
+
+def _step_if_any(step: Any) -> int | None:
+    try:
+        return step_number(step)
+    except Exception:
+        return None
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.absolute()
+    except OSError:  # the working directory was deleted
+        return path
+
+
+def _unheard(step: int, values: Mapping[str, float]) -> None:
+    """Nobody asked for scalars."""
 
 
 _finalized_in: dict[str, int] = {}

@@ -1,11 +1,16 @@
 """What was offered, written, left out by the budget, and dropped. These and what is pending add up to what was offered."""
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from threading import RLock
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, TypeVar
 
 from ratioscope.redaction import without_secrets
+
+from .one_at_a_time import OneAtATime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,14 @@ class Tally:
     def pending(self) -> int:
         """Offered, and nothing became of it yet."""
         return self.offered - self.written - self.dropped - self.left_out
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.offered + other.offered,
+            self.written + other.written,
+            self.dropped + other.dropped,
+            self.left_out + other.left_out,
+        )
 
 
 @dataclass(frozen=True)
@@ -67,20 +80,23 @@ def reason_of(error: BaseException) -> str:
 
 
 class Ledger:
-    """Keeps the counts; the trainer's thread and the writer's both post to it."""
+    """Keeps the counts; the trainer's thread and the writer's both post to it. Nobody waits for anybody, see one_at_a_time.py.
 
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._sequences, self._tokens = Tally(), Tally()
-        self._reasons: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
-        self._is_sealed = False
+    echo: hears of each post of the writer (write, leave_out, drop, fail) and its values, to post it elsewhere, too.
+    """
+
+    def __init__(self, echo: Callable[[str, tuple[Any, ...]], None] = lambda post, values: None) -> None:
+        self._echo = echo
+        self._posts = OneAtATime()
+        self._counts = Counts()
         self._gaps: dict[tuple[int | None, str], Gap] = {}
+        self._untold: deque[Gap] = deque()
+        self._first: dict[tuple[str, str], object] = {}
+        self._is_sealed = False
 
     @property
     def counts(self) -> Counts:
-        with self._lock:
-            return Counts(self._sequences, self._tokens, dict(self._reasons), dict(self._failures))
+        return self._counts
 
     @property
     def is_sealed(self) -> bool:
@@ -89,65 +105,87 @@ class Ledger:
 
     def offer(self, sequences: int) -> None:
         """Sequences were taken and are pending. Negative: fewer than were counted at the call."""
-        with self._lock:
-            if not self._is_sealed:
-                self._sequences = replace(self._sequences, offered=self._sequences.offered + sequences)
+        self._post(Tally(offered=sequences), Tally())
 
     def refuse(self, gap: Gap) -> bool:
         """Sequences came in and were not taken. True the first time for this reason: say so once."""
-        with self._lock:
-            self._sequences = replace(self._sequences, offered=self._sequences.offered + gap.sequences)
-            return self._drop(gap)
+        self._posts.do(lambda: self._add(Tally(offered=gap.sequences), Tally()))
+        self._posts.do(lambda: self._drop(gap))
+        return self._is_first("reason", gap.reason)
 
     def write(self, sequences: int, tokens: int) -> None:
         """Pending sequences are on disk."""
-        with self._lock:
-            if not self._is_sealed:
-                self._sequences = replace(self._sequences, written=self._sequences.written + sequences)
-                self._tokens = replace(
-                    self._tokens, offered=self._tokens.offered + tokens, written=self._tokens.written + tokens
-                )
+        self._echo("write", (sequences, tokens))
+        self._post(Tally(written=sequences), Tally(tokens, tokens))
 
     def leave_out(self, sequences: int, tokens: int) -> None:
         """Pending sequences are in the statistics only, as the budget has it."""
-        with self._lock:
-            if not self._is_sealed:
-                s, t = self._sequences, self._tokens
-                self._sequences = replace(s, left_out=s.left_out + sequences)
-                self._tokens = replace(t, offered=t.offered + tokens, left_out=t.left_out + tokens)
+        self._echo("leave_out", (sequences, tokens))
+        self._post(Tally(left_out=sequences), Tally(tokens, left_out=tokens))
 
-    def drop(self, gap: Gap) -> bool:
-        """Pending sequences will never be on disk. True the first time for this reason: say so once."""
-        with self._lock:
-            return not self._is_sealed and self._drop(gap)
+    def drop(self, gap: Gap, told: bool = False) -> bool:
+        """Pending sequences will never be on disk. True the first time for this reason: say so once. told: the log has it."""
+        self._echo("drop", astuple(gap))
+        if self._is_sealed:
+            return False
+        self._posts.do(lambda: None if self._is_sealed else self._drop(gap, told))
+        return self._is_first("reason", gap.reason)
 
     def fail(self, what: str) -> bool:
         """Something went wrong that lost no sequence. True the first time."""
-        with self._lock:
-            self._failures[what] += 1
-            return self._failures[what] == 1
+        self._echo("fail", (what,))
+        self._posts.do(lambda: self._fail(what))
+        return self._is_first("failure", what)
 
     def seal(self, reason: str) -> None:
         """Counts all that is pending as dropped. What the writer posts afterwards changes nothing."""
-        with self._lock:
-            if self._sequences.pending > 0:
-                self._drop(Gap(None, reason, "", self._sequences.pending, 0))
-            self._is_sealed = True
+        self._posts.do(lambda: self._seal(reason))
 
     def unsaid_gaps(self) -> tuple[Gap, ...]:
         """The gaps since the last call, one per step and reason."""
-        with self._lock:
-            gaps = tuple(self._gaps.values())
-            self._gaps.clear()
-            return gaps
+        self._posts.do(self._tell_gaps)
+        return tuple(drained(self._untold))
 
-    def _drop(self, gap: Gap) -> bool:
-        t = self._tokens
-        self._sequences = replace(self._sequences, dropped=self._sequences.dropped + gap.sequences)
-        self._tokens = replace(t, offered=t.offered + gap.tokens, dropped=t.dropped + gap.tokens)
-        is_first = gap.reason not in self._reasons
-        self._reasons[gap.reason] += gap.sequences
+    def _post(self, sequences: Tally, tokens: Tally) -> None:
+        self._posts.do(lambda: None if self._is_sealed else self._add(sequences, tokens))
+
+    def _add(self, sequences: Tally, tokens: Tally) -> None:
+        self._counts = replace(
+            self._counts, sequences=self._counts.sequences + sequences, tokens=self._counts.tokens + tokens
+        )
+
+    def _drop(self, gap: Gap, told: bool = False) -> None:
+        self._add(Tally(dropped=gap.sequences), Tally(gap.tokens, dropped=gap.tokens))
+        self._counts = replace(self._counts, reasons=_more(self._counts.reasons, gap.reason, gap.sequences))
+        if told:
+            return
         known = self._gaps.get((gap.step, gap.reason), Gap(gap.step, gap.reason, "", 0, 0))
         together = replace(gap, sequences=known.sequences + gap.sequences, tokens=known.tokens + gap.tokens)
         self._gaps[gap.step, gap.reason] = together
-        return is_first
+
+    def _fail(self, what: str) -> None:
+        self._counts = replace(self._counts, failures=_more(self._counts.failures, what, 1))
+
+    def _seal(self, reason: str) -> None:
+        if self._counts.sequences.pending > 0:
+            self._drop(Gap(None, reason, "", self._counts.sequences.pending, 0))
+        self._is_sealed = True
+
+    def _tell_gaps(self) -> None:
+        self._untold.extend(self._gaps.values())
+        self._gaps = {}
+
+    def _is_first(self, kind: str, name: str) -> bool:
+        mine = object()
+        return self._first.setdefault((kind, name), mine) is mine
+
+
+def drained(items: "deque[T]") -> Iterator[T]:
+    """Takes the items out, oldest first; others may do the same at the same time."""
+    with suppress(IndexError):
+        while True:
+            yield items.popleft()
+
+
+def _more(counts: Mapping[str, int], name: str, times: int) -> dict[str, int]:
+    return {**counts, name: counts.get(name, 0) + times}

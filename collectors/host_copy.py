@@ -11,14 +11,16 @@ its event. torch is never imported: whoever hands over a tensor has loaded it.
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratioscope.errors import SchemaError
+
+from .one_at_a_time import OneAtATime
 
 _SMALL = 4096  # bytes; below it fresh memory is as cheap as a look into the pool
 
@@ -61,7 +63,7 @@ class HostCopies:
         self._keep_bytes = keep_bytes
         self._kept = 0
         self._free: defaultdict[tuple[int, bool], list[Buffer]] = defaultdict(list)
-        self._lock = Lock()
+        self._pool = OneAtATime()
         self._streams: dict[Any, Any] = {}
 
     def of(self, value: Any) -> HostArray:
@@ -84,12 +86,13 @@ class HostCopies:
     def release(self, copy: HostArray) -> None:
         """Gives the memory back; beyond `keep_bytes` it goes to the operating system."""
         buffer = copy.buffer
-        if buffer is None:
-            return
-        with self._lock:
-            if self._kept + buffer.memory.nbytes <= self._keep_bytes:
-                self._kept += buffer.memory.nbytes
-                self._free[buffer.memory.nbytes, buffer.owner is not None].append(buffer)
+        if buffer is not None:
+            self._pool.do(lambda: self._keep(buffer))
+
+    def _keep(self, buffer: Buffer) -> None:
+        if self._kept + buffer.memory.nbytes <= self._keep_bytes:
+            self._kept += buffer.memory.nbytes
+            self._free[buffer.memory.nbytes, buffer.owner is not None].append(buffer)
 
     def _of_array(self, array: NDArray[Any], bfloat16: bool = False) -> HostArray:
         if array.dtype.name == "bfloat16":  # ml_dtypes, as JAX uses
@@ -130,16 +133,21 @@ class HostCopies:
 
     def _take(self, nbytes: int, pinned: bool) -> Buffer:
         size = 1 << (nbytes - 1).bit_length()
-        with self._lock:
-            free = self._free[size, pinned]
-            if free:
-                self._kept -= size
-                return free.pop()
+        found: list[Buffer] = []
+        self._pool.do(lambda: self._hand_out(found, (size, pinned)))
+        with suppress(IndexError):  # the pool is in use, and fresh memory is to be had at once
+            return found.pop()
         if not pinned:
             return Buffer(np.empty(size, np.uint8), None)
         torch = sys.modules["torch"]
         owner = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         return Buffer(owner.numpy(), owner)
+
+    def _hand_out(self, found: list[Buffer], kind: tuple[int, bool]) -> None:
+        free = self._free[kind]
+        if free:
+            self._kept -= kind[0]
+            found.append(free.pop())
 
 
 def is_tensor(value: Any) -> bool:

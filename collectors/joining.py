@@ -19,6 +19,7 @@ from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
 
 from .notice import warn
 from .run_file import SHARED, is_certain, is_of_ray, launch
+from .trainer_process import trainer_process
 
 _TAIL = 1 << 14  # bytes; an open or close line is far shorter
 _MOST_BESIDE = 16
@@ -47,7 +48,7 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)
     of_latest = [writer for writer in writers if writer["attempt"] == latest]
-    own, pid = launch(), os.getpid() if pid is None else pid
+    own, pid = launch(), trainer_process().pid if pid is None else pid
     part_of = part_of or _recording_parent(of_latest, rank, pid)
     others = [writer for writer in of_latest if not _is_kin(writer, part_of, pid)]
     strangers = [writer for writer in others if not _is_same_start(writer, own)]

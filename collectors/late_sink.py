@@ -16,6 +16,9 @@ class LateSink:
         self._make = make
         self._made: Sink | None = None
 
+    def begin(self) -> None:
+        getattr(self._sink(), "begin", self._sink().open)()
+
     def open(self) -> int:
         return self._sink().open()
 

@@ -7,8 +7,7 @@ one, and `ratioscope/step` says which step they are of.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from threading import Lock
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
@@ -26,11 +25,15 @@ _KEPT = 4
 
 
 class LiveScalars:
-    """The values of the newest steps. `dialect`: the trainer's, whose own names are told as well."""
+    """The values of the newest steps. `dialect`: the trainer's, whose own names are told as well.
 
-    def __init__(self, dialect: str | None = None) -> None:
-        self._dialect = dialect
-        self._lock = Lock()
+    ready: takes each step's values, where another process than the trainer's makes them; else they are kept for `newest`.
+    """
+
+    def __init__(
+        self, dialect: str | None = None, ready: Callable[[int, dict[str, float]], None] | None = None
+    ) -> None:
+        self._dialect, self._tell = dialect, ready or self.ready
         self._parts: dict[int, list[pa.Table]] = {}
         self._ready: dict[int, dict[str, float]] = {}
         self._told = -1
@@ -40,22 +43,24 @@ class LiveScalars:
         self._parts.setdefault(step, []).append(statistics)
         values = step_values(pa.concat_tables(self._parts[step]), LOGGED)
         made = {f"{PREFIX}/{name}": value for name, value in values.items()} | self._theirs(rows)
-        with self._lock:
-            if step > self._told:
-                self._ready[step] = made
-            for old in sorted(self._ready)[:-_KEPT]:
-                del self._ready[old]
+        self._tell(step, made)
         for old in sorted(self._parts)[:-_KEPT]:
             del self._parts[old]
 
+    def ready(self, step: int, values: dict[str, float]) -> None:
+        """Keeps the values of a step for `newest`."""
+        if step > self._told:
+            self._ready[step] = values
+        for old in sorted(list(self._ready))[:-_KEPT]:
+            self._ready.pop(old, None)
+
     def newest(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
         """Values of the newest step that is ready, no later than `step` and not told before; without names in `known`."""
-        with self._lock:
-            ready = max((each for each in self._ready if self._told < each <= step), default=None)
-            if ready is None:
-                return {}
-            self._told = ready
-            values = self._ready.pop(ready)
+        ready = max((each for each in list(self._ready) if self._told < each <= step), default=None)
+        values = None if ready is None else self._ready.pop(ready, None)
+        if ready is None or values is None:
+            return {}
+        self._told = ready
         return {STEP: float(ready), **{name: value for name, value in values.items() if name not in known}}
 
     def _theirs(self, rows: pa.Table) -> dict[str, float]:

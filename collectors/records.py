@@ -70,6 +70,12 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     return Rows(records if sound.all() else records.filter(pa.array(sound)), rows, fault)
 
 
+def of_attempt(attempt: int, records: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as those of this attempt."""
+    index = SCHEMA.get_field_index("attempt")
+    return records.set_column(index, SCHEMA.field("attempt"), _repeat(attempt, "attempt", records.num_rows))
+
+
 def tokens_of(records: pa.RecordBatch | pa.Table) -> int:
     """Response positions of all rows, masked ones too: of each row as many as its longest log-probs."""
     return int(np.maximum.reduce([token_counts(records.column(name)) for name in POLICY_COLUMNS]).sum())

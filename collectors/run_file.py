@@ -20,6 +20,7 @@ from ratioscope.redaction import without_secrets
 
 from .durable_file import FOLDER_MODE, create_whole, write_whole
 from .environment import LAUNCH
+from .trainer_process import trainer_process
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
@@ -89,6 +90,8 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
 @cache
 def launch() -> str:
     """Names the start of the training job: ours, else the launcher's name for it, else this process and those it forks."""
+    if told := trainer_process().launch:
+        return told
     if given := os.environ.get(LAUNCH):
         nodes = [os.environ.get(name, "") for name in NODES]
         shared = SHARED + "/".join(nodes) if all(nodes) else ""

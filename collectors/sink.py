@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 from ratioscope.metrics.parts import gathered
-from ratioscope.process import host_name, pid_namespace, process_start
+from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from .budget import CONTROL_FILE, Budget, Control, Spending
@@ -40,6 +40,7 @@ from .run_file import launch, note_attempt, run_id, start_run
 from .sampling import chosen
 from .segments import Segments
 from .step_statistics import part_statistics
+from .trainer_process import trainer_process
 
 _ROW_GROUP_TOKENS = 1 << 22
 
@@ -146,7 +147,8 @@ class ParquetSink:
         self._health, self._clock = health or Health(), clock
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
         self._spending = Spending()
-        self.writer = f"r{rank:05d}-{host_name()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._process = trainer_process()
+        self.writer = f"r{rank:05d}-{host_name()}-{self._process.pid}-{secrets.token_hex(3)}"
         self._log = CommitLog(root, layout.commit_file(self.writer))
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
@@ -155,6 +157,10 @@ class ParquetSink:
         self._unmeasured: int | None = None
         self._reason = ""
         self._newest_segment: Path | None = None
+
+    def begin(self) -> None:
+        """Makes the folder and run.json, where there is none yet."""
+        start_run(self._root, self._info)
 
     def open(self) -> int:
         if self._folder is None or self._folder != _identity(self._root):
@@ -264,8 +270,8 @@ class ParquetSink:
             "writer": self.writer,
             "rank": self._rank,
             "host": host_name(),
-            "pid": os.getpid(),
-            "started": process_start(os.getpid()),
+            "pid": self._process.pid,
+            "started": self._process.started,
             "namespace": pid_namespace(),
             "attempt": self._attempt,
             "launch": launch(),

@@ -1,89 +1,94 @@
-"""The writer's work, one call at a time: batches become rows, rows of a step are written when the step has ended.
+"""The writer's work, one call at a time: rows of a step are written when the step has ended. In the writer's process or thread.
 
-A step ends when a later one arrives, or when `finish` is called. Nothing here raises: what cannot be written is dropped,
-counted in the ledger with its reason, told to `report` the first time, and noted in the commit log as a gap.
+A step ends when a later one arrives, or when `finish` is called; a part of it is written where more would wait than memory may
+hold. Nothing here raises: what cannot be written is dropped, counted in the ledger with its reason, told to `report` the first
+time, and noted in the commit log as a gap.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
 from ratioscope.layout import CLOSE, EVENT, GAP
 
-from .batch import Batch
 from .counts import Gap, Ledger, reason_of
-from .host_copy import HostCopies
-from .records import rows_of, tokens_of
+from .records import of_attempt, tokens_of
 from .sink import Outcome, Sink, Unsaved, saved, unsaved
-from .token_texts import TokenTexts
 
-MALFORMED = "malformed"
 NOT_WRITTEN = "not written"
 STATISTICS_ONLY = "in the statistics only"
 _LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
+_MOST_BYTES = 1 << 28
 
 
 class Writer:
-    """Belongs to one thread. `report` takes a sentence for the user; `pressure` tells how full the queue is, 0 to 1."""
+    """Belongs to one thread. `report` takes a sentence for the user; `pressure` tells how full the queue is, 0 to 1.
+
+    most_bytes: rows that wait for the end of their step are at most so many; and so are rows on disk that are kept for the
+    statistics of further parts of their step.
+    """
 
     def __init__(
         self,
         sink: Sink,
         ledger: Ledger,
-        copies: HostCopies,
         report: Callable[[str], None],
-        texts: TokenTexts | None = None,
         pressure: Callable[[], float] = lambda: 0.0,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._pressure = pressure
-        self._sink, self._ledger, self._copies, self._report, self._texts = sink, ledger, copies, report, texts
+        self._sink, self._ledger, self._report, self._pressure = sink, ledger, report, pressure
+        self._most_bytes = most_bytes
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
         self._written: tuple[int, pa.Table] | None = None
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
         self._refused: list[Gap] = []
 
-    def take(self, batch: Batch) -> None:
-        """Buffers the rows of a batch; writes the steps that are earlier than it."""
-        for step in sorted(step for step in self._buffered if step < batch.step):
-            self._write(step)
+    @property
+    def is_gone(self) -> bool:
+        """Never: whoever calls this is its own writer."""
+        return False
+
+    def begin(self) -> None:
+        """Makes the run folder, where the sink has one."""
+        try:
+            getattr(self._sink, "begin", _nothing)()
+        except Exception as error:
+            self._report(
+                f"the run folder cannot be made: {reason_of(error)}. Training goes on; recording begins once it can."
+            )
+
+    def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
+        """Buffers the rows; writes the steps that are earlier than theirs. They wait in no queue any more: `settled`."""
+        settled()
+        for earlier in sorted(each for each in self._buffered if each < step):
+            self._write(earlier)
         try:
             attempt = self._sink.open()
+            self._buffered.setdefault(step, []).append(of_attempt(attempt, rows))
         except Exception as error:
-            self.drop(batch.step, batch.offered, NOT_WRITTEN, reason_of(error))
-        else:
-            self._buffer(batch, attempt)
-        finally:
-            self._copies.release_all(batch.copies)
+            self.drop(step, rows.num_rows, NOT_WRITTEN, reason_of(error))
+        while self._waiting_bytes() > self._most_bytes:
+            self._write(max(self._buffered, key=lambda each: _bytes(self._buffered[each])))
 
     def event(self, kind: str, step: int, note: str) -> None:
         """Notes an event in the commit log."""
         self._say({"kind": EVENT, "event": kind, "step": step, "note": note})
 
-    def finish(self) -> Unsaved:
-        """Writes whatever is buffered, tries once more what could not be written, and notes the gaps; what is not durable."""
-        for step in sorted(self._buffered):
-            self._write(step)
-        self._settle_refused(saved(self._sink))
-        self.say_gaps()
-        self._say_unsaid()
-        found = unsaved(self._sink)
-        return replace(found, lines=found.lines + len(self._unsaid))
+    def finish(self, done: Callable[[bool], None]) -> None:
+        """Writes whatever is buffered, and notes the gaps. Then tells `done` whether nothing waits in memory."""
+        done(not self._saved() and not self._unsaid)
 
     def say_gaps(self) -> None:
-        """Notes what was dropped since the last time."""
-        for gap in self._ledger.unsaid_gaps():
-            reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
-            self._say(
-                {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
-            )
+        """Notes what was dropped since the last time, and what could not be noted then."""
+        self._say(*map(_gap_line, self._ledger.unsaid_gaps()))
 
     def close(self) -> None:
         """Finishes, and notes the final counts: what no statistics on disk tell of by now is lost."""
-        self._settle_refused(self.finish(), at_last=True)
+        self._settle_refused(self._saved(), at_last=True)
         self.say_gaps()
         tally = self._ledger.counts.sequences
         self._say({"kind": CLOSE, **asdict(tally)})
@@ -95,26 +100,16 @@ class Writer:
                 f"step {step}: {sequences} sequences dropped, {reason}: {detail}. More of this is only counted."
             )
 
-    def _buffer(self, batch: Batch, attempt: int) -> None:
-        try:
-            rows = rows_of(batch, attempt)
-        except Exception as error:
-            self.drop(batch.step, batch.offered, MALFORMED, reason_of(error))
-            return
-        self._ledger.offer(rows.offered - batch.offered)
-        if rows.fault is not None:
-            self.drop(batch.step, rows.offered - rows.records.num_rows, MALFORMED, rows.fault)
-        if rows.records.num_rows:
-            self._buffered.setdefault(batch.step, []).append(self._with_texts(batch.step, rows.records))
+    def _saved(self) -> Unsaved:
+        """Writes whatever is buffered, tries once more what could not be written, and notes the gaps; what is not durable."""
+        for step in sorted(self._buffered):
+            self._write(step)
+        self._settle_refused(saved(self._sink))
+        self.say_gaps()
+        return unsaved(self._sink)
 
-    def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
-        if self._texts is None:
-            return records
-        try:
-            return self._texts.added(records)
-        except Exception as error:
-            self._fail(step, f"token texts: {reason_of(error)}")
-            return records
+    def _waiting_bytes(self) -> int:
+        return sum(map(_bytes, self._buffered.values()))
 
     def _write(self, step: int) -> None:
         batches = self._buffered.pop(step)
@@ -131,10 +126,18 @@ class Writer:
             return
         self._settle(step, outcome, sequences, tokens)
         self._settle_refused(unsaved(self._sink))
-        self._written = (step, rows if earlier is None else pa.concat_tables([earlier, rows]))
+        self._written = self._kept_for_parts(step, rows, earlier)
         for failure in outcome.failures:
             self._fail(step, failure)
         self.say_gaps()
+
+    def _kept_for_parts(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> tuple[int, pa.Table] | None:
+        """The rows of the step that further parts of it are measured with; None where they take too much memory."""
+        try:
+            together = rows if earlier is None else pa.concat_tables([earlier, rows])
+            return (step, together) if together.nbytes <= self._most_bytes else None
+        except Exception:
+            return None
 
     def _settle(self, step: int, outcome: Outcome, sequences: int, tokens: int) -> None:
         """Counts what became of the rows of a step."""
@@ -165,11 +168,8 @@ class Writer:
         if self._ledger.fail(failure.split(":")[0]):
             self._report(f"step {step}: {failure}. No sequence was lost. More of this is only counted.")
 
-    def _say(self, entry: Mapping[str, Any]) -> None:
-        self._unsaid.append(entry)
-        self._say_unsaid()
-
-    def _say_unsaid(self) -> None:
+    def _say(self, *entries: Mapping[str, Any]) -> None:
+        self._unsaid.extend(entries)
         if not self._unsaid:
             return
         try:
@@ -179,3 +179,16 @@ class Writer:
         except Exception as error:
             if self._ledger.fail("commit log"):
                 self._report(f"the commit log cannot be written: {reason_of(error)}")
+
+
+def _gap_line(gap: Gap) -> dict[str, Any]:
+    reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
+    return {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
+
+
+def _bytes(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.nbytes for batch in batches)
+
+
+def _nothing() -> None:
+    pass

@@ -1,20 +1,56 @@
-"""A bounded queue and the daemon thread that empties it into a Writer. The thread begins with the first item."""
+"""A bounded queue and the daemon thread that empties it: batches become rows, which go to the writer.
 
-import logging
+The trainer's thread takes no lock here: see one_at_a_time.py for why. What it puts may come from a signal handler that has
+interrupted it in the middle of a `put`.
+"""
+
+import signal
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+import pyarrow as pa
 
 from .batch import Batch
-from .counts import Ledger
-from .writer import Writer
-
-logger = logging.getLogger("ratioscope")
+from .batch_rows import BatchRows
+from .counts import Ledger, reason_of
+from .notice import warn
 
 IDLE_SECONDS = 30.0
 """Without anything to do for so long, what is buffered is written: a process that is killed loses no more."""
 _EVENTS = 10_000  # waiting events and flushes; some megabytes
+Done = Callable[[bool], None]
+
+
+class Target(Protocol):
+    """Who writes: a Writer on this thread, or a WriterProcess. Nothing of it raises."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended unasked, and another is to be made."""
+        ...
+
+    def begin(self) -> None:
+        """Makes the run folder."""
+        ...
+
+    def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
+        """Rows of a step. `settled` is called once they no longer wait to be looked at."""
+        ...
+
+    def event(self, kind: str, step: int, note: str) -> None: ...
+
+    def say_gaps(self) -> None: ...
+
+    def finish(self, done: Done) -> None:
+        """Has all of it written, and then tells `done` whether nothing waits in memory."""
+        ...
+
+    def close(self) -> None:
+        """Finishes, and returns when that is done."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -31,10 +67,14 @@ class GapItem:
     """The ledger holds gaps that the commit log does not tell of."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class BeginItem:
+    """The run folder is to be made, though there is nothing to write yet."""
+
+
+@dataclass(frozen=True)
 class _Flush:
-    done: threading.Event
-    is_durable: bool = False
+    done: Done
 
 
 @dataclass(frozen=True)
@@ -42,122 +82,204 @@ class _Stop:
     pass
 
 
-Item = Batch | EventItem | GapItem | _Flush | _Stop
+Item = Batch | EventItem | GapItem | BeginItem | _Flush | _Stop
+
+
+class Backlog:
+    """Batches that wait for the writer: at most so many, and so many bytes together. Any one batch may wait alone."""
+
+    def __init__(self, batches: int, nbytes: int) -> None:
+        self._most_batches, self._most_bytes = batches, nbytes
+        self._held: dict[object, int] = {}
+
+    def has_room(self, nbytes: int) -> bool:
+        held = list(self._held.values())
+        return not held or (len(held) < self._most_batches and sum(held) + nbytes <= self._most_bytes)
+
+    def hold(self, nbytes: int) -> Callable[[], None]:
+        """A batch waits, until what is returned is called."""
+        key = object()
+        self._held[key] = nbytes
+        return lambda: void(self._held.pop(key, None))
+
+    @property
+    def pressure(self) -> float:
+        """How full it is, 0 to 1."""
+        held = list(self._held.values())
+        return max(len(held) / (self._most_batches + 1), sum(held) / max(1, self._most_bytes))
+
+
+def void(result: object) -> None:
+    """Nothing, whatever was returned."""
 
 
 class WriterThread:
-    """`make_writer` is called on the thread. Waiting batches are at most `batches`, and `nbytes` together."""
+    """`make_target` and `make_rows` are called on the thread."""
 
-    def __init__(self, make_writer: Callable[[], Writer], ledger: Ledger, *, batches: int, nbytes: int) -> None:
-        self._make_writer, self._ledger = make_writer, ledger
-        self._most_batches, self._most_bytes = batches, nbytes
-        self._items: deque[Item] = deque()
-        self._bytes = 0
-        self._changed = threading.Condition()
+    def __init__(
+        self,
+        make_rows: Callable[[], BatchRows],
+        make_target: Callable[[], Target],
+        ledger: Ledger,
+        *,
+        backlog: Backlog,
+    ) -> None:
+        self._make_rows, self._make_target, self._ledger = make_rows, make_target, ledger
+        self._backlog = backlog
+        self._items: SimpleQueue[tuple[Item, Callable[[], None]]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._is_stopped = False
+        self._starts: dict[str, object] = {}
+        self._is_stopped = self._is_abandoned = self._is_busy = False
+        self._has_moved = threading.Event()
+        self._lost = 0  # sequences dropped before the last answer of `flush`
+        self.progress = 0
+        """Grows as items are handled, and as a writer's process says that it is at work."""
 
     @property
     def is_stopped(self) -> bool:
         """Whether nothing more is taken."""
         return self._is_stopped
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether a batch of this size may be put. Any batch may while nothing waits."""
-        with self._changed:
-            return not self._items or (
-                len(self._items) < self._most_batches and self._bytes + nbytes <= self._most_bytes
-            )
-
-    @property
-    def pressure(self) -> float:
-        """How full the queue is, 0 to 1."""
-        with self._changed:
-            return max(len(self._items) / (self._most_batches + 1), self._bytes / max(1, self._most_bytes))
-
-    def put(self, item: Item) -> bool:
-        """False if the thread was stopped, or if far too much waits."""
-        with self._changed:
-            if self._is_stopped or len(self._items) >= self._most_batches + _EVENTS:
-                return False
-            self._append(item)
-            if isinstance(item, Batch):
-                self._ledger.offer(item.offered)  # in here, so that whoever stops the thread sees what is pending
-            return True
-
-    def flush(self, timeout: float | None) -> bool:
-        """Has what was put so far written; False if it was not in time, or if something still waits in memory."""
-        flush = _Flush(threading.Event())
-        if self._thread is None or not self.put(flush):
-            return not self.is_alive
-        return flush.done.wait(timeout) and flush.is_durable
-
-    def stop(self, timeout: float | None) -> bool:
-        """Has everything written and ends the thread. What is not written in time is counted as dropped: False."""
-        with self._changed:
-            if not self._is_stopped and self._thread is not None:
-                self._append(_Stop())
-            self._is_stopped = True
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return not self.is_alive
-
-    def abandon(self) -> None:
-        """Lets go of what waits; the thread ends when whatever holds it up lets go of it."""
-        with self._changed:
-            self._items.clear()
-            self._items.append(_Stop())
-
     @property
     def is_alive(self) -> bool:
         """Whether the thread still runs."""
         return self._thread is not None and self._thread.is_alive()
 
-    def _append(self, item: Item) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="ratioscope-writer", daemon=True)
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a batch of this size may be put."""
+        return self._backlog.has_room(nbytes)
+
+    @property
+    def pressure(self) -> float:
+        """How full the queue is, 0 to 1."""
+        return self._backlog.pressure
+
+    def wait(self) -> None:
+        """Waits a moment for room in the queue."""
+        self._has_moved.clear()
+        self._has_moved.wait(0.1)
+
+    def moved(self) -> None:
+        """Something came of what was put."""
+        self.progress += 1
+        self._has_moved.set()
+
+    def put(self, item: Item) -> bool:
+        """False if the thread was stopped, if far too much waits, or if no thread can be started now."""
+        if self._is_stopped or self._items.qsize() >= _EVENTS or not self._has_begun():
+            return False
+        if isinstance(item, Batch):
+            self._ledger.offer(item.offered)
+            self._items.put((item, self._backlog.hold(item.bytes)))
+        else:
+            self._items.put((item, _nothing))
+        return True
+
+    def flush(self, timeout: float | None) -> bool:
+        """Has what was put so far written; False if it was not in time, if some of it waits in memory, or if any was lost since
+        the last answer."""
+        answer, has_come = [False], threading.Event()
+
+        def done(nothing_waits: bool) -> None:
+            answer[0] = nothing_waits
+            has_come.set()
+
+        if self._starts and self.put(_Flush(done)):
+            if not has_come.wait(timeout):
+                return False
+        else:
+            answer[0] = not self.is_alive
+        lost, before = self._ledger.counts.sequences.dropped, self._lost
+        self._lost = lost
+        return answer[0] and lost == before
+
+    def stop(self, timeout: float | None) -> bool:
+        """Has everything written and ends the thread; False once nothing has come of that for `timeout` seconds."""
+        was_stopped, self._is_stopped = self._is_stopped, True
+        if self._starts and not was_stopped:
+            self._items.put((_Stop(), _nothing))
+        while self._thread is not None and self._thread.is_alive():
+            before = self.progress
+            self._thread.join(timeout)
+            if self._thread.is_alive() and self.progress == before:
+                return False
+        return True
+
+    def abandon(self) -> None:
+        """Lets go of what waits; the thread ends when whatever holds it up lets go of it."""
+        self._is_abandoned = True
+
+    def _has_begun(self) -> bool:
+        """Whether there is a thread. One that cannot be started, where a limit on processes is reached, may be later."""
+        mine = object()
+        if self._starts.setdefault("first", mine) is not mine:
+            return True  # started, or being started by a call that this one has interrupted
+        thread = threading.Thread(target=self._run, name="ratioscope-writer", daemon=True)
+        try:
             thread.start()
-            self._thread = thread
-        self._items.append(item)
-        self._bytes += item.bytes if isinstance(item, Batch) else 0
-        self._changed.notify()
+        except (RuntimeError, MemoryError):
+            self._starts.clear()
+            return False
+        self._thread = thread
+        return True
 
     def _run(self) -> None:
-        writer = self._make_writer()
+        _ignore_broken_pipes()
+        rows, target = self._make_rows(), self._make_target()
         while True:
-            item = self._next()
+            self._is_busy = False
+            item, settled = self._next()
+            self._is_busy = True
+            self.moved()
             try:
-                _handle(item, writer)
-            except Exception:  # the writer counts what it foresees; this keeps the thread alive through the rest
+                if target.is_gone:
+                    target = self._make_target()
+                self._handle(item, settled, rows, target)
+            except (
+                Exception
+            ) as error:  # what is foreseen is counted elsewhere; this keeps the thread alive through the rest
+                settled()
+                if isinstance(item, _Flush):
+                    item.done(False)
                 if self._ledger.fail("writer"):
-                    logger.exception("the writer failed; it goes on with the next batch")
+                    warn("the writer failed; it goes on with the next batch: %s", reason_of(error))
             if isinstance(item, _Stop):
                 return
 
-    def _next(self) -> Item:
+    def _next(self) -> tuple[Item, Callable[[], None]]:
         """The next item; where none comes for a while, one that has what is buffered written."""
-        with self._changed:
-            if not self._items and not self._changed.wait(IDLE_SECONDS):
-                return _Flush(threading.Event())
-            while not self._items:
-                self._changed.wait()
-            item = self._items.popleft()
-            self._bytes -= item.bytes if isinstance(item, Batch) else 0
-            return item
+        try:
+            return self._items.get(timeout=IDLE_SECONDS)
+        except Empty:
+            return _Flush(void), _nothing
+
+    def _handle(self, item: Item, settled: Callable[[], None], rows: BatchRows, target: Target) -> None:
+        if self._is_abandoned and not isinstance(item, _Stop):
+            settled()
+            return
+        match item:
+            case Batch():
+                records = rows.of(item)
+                if records is None:
+                    settled()
+                else:
+                    target.take(item.step, records, settled)
+            case EventItem():
+                target.event(item.kind, item.step, item.note)
+            case GapItem():
+                target.say_gaps()
+            case BeginItem():
+                target.begin()
+            case _Flush():
+                target.finish(item.done)
+            case _Stop() if not self._is_abandoned:
+                target.close()
 
 
-def _handle(item: Item, writer: Writer) -> None:
-    match item:
-        case Batch():
-            writer.take(item)
-        case EventItem():
-            writer.event(item.kind, item.step, item.note)
-        case GapItem():
-            writer.say_gaps()
-        case _Flush():
-            try:
-                item.is_durable = not writer.finish()
-            finally:
-                item.done.set()
-        case _Stop():
-            writer.close()
+def _nothing() -> None:
+    pass
+
+
+def _ignore_broken_pipes() -> None:
+    """A trainer may have given SIGPIPE back its deadly meaning: it goes to the thread that wrote, which does not take it here."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from browser import Chromium, Dashboard
     from pages_open import Open
 
+os.environ.setdefault(
+    "RATIOSCOPE_WRITER", "thread"
+)  # a process each costs seconds; test_writer_process.py has it the usual way
 settings.register_profile("ratioscope", deadline=None)  # how long an example takes says what else the machine does
 settings.load_profile("ratioscope")
 notice.PATIENCE = 10.0  # tests read the log right after the call, however busy the machine is

@@ -1,0 +1,57 @@
+"""Batches become rows, in the trainer's process and on the writer's thread: what leaves it knows nothing of the trainer.
+
+Nothing here raises: a batch that cannot be understood is dropped and counted in the ledger with its reason.
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from .batch import Batch
+from .counts import Gap, Ledger, reason_of
+from .host_copy import HostCopies
+from .records import rows_of
+from .token_texts import TokenTexts
+
+MALFORMED = "malformed"
+
+
+class BatchRows:
+    """Belongs to one thread. `report` takes a sentence for the user."""
+
+    def __init__(
+        self, ledger: Ledger, copies: HostCopies, report: Callable[[str], None], texts: TokenTexts | None = None
+    ) -> None:
+        self._ledger, self._copies, self._report, self._texts = ledger, copies, report, texts
+
+    def of(self, batch: Batch) -> pa.RecordBatch | None:
+        """The rows of the batch that can be recorded, of attempt 0; None where there are none. Its host memory is given back."""
+        try:
+            rows = rows_of(batch, 0)
+        except Exception as error:
+            self._drop(batch.step, batch.offered, reason_of(error))
+            return None
+        finally:
+            self._copies.release_all(batch.copies)
+        self._ledger.offer(rows.offered - batch.offered)
+        if rows.fault is not None:
+            self._drop(batch.step, rows.offered - rows.records.num_rows, rows.fault)
+        return self._with_texts(batch.step, rows.records) if rows.records.num_rows else None
+
+    def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
+        if self._texts is None:
+            return records
+        try:
+            return self._texts.added(records)
+        except Exception as error:
+            if self._ledger.fail("token texts"):
+                said = (
+                    f"step {step}: token texts: {reason_of(error)}. No sequence was lost. More of this is only counted."
+                )
+                self._report(said)
+            return records
+
+    def _drop(self, step: int, sequences: int, detail: str) -> None:
+        if self._ledger.drop(Gap(step, MALFORMED, detail, sequences, 0)):
+            said = f"step {step}: {sequences} sequences dropped, {MALFORMED}: {detail}. More of this is only counted."
+            self._report(said)

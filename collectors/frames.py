@@ -1,0 +1,46 @@
+"""What the trainer's process and its writer's process say to each other: frames of one JSON object and some bytes, over a pipe.
+
+Both ends are ours and of one version. Nothing in a frame is code.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+_HEAD = struct.Struct("<IQ")  # bytes of the JSON object, bytes that follow it
+
+
+def write_frame(descriptor: int, message: Mapping[str, Any], body: Any = b"") -> None:
+    """Writes all of it; waits where the other end is slow. body: anything that is a buffer of bytes."""
+    head = json.dumps(message).encode()
+    rest = memoryview(body).cast("B")
+    _write_all(descriptor, memoryview(_HEAD.pack(len(head), len(rest)) + head))
+    _write_all(descriptor, rest)
+
+
+def read_frame(descriptor: int) -> tuple[dict[str, Any], bytearray] | None:
+    """The next frame; None at the end, in the middle of a frame too."""
+    head = _read_exactly(descriptor, _HEAD.size)
+    if head is None:
+        return None
+    head_bytes, body_bytes = _HEAD.unpack(head)
+    message, body = _read_exactly(descriptor, head_bytes), _read_exactly(descriptor, body_bytes)
+    return None if message is None or body is None else (json.loads(message), body)
+
+
+def _write_all(descriptor: int, left: memoryview) -> None:
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _read_exactly(descriptor: int, nbytes: int) -> bytearray | None:
+    data = bytearray(nbytes)
+    left = memoryview(data)
+    while left:
+        got = os.readv(descriptor, [left])
+        if not got:
+            return None
+        left = left[got:]
+    return data

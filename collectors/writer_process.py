@@ -1,0 +1,228 @@
+"""A writer in a process of its own, as the writer's thread of the trainer's process sees it.
+
+The process is a new program, never a fork: it shares neither memory nor the interpreter's lock with training, is no child of
+the trainer (which may wait for its children, or end them), and leads a session of its own, so that a signal to the trainer's
+group does not reach it. It writes what it was given also when the trainer has ended, however that ended.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import ratioscope
+
+from .counts import Gap, Ledger, reason_of
+from .frames import write_frame
+from .notice import warn
+from .trainer_process import TrainerProcess, as_variable
+
+ENDED = "the writer's process ended"
+PROCESS = "writer's process"
+"""Under this name a writer's process that ended unasked is counted."""
+START_SECONDS = 60.0
+_PIPE_BYTES = 1 << 20
+_PROGRAM = """import os, sys
+if os.fork():
+    os._exit(0)
+sys.path[:] = {path!r}
+from ratioscope.collectors.writer_program import main
+main()"""
+
+
+class WriterProcess:
+    """Raises OSError where no process can be started. `task` is what writer_program.Task holds, as JSON.
+
+    `scalars` takes a step and its metrics, as soon as they are made. `progress` is called whenever the process is heard of.
+    """
+
+    def __init__(
+        self,
+        task: Mapping[str, Any],
+        process: TrainerProcess,
+        ledger: Ledger,
+        scalars: Callable[[int, dict[str, float]], None],
+        progress: Callable[[], None],
+    ) -> None:
+        self._ledger, self._scalars, self._progress = ledger, scalars, progress
+        self._numbers = count()
+        self._unsettled: dict[int, Callable[[], None]] = {}
+        self._unfinished: dict[int, Callable[[bool], None]] = {}
+        self._sent = 0
+        self._known = 0
+        self._has_closed = False
+        self._is_ready, self._is_over = threading.Event(), threading.Event()
+        self._to, self._from = _started(task, process)
+        threading.Thread(target=self._listen, name="ratioscope-replies", daemon=True).start()
+        if not self._is_ready.wait(START_SECONDS) or self._is_over.is_set():
+            self.let_go()
+            raise OSError("the writer's process did not begin")
+
+    @property
+    def is_gone(self) -> bool:
+        return self._is_over.is_set()
+
+    def begin(self) -> None:
+        self._send({"do": "begin"})
+
+    def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
+        number = next(self._numbers)
+        self._unsettled[number] = settled
+        self._sent += rows.num_rows
+        self._send({"do": "rows", "step": step, "number": number}, rows.serialize())
+        if self.is_gone:
+            self._lose()
+
+    def event(self, kind: str, step: int, note: str) -> None:
+        self._send({"do": "event", "kind": kind, "step": step, "note": note})
+
+    def say_gaps(self) -> None:
+        for gap in self._ledger.unsaid_gaps():
+            self._send({"do": "gap", "gap": [gap.step, gap.reason, gap.detail, gap.sequences, gap.tokens]})
+
+    def finish(self, done: Callable[[bool], None]) -> None:
+        self.say_gaps()
+        number = next(self._numbers)
+        self._unfinished[number] = done
+        self._send({"do": "finish", "number": number})
+        if self.is_gone:
+            self._lose()
+
+    def close(self) -> None:
+        self.say_gaps()
+        self._has_closed = True
+        self._send({"do": "close"})
+        self._is_over.wait()
+
+    def let_go(self) -> None:
+        """Closes our end of the way to the process, which then finishes by itself."""
+        _close(self._to)
+
+    def disinherit(self) -> None:
+        """In a forked child: what the parent writes through is not this process's."""
+        for descriptor in (self._to, self._from):
+            _close(descriptor)
+
+    def _send(self, message: Mapping[str, Any], body: Any = b"") -> None:
+        if not self._is_over.is_set():
+            try:
+                write_frame(self._to, message, body)
+            except OSError:  # it has ended: whoever listens to it counts what is lost
+                self._is_over.wait()
+
+    def _listen(self) -> None:
+        with os.fdopen(self._from, "rb", closefd=False) as replies:
+            for line in replies:
+                try:
+                    self._hear(json.loads(line))
+                except Exception as error:
+                    self._ledger.fail("writer")
+                    warn("a reply of the writer's process could not be read: %s", reason_of(error))
+                self._progress()
+        self._is_over.set()
+        self._is_ready.set()
+        self._lose()
+
+    def _hear(self, reply: Mapping[str, Any]) -> None:
+        match reply:
+            case {"post": post, "of": values}:
+                self._post(post, values)
+            case {"settled": number}:
+                self._unsettled.pop(number, _nothing)()
+            case {"finished": number, "saved": saved}:
+                self._unfinished.pop(number, _nobody)(saved)
+            case {"said": text}:
+                warn("%s", text)
+            case {"scalars": values, "step": step}:
+                self._scalars(step, values)
+            case {"ready": _}:
+                self._is_ready.set()
+
+    def _post(self, post: str, values: list[Any]) -> None:
+        if post == "fail":
+            self._ledger.fail(*values)
+            return
+        if post == "drop":
+            gap = Gap(*values)
+            self._known += gap.sequences
+            self._ledger.drop(gap, told=True)
+            return
+        self._known += values[0]
+        {"write": self._ledger.write, "leave_out": self._ledger.leave_out}[post](*values)
+
+    def _lose(self) -> None:
+        """The process is gone: what it had not told of is lost, and nobody waits for it any longer."""
+        lost, self._sent = self._sent - self._known, self._known
+        if lost > 0:
+            self._ledger.drop(Gap(None, ENDED, "", lost, 0))
+        if not self._has_closed:
+            self._ledger.fail(PROCESS)
+        for settled in _taken(self._unsettled):
+            settled()
+        for done in _taken(self._unfinished):
+            done(False)
+
+
+def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int]:
+    """Starts the program; the descriptors to write to and to read from."""
+    ours_in, theirs_out = os.pipe()
+    theirs_in, ours_out = os.pipe()
+    try:
+        _widen(ours_out)
+        program = _PROGRAM.format(path=[str(Path(ratioscope.__file__).parent.parent), *filter(None, sys.path)])
+        with subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program],
+            stdin=theirs_in,
+            stdout=theirs_out,
+            stderr=subprocess.DEVNULL,  # who waits for the end of the trainer's output does not wait for the writer
+            start_new_session=True,
+            env={**os.environ, **as_variable(process), "RATIOSCOPE_RUN": ""},
+        ) as first:  # it starts the writer and ends
+            pass
+        if first.returncode:
+            raise OSError(f"the writer's process ended at its start with {first.returncode}")
+        write_frame(ours_out, task)
+    except BaseException:
+        _close(ours_in)
+        _close(ours_out)
+        raise
+    finally:
+        _close(theirs_in)
+        _close(theirs_out)
+    return ours_out, ours_in
+
+
+def _widen(descriptor: int) -> None:
+    """Asks for a pipe that takes more at once; the usual one does, too."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (OSError, AttributeError):
+        pass
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        pass
+
+
+def _taken(waiting: dict[int, Any]) -> list[Any]:
+    return [waiting.pop(number) for number in list(waiting)]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nobody(saved: bool) -> None:
+    pass

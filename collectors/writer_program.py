@@ -1,0 +1,239 @@
+"""The program of a writer's process: reads frames, writes rows, tells what became of them. Started by writer_process.py.
+
+It ends when it is told to close, or when the trainer's process is gone and all that came from it is written. No signal ends it
+but those that nobody can refuse: the trainer's end does, after which it writes on for as long as it gets anything written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope import process
+
+from .budget import Budget
+from .counts import Gap, Ledger, reason_of
+from .frames import read_frame
+from .late_sink import LateSink
+from .live_scalars import LiveScalars
+from .records import SCHEMA
+from .sink import ParquetSink
+from .trainer_process import trainer_process
+from .writer import Writer
+from .writer_thread import IDLE_SECONDS, Backlog
+
+PATIENCE_SECONDS = 60.0
+"""A process whose trainer is gone, and that gets nothing written for so long, ends."""
+_LOOK_SECONDS = 1.0
+_AT_WORK_SECONDS = 0.02  # of processor time between two looks
+_NICE = 5
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a writer's process is to do, as JSON can hold it: the arguments of ParquetSink, and the bounds of the queue."""
+
+    root: str
+    info: Mapping[str, Any]
+    rank: int
+    attempt: int | None
+    part_of: str | None
+    versions: str | None
+    budget: Mapping[str, Any] | None
+    scalars: bool
+    dialect: str | None
+    queue_batches: int
+    queue_bytes: int
+    waits: bool
+    writer_bytes: int
+
+
+def main() -> None:
+    """Reads from standard input, replies on standard output."""
+    _deaf_to_signals()
+    os.nice(_NICE)
+    replies = _Replies(os.dup(1))
+    os.dup2(2, 1)  # whatever prints does not reply
+    try:
+        _serve(replies)
+    except BaseException as error:
+        replies.send(said=f"the writer's process failed: {reason_of(error)}")
+    os._exit(0)  # the thread that waits for a frame is not waited for
+
+
+def _serve(replies: _Replies) -> None:
+    start = read_frame(0)
+    if start is None:
+        return
+    logging.getLogger("ratioscope").addHandler(_Said(replies))
+    program = _Program(Task(**start[0]), replies)
+    pa.array([0])  # pyarrow imports pandas, where there is one, with its first array
+    replies.send(ready=os.getpid())
+    threading.Thread(target=program.read, name="frames", daemon=True).start()
+    program.run()
+
+
+def _deaf_to_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(name, signal.SIG_IGN)
+
+
+class _Replies:
+    """Lines of JSON to the trainer's process. Once that is gone nobody hears them."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._lock = descriptor, threading.Lock()
+
+    def send(self, **reply: Any) -> None:
+        line = json.dumps(reply).encode() + b"\n"
+        with self._lock:
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except OSError:
+                pass
+
+
+class _Said(logging.Handler):
+    """What the writer has to say is said in the trainer's process."""
+
+    def __init__(self, replies: _Replies) -> None:
+        super().__init__()
+        self._replies = replies
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._replies.send(said=record.getMessage())
+
+
+class _AtWork:
+    """Whether this process has computed since the last look: one that waits for a disk that hangs has not."""
+
+    def __init__(self) -> None:
+        self._before = time.process_time()
+
+    def since_last(self) -> bool:
+        now = time.process_time()
+        used, self._before = now - self._before, now
+        return used > _AT_WORK_SECONDS
+
+
+class _Program:
+    """The two threads of the process: one reads frames, the other writes."""
+
+    def __init__(self, task: Task, replies: _Replies) -> None:
+        self._replies = replies
+        self._frames: queue.SimpleQueue[tuple[dict[str, Any], Any, Callable[[], None]]] = queue.SimpleQueue()
+        self._backlog = Backlog(task.queue_batches, task.queue_bytes)
+        self._ledger = Ledger(lambda post, values: replies.send(post=post, of=values))
+        live = LiveScalars(task.dialect, self._tell_scalars) if task.scalars else None
+        budget = None if task.budget is None else Budget(**task.budget)
+        self._writer = Writer(
+            LateSink(
+                lambda: ParquetSink(
+                    Path(task.root),
+                    task.info,
+                    rank=task.rank,
+                    attempt=task.attempt,
+                    part_of=task.part_of,
+                    versions=task.versions,
+                    live=live,
+                    budget=budget,
+                )
+            ),
+            self._ledger,
+            lambda text: replies.send(said=text),
+            (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),
+            task.writer_bytes,
+        )
+
+    def read(self) -> None:
+        """Takes frames in until the trainer's process closes or is gone; then watches that the end comes."""
+        trainer = trainer_process()
+        named = process.Process(process.host_name(), trainer.pid, trainer.started, process.pid_namespace())
+        at_work = _AtWork()
+        while True:
+            if not select.select([0], [], [], _LOOK_SECONDS)[0]:
+                if at_work.since_last():
+                    self._replies.send(busy=True)
+                if named.life(process.here()) == "gone":
+                    break
+                continue
+            frame = read_frame(0)
+            if frame is None:
+                break
+            message, body = frame
+            self._frames.put((message, body, self._backlog.hold(len(body)) if body else _nothing))
+        self._frames.put(({"do": "end"}, b"", _nothing))
+        idle_since = time.monotonic()
+        while time.monotonic() - idle_since < PATIENCE_SECONDS:
+            time.sleep(_LOOK_SECONDS)
+            if at_work.since_last():
+                idle_since = time.monotonic()
+        os._exit(1)
+
+    def run(self) -> None:
+        """Writes until there is no more."""
+        while True:
+            try:
+                message, body, settled = self._frames.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                message, body, settled = {"do": "idle"}, b"", _nothing
+            try:
+                if self._is_last(message, body, settled):
+                    return
+            except Exception as error:  # what is foreseen is counted elsewhere
+                if self._ledger.fail("writer"):
+                    self._replies.send(said=f"the writer failed; it goes on with the next batch: {reason_of(error)}")
+                if message["do"] == "finish":
+                    self._replies.send(finished=message["number"], saved=False)
+
+    def _tell_scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self._replies.send(scalars=values, step=step)
+
+    def _is_last(self, message: Mapping[str, Any], body: Any, settled: Callable[[], None]) -> bool:
+        writer, ledger, replies = self._writer, self._ledger, self._replies
+        match message:
+            case {"do": "rows", "step": step, "number": number}:
+                replies.send(settled=number)
+                rows = pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA)
+                ledger.offer(rows.num_rows)
+                writer.take(step, rows, settled)
+            case {"do": "gap", "gap": values}:
+                ledger.refuse(Gap(*values))
+                writer.say_gaps()
+            case {"do": "event", "kind": kind, "step": step, "note": note}:
+                writer.event(kind, step, note)
+            case {"do": "finish", "number": number}:
+                writer.finish(lambda saved: replies.send(finished=number, saved=saved))
+            case {"do": "begin"}:
+                writer.begin()
+            case {"do": "close"}:
+                writer.close()
+                return True
+            case {"do": "end"}:
+                writer.finish(_nobody)
+                return True
+            case _:
+                writer.finish(_nobody)
+        return False
+
+
+def _nothing() -> None:
+    pass
+
+
+def _nobody(saved: bool) -> None:
+    pass
