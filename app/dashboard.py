@@ -21,6 +21,7 @@ from .panels.empty import WAITS, how_to_attach, say_empty
 from .panels.runs_beside import runs_beside
 from .scope import Scope, Steps
 from .served import Served, served, watch
+from .serving.watched import at_work
 from .share import say_link, share
 from .view import View
 
@@ -49,8 +50,9 @@ def main() -> None:
     }
     current = st.navigation(list(pages.values()), position="top")
     card = next(card for card in PAGES if pages[card.path] is current)
-    draw.append(prepared(card))
-    current.run()
+    with at_work():
+        draw.append(prepared(card))
+        current.run()
 
 
 def _call_first(draw: list[Callable[[], object]]) -> None:

@@ -14,6 +14,9 @@ from ratioscope.app.serving import watched
 watched.SILENT, watched.EVERY = 1.0, 0.1
 def stuck():  # holds Python's lock and waits, as a thread does that waits for a pool whose threads wait for the lock
     ctypes.PyDLL(None).pause()
+def waiting():
+    with watched.at_work():
+        ctypes.CDLL(None).pause()
 async def main():
     async with watched.watched():
         await asyncio.sleep(0.3)
@@ -41,6 +44,16 @@ def test_a_server_that_is_stuck_is_ended_with_words_and_another_is_not(what: str
     assert "start it again with the same command" in ended.stderr and str(kept) in ended.stderr
     assert ended.stderr.strip().count("\n") == 0 and "in stuck" in kept.read_text()
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_a_page_that_waits_for_what_does_not_come_it_is_said_once(tmp_path: Path) -> None:
+    what = "threading.Thread(target=waiting, daemon=True).start(); await asyncio.sleep(5)"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", SERVER.replace("{what}", what)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (ended.returncode, ended.stdout) == (0, "ready\nended\n")
+    assert ended.stderr.count("a page has not come for") == 1
+    assert "in waiting" in (tmp_path / "ratioscope" / "dashboard-hang.txt").read_text()
 
 
 def test_a_server_that_its_reader_has_stopped_goes_on_when_it_is_let_go(tmp_path: Path) -> None:

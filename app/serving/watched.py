@@ -10,10 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import get_ident
 
 from ratioscope.ingest.cache import cache_folder
 
@@ -21,6 +22,8 @@ WATCHER = Path(__file__).with_name("watcher.py")
 EVERY = 1.0
 SILENT = 120.0
 """Seconds without a sign after which the server is looked at. On a machine with 15 busy programs a core it is silent for some."""
+GOING_ON, WAITING = b".", b"w"
+"""Signs of life. WAITING: scripts are at work, and none has begun or ended since the last sign."""
 FOUND = "dashboard-hang.txt"
 """Beside the statistics in the user's cache."""
 
@@ -55,11 +58,24 @@ def _started() -> int:
     return telling
 
 
+@contextmanager
+def at_work() -> Iterator[None]:
+    """While it is open, the script of a page is at work in this thread."""
+    _SCRIPTS[get_ident()] = object()
+    try:
+        yield
+    finally:
+        _SCRIPTS.pop(get_ident(), None)
+
+
 async def _beat(telling: int) -> None:
+    before: list[object] = []
     try:
         while True:
+            scripts = list(_SCRIPTS.values())
             with suppress(BlockingIOError):
-                os.write(telling, b".")
+                os.write(telling, WAITING if scripts and scripts == before else GOING_ON)
+            before = scripts
             await asyncio.sleep(EVERY)
     except BrokenPipeError:  # somebody has ended the watcher
         return
@@ -67,5 +83,7 @@ async def _beat(telling: int) -> None:
         os.close(telling)
 
 
+_SCRIPTS: dict[int, object] = {}
+"""By its thread, each run of a script that is at work."""
 _WATCHERS: list[subprocess.Popen[bytes]] = []
 """Kept, for Python warns of a process that nobody waits for; each ends with the pipe."""

@@ -1,8 +1,10 @@
 """A program that ends a dashboard which will not answer again, and says so: python -I watcher.py PID THREADS PLACE SILENT
 
-Standard input: a byte for every sign of life, its end once the server has ended. THREADS: a descriptor of the file into which
-the server writes where its threads stand when it gets SIGUSR2. PLACE: where that is kept. It imports nothing of ratioscope: it is
-there as long as the server is, and must be small.
+Of one that answers while its pages wait for what does not come (a file system that hangs), it says so and leaves it alone.
+
+Standard input: a byte for every sign of life (watched.py), its end once the server has ended. THREADS: a descriptor of the file
+into which the server writes where its threads stand when it gets SIGUSR2. PLACE: where that is kept. It imports nothing of
+ratioscope: it is there as long as the server is, and must be small.
 """
 
 import os
@@ -10,36 +12,79 @@ import select
 import signal
 import sys
 import time
+from typing import NamedTuple
 
-AT_WORK = 0.3
-"""Share of a core: a server that uses more is slow, not stuck. Threads that wait for Python's lock look after it 2,000 times a
-second, which takes a hundredth of a core each."""
+STUCK, WAITS = 0.3, 0.05
+"""Shares of a core: a server, and a page, for which more is computed are slow. Of one that is stuck, threads that wait for
+Python's lock look after it 2,000 times a second, which takes a hundredth of a core each."""
+ENDED = (
+    "the dashboard has not answered for {:.0f} s and would not by itself, so it was ended; start it again with the same command. "
+    "Nothing of a run is lost."
+)
+WAITED = (
+    "a page has not come for {:.0f} s, though next to nothing is computed for it; is the disk that the run lies on there? Where "
+    "no page answers: Ctrl+C, and start the dashboard again. Nothing of a run is lost."
+)
 
 
-def watch(pid: int, threads: int, place: str, silent: float) -> None:
+def watch(server: "Server", silent: float) -> None:
     """Returns when the server has ended, by itself or not."""
-    used = _cpu_seconds(pid)
+    alive = going_on = server.now()
+    said = False
     while True:
-        if select.select([0], [], [], silent)[0]:
-            if not os.read(0, 4096):
-                return
-        elif not _is_stopped(pid) and _cpu_seconds(pid) - used < AT_WORK * silent:
-            _end(pid, threads, place, silent)
+        signs = os.read(0, 4096) if select.select([0], [], [], silent)[0] else None
+        now = server.now()
+        if signs == b"":
             return
-        used = _cpu_seconds(pid)
+        if signs is None and now.is_idle_since(alive, STUCK):
+            say(ENDED.format(silent) + server.kept())
+            os.kill(server.pid, signal.SIGKILL)
+            return
+        if b"." in (signs or b""):
+            going_on, said = now, False
+        elif not said and now.at - going_on.at > silent and now.is_idle_since(going_on, WAITS):
+            say(WAITED.format(silent) + server.kept())
+            said = True
+        alive = now
 
 
-def _end(pid: int, threads: int, place: str, silent: float) -> None:
-    os.kill(pid, signal.SIGUSR2)
-    time.sleep(1)  # until each thread has been written down
-    kept = _kept(os.pread(threads, 1 << 20, 0), place)
-    print(
-        f"\nthe dashboard has not answered for {silent:.0f} s and would not by itself, so it was ended; start it again with the "
-        f"same command. Nothing of a run is lost.{kept}",
-        file=sys.stderr,
-        flush=True,
-    )
-    os.kill(pid, signal.SIGKILL)
+def say(line: str) -> None:
+    print(f"\n{line}", file=sys.stderr, flush=True)
+
+
+class Moment(NamedTuple):
+    """at: seconds; used: seconds of processors until then; stopped: by the reader or a debugger, or nobody can tell."""
+
+    at: float
+    used: float
+    stopped: bool
+
+    def is_idle_since(self, before: "Moment", share: float) -> bool:
+        return not self.stopped and self.used - before.used < share * (self.at - before.at)
+
+
+class Server(NamedTuple):
+    """The process that is watched, see the arguments."""
+
+    pid: int
+    threads: int
+    place: str
+
+    def now(self) -> Moment:
+        try:
+            with open(f"/proc/{self.pid}/stat") as file:
+                stat = file.read().rpartition(")")[2].split()
+        except OSError:
+            return Moment(time.monotonic(), 0.0, True)
+        used = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        return Moment(time.monotonic(), used, stat[0] in "TtZX")
+
+    def kept(self) -> str:
+        """Has it write down where its threads stand, and keeps that; what to say of it."""
+        os.ftruncate(self.threads, 0)
+        os.kill(self.pid, signal.SIGUSR2)
+        time.sleep(1)  # until each thread has been written down
+        return _kept(os.pread(self.threads, 1 << 20, 0).lstrip(b"\0"), self.place)
 
 
 def _kept(found: bytes, place: str) -> str:
@@ -54,26 +99,6 @@ def _kept(found: bytes, place: str) -> str:
     return f" Where it stood is in {place}: please report it."
 
 
-def _cpu_seconds(pid: int) -> float:
-    """What the process has used so far; nothing where the system does not tell."""
-    stat = _stat(pid)
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK") if stat else 0.0
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether the reader or a debugger has stopped it, or nobody can tell."""
-    stat = _stat(pid)
-    return not stat or stat[0] in "TtZX"
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the server
-    watch(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4]))
+    watch(Server(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]), float(sys.argv[4]))
