@@ -11,7 +11,7 @@ from .finding import Check, Confidence, Finding, Severity
 from .metric import Metric
 from .registry import METRICS
 from .severity import decided, reading, signal_named
-from .signals import SIGNALS
+from .signals import HEALTHY_K3, SIGNALS
 
 STALENESS = "staleness"
 VIEWS = {"surprisal": "surprisal gap"}
@@ -75,7 +75,7 @@ def _why(name: str, missing: Mapping[str, str]) -> str:
     if (view := VIEWS.get(name, "")) in missing:
         return missing[view]
     if name == "kl_k3_over_floor":
-        return "because the run's first steps lie beyond the bounds already: there is no floor to grow from"
+        return f"because the run's first steps do not surely lie below {HEALTHY_K3:g}: there is no floor to grow from"
     return f"because {_METRIC[signal.reads].absent}"
 
 

@@ -19,6 +19,7 @@ from ratioscope.metrics.floor import FIRST_STEPS, floors
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.metrics.severity import grade_signals, reading
 from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.verdict import verdict
 
 OVER = next(signal for signal in SIGNALS if signal.name == "kl_k3_over_floor")
 K3 = st.floats(1e-9, 1.0)
@@ -97,6 +98,7 @@ def test_a_sick_beginning_is_no_floor() -> None:
     level = [0.3] * 3 + [0.002] * 3 + [0.9] * 3
     rows = grade_signals(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]}))
     assert rows.filter(signal="kl_k3_over_floor").is_empty()
+    assert "kl_k3_over_floor, because the run's first steps do not surely lie below 0.01" in verdict(rows).checked
 
 
 def test_engines_that_agreed_to_the_last_bit_have_a_floor_too() -> None:
