@@ -6,15 +6,17 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 import pytest
-from frames import metric_frame, traces
+from frames import grades, metric_frame, traces
 
 from ratioscope.app import figures
 from ratioscope.app.figures import marks
-from ratioscope.app.figures.hover import tell_steps
+from ratioscope.app.figures.alert_lanes import alert_lanes
+from ratioscope.app.figures.hover import WIDEST, tell_steps
 from ratioscope.app.figures.lines import Line
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.headline import BY_NAME
 from ratioscope.app.theme import LIGHT
+from ratioscope.metrics.alerts import alert_frame
 
 K3 = BY_NAME["kl_k3"]
 SYNC = pl.DataFrame(
@@ -94,7 +96,20 @@ def test_words_of_events_fit_into_a_chart(length: int) -> None:
     figure = go.Figure()
     marks.add_events(figure, events, LIGHT)
     lines = traces(figure)[0].customdata[0].split("<br>")
-    assert max(map(len, lines)) <= marks.WIDEST and len(lines) <= marks.TALLEST + 1
+    assert max(map(len, lines)) <= WIDEST and len(lines) <= marks.TALLEST + 1
+
+
+def test_words_of_bars_fit_into_a_chart_of_a_telephone() -> None:
+    reading = "mismatch: KL K3 is 0.7098 nats/token, 348.8 times the floor 0.00203 of the run's first steps"
+    alert = ("act", "kl_k3_over_floor", "mismatch, total", 21, 60, None, 40, 49, 0.7, reading)
+    rang = pl.DataFrame([alert], alert_frame(()).schema, orient="row")
+    for figure in (
+        figures.severity_ribbon(grades(["act"], reading=reading)),
+        alert_lanes(rang, np.arange(60.0), [()]),
+    ):
+        words = [told[0] for trace in traces(figure) if trace.customdata is not None for told in trace.customdata]
+        assert words and all("KL K3 is 0.7098" in text.replace("<br>", " ") for text in words)
+        assert all(len(line) <= WIDEST for text in words for line in text.split("<br>"))
 
 
 def test_what_is_told_already_gets_no_silent_point() -> None:

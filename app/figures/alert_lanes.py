@@ -11,6 +11,7 @@ from ..digits import count
 from ..escape import plotly as escaped
 from ..theme import LIGHT, MARKS, Theme, faded
 from .canvas import canvas, saying
+from .hover import in_lines
 from .marks import add_events
 from .over_steps import fit_labels, step_axis
 from .overlay import Overlay
@@ -178,7 +179,7 @@ def _words(row: dict[str, object]) -> str:
         else f"steps {row['first_step']} to {row['last_step']}"
     )
     end = "still open" if row["closed_at"] is None else f"closed at step {row['closed_at']}"
-    told = escaped(str(row["reading"]), 160)
     severity = str(row["severity"])
-    head = f"{MARKS[severity]} {severity} · {escaped(str(row['signal']), 40)}"
-    return f"{head}<br>{steps}, {end}<br>peak at step {row['peak_step']}: {told}"
+    head = f"{MARKS[severity]} {severity} · {row['signal']}"
+    peak = f"peak at step {row['peak_step']}: {row['reading']}"
+    return "<br>".join(line for part in (head, f"{steps}, {end}", peak) for line in in_lines(part, 200))

@@ -4,19 +4,29 @@ Plotly tells the nearest point of every trace. A trace without a point at some s
 it is given a silent point: one that is not drawn, and stands in no label.
 """
 
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from ..escape import plotly as escaped
+from ..escape import visible
 from .canvas import tell_nearest
 from .scale import Floats
 
 EVENTS = "events"
 """The name of the traces of marks, which may move a little."""
+WIDEST = 38
+"""Characters of a label's line: Plotly breaks none, and cuts off what is wider than the chart."""
 EXTRA = "<extra></extra>"
 ONE = 700
 """What lies nearer together than the axis over this, less than a pixel, is at one place for the pointer."""
+
+
+def in_lines(text: str, longest: int) -> list[str]:
+    """Foreign text in lines that fit into a label, escaped. longest: characters that are told."""
+    return [escaped(line) for line in wrap(visible(text, longest), WIDEST)]
 
 
 def tell_steps(figure: go.Figure) -> None:

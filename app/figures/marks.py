@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,9 @@ import polars as pl
 from ratioscope.layout import FIRST_ROWS
 from ratioscope.metrics.metric import Metric
 
-from ..escape import plotly as escaped
-from ..escape import visible
 from ..limit import Limit
 from ..theme import Theme, faded
-from .hover import EVENTS
+from .hover import EVENTS, in_lines
 from .overlay import Overlay, across, lay_over, shelf, upright, words
 from .scale import Floats, Scale, padded
 
@@ -28,8 +25,6 @@ TOLD = 3
 """Events that the hover of a mark names at most; it counts the others."""
 TALLEST = 9
 """Lines of a hover's words, over all that it names: a chart has room for so many."""
-WIDEST = 38
-"""Characters of such a line: Plotly breaks none, and cuts off what is wider than the chart."""
 LONGEST = 300
 """Characters of what happened that are told."""
 
@@ -248,11 +243,11 @@ def _grouped(known: pl.DataFrame) -> pl.DataFrame:
 
 def _told(events: Sequence[str], count: int) -> str:
     """What happened, in lines that fit into the chart, and how much more than that happened."""
-    told = [wrap(visible(words, LONGEST), WIDEST) for words in events]
+    told = [in_lines(words, LONGEST) for words in events]
     while sum(map(len, told)) > TALLEST and len(told) > 1:
         told.pop()
     more = [f"and {count - len(told):,} more"] if count > len(told) else []
-    return "<br>".join([*(escaped(line) for lines in told for line in lines), *more])
+    return "<br>".join([*(line for lines in told for line in lines), *more])
 
 
 def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:

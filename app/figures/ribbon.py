@@ -5,9 +5,9 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ..digits import count
-from ..escape import plotly as escaped
 from ..theme import LIGHT, MARKS, Theme
 from .canvas import canvas, saying
+from .hover import in_lines
 from .marks import add_events
 from .over_steps import step_axis
 
@@ -85,5 +85,5 @@ def _widths(rows: pl.DataFrame) -> list[float]:
 
 
 def _words(row: dict[str, object]) -> str:
-    reading = f": {escaped(str(row['reading']), 160)}" if row.get("reading") else ""
-    return f"step {row['step']} {MARKS[str(row['severity'])]} {row['severity']}{reading}"
+    reading = f": {row['reading']}" if row.get("reading") else ""
+    return "<br>".join(in_lines(f"step {row['step']} {MARKS[str(row['severity'])]} {row['severity']}{reading}", 200))
