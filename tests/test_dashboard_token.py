@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from ratioscope.app.commands.door import TOKEN, door_of, place_of
 from ratioscope.app.serving.guard import LOOPBACK, Guard
 from ratioscope.app.serving.server import Door, checked_door
 from ratioscope.app.serving.sign_in import SHORTEST, SignIn, generated, without_token
+from ratioscope.app.serving.way_in import way_in
 from ratioscope.errors import ConfigError
 
 SECRET = "correct-horse-battery-staple"
@@ -300,6 +302,14 @@ def test_a_browser_that_is_started_gets_the_token_from_a_file_that_only_its_read
     assert token is not None and token[1] not in address and (file_mode, folder_mode) == ("0o600", "0o700")
     assert f"?token={token[1]}" in page and "<script" not in page
     assert not Path(address.removeprefix("file://")).exists()
+
+
+def test_the_file_is_gone_after_its_time_while_the_server_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratioscope.app.serving.way_in.SECONDS", 0.0)
+    with way_in(f"http://127.0.0.1:1/?a=1&token={SECRET}") as address:
+        for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
+            timer.join(60)
+        assert not Path(address.removeprefix("file://")).exists()
 
 
 def test_two_interrupts_in_a_row_stop_it_without_a_traceback(run: Path) -> None:
