@@ -10,6 +10,7 @@ from ratioscope.inside import folder, holding
 
 FOLDER_MODE = 0o700  # prompts and responses are nobody else's business
 FILE_MODE = 0o600
+_NO_SYNC = (errno.EINVAL, errno.EROFS, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # some network and FUSE file systems
 
 
@@ -41,14 +42,33 @@ def create_whole(root: Path, file: str | PurePath, data: bytes) -> bool:
         return True
 
 
-def make_folder(root: Path, path: str | PurePath) -> None:
-    """The folder; its parent must exist, so that a run that was deleted does not come back as a fragment."""
+def make_folder(root: Path, path: str | PurePath, *, is_known: bool = False) -> None:
+    """The folder; its parent must exist, so that a run that was deleted does not come back as a fragment. is_known: its name is
+    there for good. Who made it may not have come so far: a power cut would take with it what others put there."""
     with holding(root, path) as (at, name):
         try:
             os.mkdir(name, FOLDER_MODE, dir_fd=at)
         except FileExistsError:
-            return
+            if is_known:
+                return
         os.fsync(at)
+
+
+def make_root(root: Path) -> None:
+    """The run's own folder and all above it, for good, whoever made them, as far as they may be synced."""
+    root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    for outer in root.resolve().parents:
+        try:
+            descriptor = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # of somebody else, who made it before
+            return
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def append(root: Path, file: str | PurePath, data: bytes, end: int) -> int:

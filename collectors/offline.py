@@ -83,8 +83,8 @@ class OfflineWriter:
         entry = {"kind": layout.COMMIT, "file": file.as_posix(), "schema": SCHEMA_VERSION, **facts}
         data = parquet_bytes(rows, {"ratioscope.writer": self.writer, layout.COMMIT_COPY: json.dumps(entry)})
         if file.parent.name != layout.STATISTICS:
-            make_folder(self._root, layout.TOKENS)
-        make_folder(self._root, file.parent)
+            make_folder(self._root, layout.TOKENS, is_known=True)
+        make_folder(self._root, file.parent, is_known=True)
         write_whole(self._root, file, data)
         self.say({**entry, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
         return file.as_posix()

@@ -18,7 +18,7 @@ from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 
-from .durable_file import FOLDER_MODE, create_whole, write_whole
+from .durable_file import create_whole, make_root, write_whole
 from .environment import LAUNCH
 from .trainer_process import trainer_process
 
@@ -51,7 +51,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[
 
 def start_run(root: Path, info: Mapping[str, Any]) -> None:
     """Makes the folder and run.json, where there is none yet."""
-    root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    make_root(root)
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
     run = {"id": secrets.token_hex(8), **info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}
     create_whole(root, RUN_FILE, _encoded(run))

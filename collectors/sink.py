@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from .segments import Segments
 from .step_statistics import part_statistics
 from .trainer_process import trainer_process
 
+_MOST_KNOWN = 64  # folders
 _ROW_GROUP_TOKENS = 1 << 22
 
 
@@ -157,6 +158,7 @@ class ParquetSink:
         self._unmeasured: int | None = None
         self._reason = ""
         self._newest_segment: Path | None = None
+        self._known = set[PurePath]()
 
     def begin(self) -> None:
         """Makes the folder and run.json, where there is none yet."""
@@ -218,8 +220,15 @@ class ParquetSink:
 
     def _make_folders(self) -> None:
         start_run(self._root, self._info)
+        self._known.clear()
         for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
-            make_folder(self._root, folder)
+            self._make_folder(PurePath(folder))
+
+    def _make_folder(self, path: PurePath) -> None:
+        make_folder(self._root, path, is_known=path in self._known)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known.add(path)
 
     def _announce(self, attempt: int, *, again: bool) -> None:
         """Says that the writer has begun, in a new folder too: a line that cannot be written waits for the next."""
@@ -287,7 +296,7 @@ class ParquetSink:
         policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
         data = parquet_bytes(rows, {"ratioscope.writer": self.writer, "ratioscope.schema": str(SCHEMA_VERSION)})
         self._demand_free(len(data))
-        make_folder(self._root, layout.token_file(step, self.writer, 0).parent)
+        self._make_folder(layout.token_file(step, self.writer, 0).parent)
         part = 0
         while is_taken(self._root, file := layout.token_file(step, self.writer, part)):
             part += 1
@@ -340,7 +349,7 @@ class ParquetSink:
     def _segment_entry(self, number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
         data = parquet_bytes(rows, {})
         file = layout.statistics_file(self.writer, number)
-        make_folder(self._root, file.parent)
+        self._make_folder(file.parent)
         commit = _commit(file, data)
         if file == self._newest_segment:
             self._log.say({"kind": layout.ANNOUNCED, **{name: commit[name] for name in ("file", "bytes", "sha256")}})

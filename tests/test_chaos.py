@@ -10,6 +10,7 @@ from chaos.flips import flipped
 from chaos.forks import forked
 from chaos.full_disk import filled
 from chaos.kills import killed
+from chaos.power_cut import power_cut
 from chaos.restarts import restarted
 from chaos.truncation import truncated
 
@@ -69,3 +70,9 @@ def test_ranks_started_again_alone_or_together_show_every_step_once(tmp_path: Pa
     figures = restarted(tmp_path, ranks=3, steps=10, seed=SEED)
     assert not figures.wrong
     assert figures.counts["ranks_started_again"] and figures.counts["jobs_started_again"]
+
+
+def test_what_was_acknowledged_survives_a_power_cut_at_any_instant(tmp_path: Path) -> None:
+    figures = power_cut(tmp_path, steps=2, seed=SEED, stride=12)
+    assert not figures.wrong
+    assert figures.counts["acknowledged"] == 2 and figures.counts["runs_read"] > 20

@@ -96,7 +96,7 @@ def test_a_path_that_leads_out_is_refused_by_every_door(root: Path, path: str) -
     doors: list[Callable[[], object]] = [
         lambda: open_regular(root, path), lambda: content(root, path, 10), lambda: status(root, path),
         lambda: durable_file.write_whole(root, path, b"x"), lambda: durable_file.create_whole(root, path, b"x"),
-        lambda: durable_file.append(root, path, b"x"), lambda: durable_file.delete(root, [path]),
+        lambda: durable_file.append(root, path, b"x", 0), lambda: durable_file.delete(root, [path]),
         lambda: durable_file.move(root, "run.json", path), lambda: durable_file.move(root, path, "x"),
         lambda: durable_file.make_folder(root, path), lambda: durable_file.is_taken(root, path),
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_file_that_is_written_replaces_a_link_or_a_name_and_never_what_it_lead
         (run / "run.json").unlink()
     (run / "log").symlink_to(tmp_path / "theirs")
     with pytest.raises(OSError, match="symbolic links"):
-        durable_file.append(run, "log", b"ours")
+        durable_file.append(run, "log", b"ours", 0)
     assert (tmp_path / "theirs").read_bytes() == b"theirs"
 
 

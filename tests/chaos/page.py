@@ -11,8 +11,8 @@ INTRODUCTION = """# Reliability
 What the chaos suite (`tests/chaos`) found when each of its scenarios was last run at full size: `make chaos` writes this page. A
 small version of every scenario but the two long ones is part of `make test`. `acknowledged` counts steps of which `flush` had
 returned True with nothing dropped; `lost`, `torn` (a part of what was written at once) and `altered` (another number than was
-logged, or than a run that nobody disturbed shows) must be 0. A SIGKILL leaves the page cache as it is, so that none of this
-speaks of a power cut.
+logged, or than a run that nobody disturbed shows) must be 0. A SIGKILL leaves the page cache as it is; of a power cut speaks a
+model of the disk alone, which forgets what was not synced.
 """
 
 

@@ -22,6 +22,7 @@ from .flips import flipped
 from .forks import forked
 from .full_disk import filled
 from .kills import killed
+from .power_cut import power_cut
 from .restarts import restarted
 from .soak import soaked
 from .truncation import truncated
@@ -44,6 +45,7 @@ SCENARIOS: Scenarios = {
     "faults": lambda folder: faulted(folder, seed=SEED, stride=STRIDE),
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
+    "power cut": lambda folder: power_cut(folder, steps=20, seed=SEED, stride=STRIDE),
     "restarts": lambda folder: restarted(folder, ranks=6, steps=80, seed=SEED),
 }
 
