@@ -20,7 +20,7 @@ from .slice_words import wrong_part
 from .view import View
 
 NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
-ONLY = "a part of the tokens, as slice=key. A slice alone, such as position, is answered with its keys; a ? with the slices."
+ONLY = "a part of the tokens, as slice=key, such as position=4. A slice alone is answered with its keys, a ? with the slices."
 MOST_OTHERS = 7
 """Runs beside the shown one; there are eight colours."""
 
@@ -99,7 +99,7 @@ def only_field(view: View) -> Only | None:
 
     A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
     """
-    typed = _field("only", "all tokens, or position=4", 190, help=ONLY)
+    typed = _field("only", "all tokens, or ? for parts", 190, help=ONLY)
     only = only_of(typed)
     if typed and (wrong := wrong_part(view, typed)):
         _say_wrong(wrong)

@@ -84,7 +84,8 @@ def wrong_part(view: View, typed: str) -> str:
     if name in absent:
         return f"{name} is not available, {absent[name]}"
     if name not in known:
-        return f"{visible(name, 40)} is no slice of this run; wanted slice=key, with a slice of {', '.join(known)}"
+        found = "" if name == "?" else f"{visible(name, 40)} is no slice of this run; "
+        return f"{found}wanted slice=key, with a slice of {', '.join(known)}"
     keys = view.of(written_keys, name)
     if key in keys or (key and not keys):
         return ""

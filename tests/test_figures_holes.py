@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.app import figures
+from ratioscope.app.figures.cards import metric_cards
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.lines import Line
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
@@ -61,6 +63,17 @@ def test_lags_and_quantiles_break_there_too() -> None:
     }
     pooled = {"first": STEPS, "last": STEPS, "steps": [1] * len(STEPS), "count": [100] * len(STEPS), **ends}
     assert crossed(log_ratio_quantiles(pl.DataFrame(pooled), "mismatch")) == []
+
+
+def test_the_course_on_a_card_breaks_there_too() -> None:
+    frame = metric_frame(60)
+    whole, holed = (metric_cards(rows, [K3], "mismatch") for rows in (frame, frame.filter(pl.col("step").is_in(STEPS))))
+    assert _strokes(holed) == _strokes(whole) + 1
+
+
+def _strokes(page: str) -> int:
+    """How often the pen is set down for the line, after the band."""
+    return unquote(page).split('fill="none"')[0].rsplit('d="', 1)[1].count("M")
 
 
 def test_a_run_that_records_each_tenth_step_is_one_line() -> None:

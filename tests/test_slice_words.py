@@ -20,7 +20,7 @@ def test_a_bucket_is_named_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("foo", "wanted slice=key, with a slice of position, probability, lag"),
+        ("foo", "foo is no slice of this run; wanted slice=key, with a slice of position, probability, lag"),
         ("?", "wanted slice=key"),
         ("lag", "wanted lag=key: 0, "),
         ("lag=77", "lag has no key 77; it has "),

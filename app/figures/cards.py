@@ -17,7 +17,7 @@ from ..measured import measured
 from ..theme import FONT, LIGHT, MARKS, Theme
 from .bands import ERRORS
 from .floats import floats
-from .thinned import Floats, thinned
+from .thinned import Floats, thinned_steps
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
 
@@ -84,7 +84,7 @@ def _lines(text: str) -> str:
 
 
 def _sparkline(frame: pl.DataFrame, name: str, colour: str) -> str:
-    """The metric's course: bucket means, in a band of their spread. Infinite and missing steps are holes."""
+    """The metric's course: bucket means, in a band of their spread. Infinite steps, and steps not on record, are holes."""
     course = _course(frame, name)
     band, line = ("", "") if course is None else (_band(course), _line(course))
     svg = (
@@ -112,8 +112,8 @@ def _course(frame: pl.DataFrame, name: str) -> _Course | None:
     """
     if name not in frame.columns or frame.is_empty():
         return None
-    values, errors = (floats(frame, column) for column in (name, f"{name}_se"))
-    drawn = thinned(values, values, errors, POINTS)
+    steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
+    drawn = thinned_steps(steps, values, errors, POINTS)
     if not np.isfinite(drawn.mean).any():
         return None
     error = np.nan_to_num(drawn.error)
