@@ -48,8 +48,13 @@ class Limits:
     attempts: Mapping[int, Limit] = field(default_factory=dict)
     writers: Mapping[str, Limit] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.attempts or self.writers)
+
     def of(self, attempt: int, writers: Collection[str]) -> Limit | None:
         """Of a file with rows of these writers: it is shown as long as one of them is."""
+        if not self.writers:
+            return self.attempts.get(attempt)
         own = [self._of_writer(attempt, writer) for writer in writers] or [self.attempts.get(attempt)]
         known = [limit for limit in own if limit is not None]
         return max(known, key=lambda limit: limit.step) if len(known) == len(own) else None

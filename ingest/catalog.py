@@ -149,11 +149,14 @@ class Catalog:
 
     def limits(self) -> Limits:
         """From which steps on attempts, and single writers, are replaced by later ones."""
+        again = any(history.takes_over for history in self.histories.values())
+        if not again and len({item.attempt for item in self.recorded()}) < 2:  # as in most runs, of many files
+            return Limits()
         steps: dict[tuple[int, str], set[int]] = {}
         policies: dict[str, frozenset[str]] = {}
         for item in self.recorded():
-            for writer, held in held_of(item):
-                steps.setdefault((item.attempt, writer), set()).update(steps_of(item))
+            for writer, held, own in held_of(item):
+                steps.setdefault((item.attempt, writer), set()).update(own)
                 policies[writer] = policies.get(writer, frozenset()) | held
         return limits([self._part(*key, own, policies[key[1]]) for key, own in steps.items()])
 
@@ -177,8 +180,8 @@ class Catalog:
     def shadows(self) -> tuple[Shadow, ...]:
         """What is not shown, because it was recorded again."""
         found, hidden = self.limits(), dict[tuple[int, Limit], tuple[set[int], int]]()
-        for item in self.recorded():
-            limit = found.of(item.attempt, [writer for writer, _ in held_of(item)])
+        for item in self.recorded() if found else ():
+            limit = found.of(item.attempt, writers_of(item))
             steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
             if limit is not None and steps:
                 known, rows = hidden.get((item.attempt, limit), (set[int](), 0))
@@ -337,11 +340,19 @@ class Catalog:
         return self.files.signature(path), None if item is None else item.sha256
 
 
-def held_of(item: TokenFile | Segment) -> list[tuple[str, frozenset[str]]]:
-    """(writer, policies) of all whose rows, or statistics, the file holds."""
+def writers_of(item: TokenFile | Segment) -> tuple[str, ...]:
+    """All whose rows, or statistics, the file holds."""
+    return (item.writer,) if not item.replaces else tuple(dict.fromkeys(writer for writer, _, _ in held_of(item)))
+
+
+def held_of(item: TokenFile | Segment) -> Iterator[tuple[str, frozenset[str], frozenset[int]]]:
+    """(writer, policies, steps) of each of them."""
     if isinstance(item, TokenFile):
-        return list(item.held)
-    return [(writer, frozenset()) for writer in dict.fromkeys(part.writer for part in item.measured) or (item.writer,)]
+        yield from ((writer, policies, steps_of(item)) for writer, policies in item.held)
+    elif item.measured:
+        yield from ((part.writer, frozenset[str](), part.steps) for part in item.measured)
+    else:
+        yield item.writer, frozenset(), item.steps
 
 
 def steps_of(item: TokenFile | Segment) -> frozenset[int]:
@@ -360,13 +371,14 @@ class Sight:
     segments: tuple[Segment, ...]
     limits: Limits
 
-    def shows(self, item: TokenFile | Segment, step: int) -> bool:
-        """Whether a step of a file is part of the run as it is shown."""
-        limit = self.limit(item)
-        return limit is None or step < limit.step
-
     def limit(self, item: TokenFile | Segment) -> Limit | None:
-        return self.limits.of(item.attempt, [writer for writer, _ in held_of(item)])
+        """From which step on the file is not part of the run as it is shown."""
+        return self.limits.of(item.attempt, writers_of(item))
+
+    def shown(self, item: TokenFile | Segment) -> frozenset[int]:
+        """The steps of a file that are."""
+        limit = self.limit(item)
+        return steps_of(item) if limit is None else frozenset(step for step in steps_of(item) if step < limit.step)
 
 
 def sight(catalog: Catalog) -> Sight:
@@ -374,9 +386,10 @@ def sight(catalog: Catalog) -> Sight:
     bare = Sight((), {}, (), catalog.limits())
     by_step: dict[int, list[TokenFile]] = {}
     for file in catalog.token_files():
-        if bare.shows(file, file.step):
+        if not bare.limits or bare.shown(file):
             by_step.setdefault(file.step, []).append(file)
-    segments = (s for s in catalog.segments() if any(bare.shows(s, step) for step in s.steps))
+    segments = (segment for segment in catalog.segments() if bare.shown(segment))
     ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
-    shown = {step for item in catalog.recorded() for step in steps_of(item) if bare.shows(item, step)}
-    return Sight(tuple(sorted(shown)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)
+    found = (bare.shown(i) for i in catalog.recorded()) if bare.limits else catalog.steps_of_attempts().values()
+    steps = set[int]().union(*found)
+    return Sight(tuple(sorted(steps)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)

@@ -248,6 +248,11 @@ def seconds(entry: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
 
 
+def names(value: object) -> frozenset[str]:
+    """The texts of a list; nothing of anything else."""
+    return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
+
+
 def _names(entry: Mapping[str, Any], name: str, known: tuple[str, ...]) -> frozenset[str]:
     """Those of the known names that the member lists."""
     value = entry.get(name)

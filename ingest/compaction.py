@@ -18,7 +18,7 @@ from ratioscope.layout import runs
 from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
-from .catalog import Catalog, held_of, sight
+from .catalog import Catalog, sight, writers_of
 from .columns import conformed
 from .commits import Origin, Segment, TokenFile
 from .parquet_files import ParquetFiles, read
@@ -63,7 +63,7 @@ def plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[int, 
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
-            if file.attempt == attempt and not limits.taken_over([writer for writer, _ in file.held], file.step):
+            if file.attempt == attempt and not limits.taken_over(writers_of(file), file.step):
                 by_step.setdefault(file.step, []).append(file)
         measured = tables.measured([segment for segment in segments if segment.attempt == attempt])
         found[attempt] = dict(sorted(by_step.items())), plan(by_step, measured)
@@ -93,7 +93,7 @@ def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:
     visible, limits = seen.segments, seen.limits
     for attempt in sorted(catalog.steps_of_attempts()):
         every = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
-        own = [s for s in every if not limits.taken_over([writer for writer, _ in held_of(s)])]
+        own = [s for s in every if not limits.taken_over(writers_of(s))]
         shown = {segment.path for segment in visible}
         alike = [[segment for segment in own if (segment.path in shown) is is_shown] for is_shown in (True, False)]
         for few in (few for part in alike for few in _neighbours(part)):

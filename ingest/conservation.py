@@ -41,9 +41,9 @@ class Lost:
 @dataclass(frozen=True)
 class Conservation:
     """Sequences over all writers and attempts, a sequence logged twice counted twice. left_out: by a budget; they are in the
-    statistics. gone, silent: writers of the newest attempt that ended without closing, or that were not heard of for an hour from
-    where nobody here can tell. hidden, set_aside: token rows on record that are not shown, because they were recorded again, or
-    because their file cannot be read."""
+    statistics. writers: of the newest attempt that nobody took over from; gone, silent: those of them that ended without closing,
+    or that were not heard of for an hour from where nobody here can tell. hidden, set_aside: token rows on record that are not
+    shown, because they were recorded again, or because their file cannot be read."""
 
     offered: int
     written: int
@@ -51,6 +51,7 @@ class Conservation:
     pending: int
     reasons: tuple[Dropped, ...] = ()
     losses: tuple[Lost, ...] = ()
+    writers: int = 0
     gone: int = 0
     silent: int = 0
     hidden: int = 0
@@ -133,6 +134,7 @@ def conservation(
         pending=sum(number for writer, number in open_of.items() if writer not in ended),
         reasons=_reasons(histories, counted),
         losses=tuple(losses),
+        writers=len(ways) - ways.count("replaced"),
         gone=ways.count("gone"),
         silent=ways.count("silent"),
         hidden=hidden,

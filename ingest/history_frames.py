@@ -1,12 +1,12 @@
 """Commit logs as tables: who wrote, what happened, and what was dropped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from typing import Any
 
 import polars as pl
 
-from .conservation import counts, last_step
+from .conservation import Ending, counts, last_step
 from .writer_history import WriterHistory
 
 TIME = pl.Datetime("us", "UTC")
@@ -15,7 +15,7 @@ _WRITERS = pl.Schema(
     {
         "writer": Text, "rank": Number, "host": Text, "attempt": Number, "opened": TIME, "last_commit": TIME,
         "closed": TIME, "state": Text, "last_step": Number, "offered": Number, "written": Number, "left_out": Number,
-        "dropped": Number,
+        "dropped": Number, "pending": Number, "lost": Number, "ended": Text,
     }
 )  # fmt: skip
 _EVENTS = pl.Schema({"step": Number, "event": Text, "note": Text, "time": TIME, "writer": Text})
@@ -23,11 +23,11 @@ _TIMES = pl.Schema({"step": Number, "time": TIME})
 _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reason": Text, "writer": Text})
 
 
-def writers_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
+def writers_frame(histories: Iterable[WriterHistory], ended: Mapping[str, Ending]) -> pl.DataFrame:
     """One row per writer. closed: null while it may still write; state: ok, degraded (statistics only) or paused; offered,
-    written, left_out (by a budget) and dropped are sequences.
+    written, left_out (by a budget), dropped, pending and lost are sequences. ended: how, null while it may still write.
     """
-    rows = [_writer(history) for history in histories]
+    rows = [_writer(history, ended.get(history.log.writer)) for history in histories]
     return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
 
 
@@ -73,10 +73,12 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     return min((-1 if last is None else last for last in lasts), default=None)
 
 
-def _writer(history: WriterHistory) -> tuple[Any, ...]:
+def _writer(history: WriterHistory, ended: Ending | None) -> tuple[Any, ...]:
     times = (_micros(history.opened), _micros(history.last_commit), _micros(history.closed))
     facts = (history.log.writer, history.rank, history.host, history.attempt)
-    return (*facts, *times, history.state, last_step(history), *astuple(counts(history)))
+    own = counts(history)
+    left = (own.open, 0) if ended is None else (0, own.open)
+    return (*facts, *times, history.state, last_step(history), *astuple(own), *left, ended)
 
 
 def _micros(seconds: float | None) -> int | None:

@@ -12,6 +12,8 @@ from ratioscope.inside import folder, open_regular
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
 from ratioscope.process import Here, Process
 
+from .commits import names
+
 State = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
 """Commit log, relative to the run -> its bytes and when it changed (ns)."""
@@ -23,7 +25,7 @@ _MOST_LOGS = 20_000
 @dataclass(frozen=True)
 class Word:
     """The first and last thing a writer said. spoke: seconds since 1970. step: the last it committed, where its log ends with
-    one."""
+    one. takes_over: writers whose work it goes on with."""
 
     writer: str
     attempt: int
@@ -34,6 +36,7 @@ class Word:
     started: str | None = None
     namespace: str | None = None
     step: int | None = None
+    takes_over: frozenset[str] = frozenset()
 
     def state(self, here: Here) -> State:
         if self.closed:
@@ -64,10 +67,11 @@ def words(root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], Wo
 
 
 def latest(found: Iterable[Word | None]) -> list[Word]:
-    """The writers of the newest attempt: those of older ones have ended, whatever they said."""
+    """The writers of the newest attempt that no other has taken over from: those of older ones have ended, whatever they said."""
     writers = [word for word in found if word is not None]
     newest = max((word.attempt for word in writers), default=0)
-    return [word for word in writers if word.attempt == newest]
+    replaced = {writer for word in writers for writer in word.takes_over}
+    return [word for word in writers if word.attempt == newest and word.writer not in replaced]
 
 
 def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
@@ -102,6 +106,7 @@ def _word(root: Path, log: str, size: tuple[int, int]) -> Word | None:
         started=_text(first.get("started")),
         namespace=_text(first.get("namespace")),
         step=_last_step(lines),
+        takes_over=names(first.get("takes_over")),
     )
 
 

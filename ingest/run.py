@@ -225,7 +225,7 @@ class Run:
     def writers(self) -> pl.DataFrame:
         """One row per writer: rank, host, attempt, when it opened, last committed and closed, and its counts."""
         with self._lock:
-            return writers_frame(self._catalog.writers)
+            return writers_frame(self._catalog.writers, endings(self._catalog.writers))
 
     @property
     def times(self) -> pl.DataFrame:

@@ -78,7 +78,8 @@ class RunStatistics:
         jobs = (*wanted.own.values(), *wanted.across.values())
         found = {gap for job in jobs for gap in job.gaps}
         for segment, facts in self._facts(sight):
-            found |= {gap for _, gap, steps in facts if any(sight.shows(segment, step) for step in steps)}
+            shown = sight.shown(segment)
+            found |= {gap for _, gap, steps in facts if not shown.isdisjoint(steps)}
         return frozenset(found)
 
     def proofs(self, sight: Sight) -> dict[Hashable, str]:

@@ -16,7 +16,7 @@ from ratioscope.metrics.merge import KEYS, merge
 from ratioscope.metrics.numpy_engine import statistics
 
 from .attempts import Limits
-from .catalog import Catalog, held_of
+from .catalog import Catalog, writers_of
 from .commits import Segment, TokenFile
 from .file_checks import Trouble
 from .record_rows import RecordRows
@@ -76,7 +76,7 @@ def _of_attempt(
 
 
 def _is_replaced(limits: Limits, item: TokenFile | Segment, step: int) -> bool:
-    return limits.taken_over([writer for writer, _ in held_of(item)], step)
+    return limits.taken_over(writers_of(item), step)
 
 
 def _not_comparable(

@@ -22,7 +22,7 @@ from ratioscope.layout import (
 from ratioscope.process import Process
 
 from .commit_log import CommitLog
-from .commits import Segment, TokenFile, committed, optional, runs, seconds, text, whole
+from .commits import Segment, TokenFile, committed, names, optional, runs, seconds, text, whole
 from .condensed import Condensed, LeftOut, condensed
 from .quarantine import printable
 
@@ -172,8 +172,7 @@ class WriterHistory:
         self.process = Process(self.host, optional(entry, "pid"), _said(entry, "started"), _said(entry, "namespace"))
         self.attempt = optional(entry, "attempt") or 0
         self.launch = _said(entry, "launch")
-        told = entry.get("takes_over")
-        self.takes_over |= {name for name in told if isinstance(name, str)} if isinstance(told, list) else set()
+        self.takes_over |= names(entry.get("takes_over"))
         self.run = _said(entry, "run")
         self._see(entry)
         self.opened = seconds(entry)

@@ -11,8 +11,10 @@ import pytest
 import real_runs
 import run_folders
 from run_folders import FakeWriter
+from upkeep import demand_equal, told
 
 from ratioscope import open_run
+from ratioscope.app.upkeep import compact
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.ranks import part_of
 from ratioscope.collectors.run_file import launch
@@ -177,3 +179,21 @@ def test_a_folder_in_which_a_restarted_rank_became_an_attempt_shows_what_the_oth
     assert run.shadowed == (Shadow(attempt=0, by=1, first_step=16, last_step=16, steps=1, rank=1),)
     first.say(kind=EVENT, event="note", step=1, note="")
     assert run.refresh() and list(sequences(run).values()) == [2] * 6
+
+
+def test_compacting_leaves_apart_what_a_rank_replaced(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    writers = [FakeWriter(root, f"r0000{rank}-host-1-aaaaaa", rank, segment_steps=2).open() for rank in range(2)]
+    for rows in STEPS[:3]:
+        for rank, writer in enumerate(writers):
+            writer.step(rows.slice(rank, 1))
+    again = FakeWriter(root, "r00001-host-3-aaaaaa", 1, segment_steps=2)
+    again.say(kind="open", writer=again.writer, rank=1, host="host", pid=1, takes_over=[writers[1].writer])
+    for rows in STEPS[2:]:
+        again.step(rows.slice(1, 1))
+        if rows is not STEPS[2]:
+            writers[0].step(rows.slice(0, 1))
+    before = told(root)
+    assert compact(root).written
+    demand_equal(told(root), before)
+    assert sequences(open_run(root)) == dict.fromkeys(before["steps"], 2) and verify(root, deep=True).sound

@@ -116,9 +116,9 @@ def _state(run: Run, kept: Conservation) -> str:
     newest = writers.filter(pl.col("attempt") == pl.col("attempt").max())
     writing = newest["closed"].null_count()
     if kept.gone:
-        return f"{count(kept.gone)} of {count(len(newest), 'writer')} ended without closing"
+        return f"{count(kept.gone)} of {count(kept.writers, 'writer')} ended without closing"
     if kept.silent:
-        return f"{count(kept.silent)} of {count(len(newest), 'writer')} not heard of for an hour"
+        return f"{count(kept.silent)} of {count(kept.writers, 'writer')} not heard of for an hour"
     troubled = newest.filter(pl.col("closed").is_null() & (pl.col("state") != "ok"))["state"].unique().sort()
     if len(troubled):
         return " and ".join(troubled)
