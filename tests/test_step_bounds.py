@@ -1,0 +1,40 @@
+"""Numbers that a run cannot hold are refused where they are logged: no line is written that a reader would take for damage."""
+
+from pathlib import Path
+
+import pytest
+
+from ratioscope import open_run
+from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.verify import verify
+
+MOST = (1 << 63) - 1
+VALUES = {"rollout_logprobs": [[-1.0]], "old_logprobs": [[-1.5]]}
+
+
+@pytest.mark.parametrize("step", [MOST + 1, -MOST - 2, 1 << 70, MOST, -MOST - 1])
+def test_a_step_of_more_than_64_bits_is_malformed_and_any_other_reads_well(tmp_path: Path, step: int) -> None:
+    holds = -MOST - 1 <= step <= MOST
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **VALUES)
+        collector.event("weight_sync", step)
+        collector.log(step=step, **VALUES)
+    assert collector.counts.reasons == ({} if holds else {"malformed": 1})
+    run = open_run(tmp_path / "run")
+    assert run.quarantined == () and verify(tmp_path / "run", deep=True).sound
+    assert set(run.steps) == ({1, step} if holds else {1}) and len(run.sequences()) == 1 + holds
+    assert run.conservation.dropped == 1 - holds and run.conservation.is_whole is holds
+    assert len(run.events.filter(event="weight_sync")) == holds
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("minibatch", 1 << 40), ("rollout_versions", 1 << 70), ("generation_step", 1 << 70)]
+)
+def test_other_numbers_that_no_column_holds_are_malformed(tmp_path: Path, name: str, value: int) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **VALUES)
+        collector.log(step=2, **VALUES, **{name: value})  # type: ignore[arg-type]
+    assert collector.counts.reasons == {"malformed": 1}
+    run = open_run(tmp_path / "run")
+    assert run.steps == [1] and run.quarantined == () and run.conservation.dropped == 1
+    assert verify(tmp_path / "run", deep=True).sound
