@@ -8,8 +8,8 @@ import polars as pl
 from ratioscope.ingest.views import missing_views
 from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
+from ratioscope.metrics.run_verdict import verdict
 from ratioscope.metrics.severity import decided, grade_signals, told
-from ratioscope.metrics.verdict import verdict
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

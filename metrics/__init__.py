@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .numpy_engine import statistics as statistics
     from .registry import METRICS as METRICS
     from .registry import STATISTICS as STATISTICS
+    from .run_verdict import verdict as verdict
     from .severity import grade as grade
     from .severity import grade_signals as grade_signals
     from .signals import SIGNALS as SIGNALS
     from .statistic import Statistic as Statistic
-    from .verdict import verdict as verdict
 
 _PUBLIC = {
     "Finding": "finding",
@@ -41,7 +41,7 @@ _PUBLIC = {
     "metric_frame": "frame",
     "statistics": "numpy_engine",
     "unavailable": "frame",
-    "verdict": "verdict",
+    "verdict": "run_verdict",
 }
 
 __all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -53,7 +53,7 @@ def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
 def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
     """What to do. risks: correction -> risk per step, the same steps for all; nothing: the risk of no correction.
 
-    verdict: the run's (verdict.py); no advice contradicts it.
+    verdict: the run's (run_verdict.py); no advice contradicts it.
     """
     if verdict.signal in RECORDS and verdict.severity > Severity.HEALTHY:
         why = f"{verdict.title}: weights made of these log-probs are no importance weights. {verdict.remedy}"

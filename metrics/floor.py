@@ -14,7 +14,9 @@ from .signals import at_least
 
 FIRST_STEPS = 3
 """Steps that a floor is taken from. Convention: one may be chance, and more would wait longer for a fault to be a fault."""
-FLOOR = ("kl_k3",)
+ENOUGH = 200
+"""Fresh tokens of a step that may speak for it; fewer only where they are half of it. Convention: few may agree by chance."""
+FLOOR = ("kl_k3", "tokens")
 """What a floor is read from."""
 LAG_ZERO = "0"
 
@@ -32,7 +34,7 @@ def floors(frame: pl.DataFrame, fresh: pl.DataFrame | None = None) -> dict[str, 
     found = {}
     for gap in SAMPLED:
         first = _known(frame, gap).sort("step").head(FIRST_STEPS)
-        own = first if fresh is None else pl.concat([first, _known(fresh, gap).join(first, on="step", how="semi")])
+        own = first if fresh is None else pl.concat([first, _enough(_known(fresh, gap), first)])
         if len(own):
             value, error = (own[name].to_numpy() for name in ("value", "error"))
             found[gap] = float(np.min(_at_most(value, error)))
@@ -53,16 +55,23 @@ def at_lag_zero(frame: pl.DataFrame) -> pl.DataFrame | None:
     return frame.filter(pl.col("lag") == LAG_ZERO) if "lag" in frame.columns else None
 
 
+def _enough(fresh: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """The fresh tokens of these steps, where there are enough of them."""
+    beside = fresh.join(first.select("step", whole="tokens"), on="step", how="inner", maintain_order="left")
+    return beside.filter(pl.col("tokens") >= pl.min_horizontal(pl.col("whole") / 2, ENOUGH)).drop("whole")
+
+
 def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
-    """step, value and error of the steps on which the gap has a finite kl_k3."""
+    """step, value, error and tokens of the steps on which the gap has a finite kl_k3."""
     name = f"{gap}/kl_k3"
     if name not in frame.columns:
-        return pl.DataFrame(schema={"step": pl.Int64, "value": pl.Float64, "error": pl.Float64})
+        return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(("value", "error", "tokens"), pl.Float64)})
     error = pl.col(f"{name}_se") if f"{name}_se" in frame.columns else pl.lit(None)
     rows = frame.select(
         pl.col("step").cast(pl.Int64),
         pl.col(name).cast(pl.Float64).alias("value"),
         error.cast(pl.Float64).fill_null(np.nan).alias("error"),
+        pl.col(f"{gap}/tokens").cast(pl.Float64).alias("tokens"),
     )
     return rows.filter(pl.col("value").is_finite())
 

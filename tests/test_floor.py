@@ -17,9 +17,9 @@ from ratioscope.app.grading import floors_of, signal_grades, step_grades
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.floor import FIRST_STEPS, floors
 from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.run_verdict import verdict
 from ratioscope.metrics.severity import grade_signals, reading
 from ratioscope.metrics.signals import SIGNALS
-from ratioscope.metrics.verdict import verdict
 
 OVER = next(signal for signal in SIGNALS if signal.name == "kl_k3_over_floor")
 K3 = st.floats(1e-9, 1.0)
@@ -68,6 +68,13 @@ def test_a_run_is_compared_with_the_fresh_samples_of_its_first_steps(tmp_path: P
     run = open_run(written_run(tmp_path, steps, off, np.tile([0, 3], 24)))
     assert floors(run.metrics())["mismatch"] > 0.003
     assert floors_of(run)["mismatch"] < 0.0005
+
+
+def test_a_few_fresh_tokens_that_agree_by_chance_are_no_floor() -> None:
+    whole = frame_of({"kl_k3": [0.002] * 3, "kl_k3_se": [1e-4] * 3})
+    for tokens, lowers in ((5.0, False), (199.0, False), (200.0, True)):
+        few = frame_of({"kl_k3": [1e-9] * 3, "kl_k3_se": [1e-12] * 3, "tokens": [tokens] * 3})
+        assert (floors(whole, few)["mismatch"] < 0.002) == lowers
 
 
 @given(st.lists(st.tuples(K3, ERRORS), min_size=FIRST_STEPS, max_size=6), st.lists(st.tuples(K3, ERRORS), max_size=6))

@@ -13,8 +13,8 @@ from ratioscope.metrics.floor import at_lag_zero, floors
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.run_verdict import verdict
 from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading
-from ratioscope.metrics.verdict import verdict
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {

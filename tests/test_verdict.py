@@ -19,9 +19,9 @@ from ratioscope.ingest.run import open_run
 from ratioscope.metrics.alerts import alerts
 from ratioscope.metrics.course import spells, worst_episode, worst_step
 from ratioscope.metrics.finding import Severity
+from ratioscope.metrics.run_verdict import verdict
 from ratioscope.metrics.severity import decided, grade_signals
 from ratioscope.metrics.signals import SIGNALS
-from ratioscope.metrics.verdict import verdict
 
 ON_RECORD: dict[str, str] = {}
 SURE = st.sampled_from([0.0004, 0.002, 0.0035, 0.012, 0.05, 0.2, 0.9])
