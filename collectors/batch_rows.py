@@ -17,17 +17,24 @@ MALFORMED = "malformed"
 
 
 class BatchRows:
-    """Belongs to one thread. `report` takes a sentence for the user."""
+    """Belongs to one thread. `report` takes a sentence for the user. allowed: of rows, what may be recorded."""
 
     def __init__(
-        self, ledger: Ledger, copies: HostCopies, report: Callable[[str], None], texts: TokenTexts | None = None
+        self,
+        ledger: Ledger,
+        copies: HostCopies,
+        report: Callable[[str], None],
+        texts: TokenTexts | None = None,
+        allowed: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda records: records,
     ) -> None:
-        self._ledger, self._copies, self._report, self._texts = ledger, copies, report, texts
+        self._ledger, self._copies, self._report = ledger, copies, report
+        self._texts, self._allowed = texts, allowed
 
     def of(self, batch: Batch) -> pa.RecordBatch | None:
         """The rows of the batch that can be recorded, of attempt 0; None where there are none. Its host memory is given back."""
         try:
             rows = rows_of(batch, 0)
+            records = self._allowed(rows.records)
         except Exception as error:
             self._drop(batch.step, batch.offered, reason_of(error))
             return None
@@ -35,8 +42,8 @@ class BatchRows:
             self._copies.release_all(batch.copies)
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
-            self._drop(batch.step, rows.offered - rows.records.num_rows, rows.fault)
-        return self._with_texts(batch.step, rows.records) if rows.records.num_rows else None
+            self._drop(batch.step, rows.offered - records.num_rows, rows.fault)
+        return self._with_texts(batch.step, records) if records.num_rows else None
 
     def _with_texts(self, step: int, records: pa.RecordBatch) -> pa.RecordBatch:
         if self._texts is None:

@@ -39,19 +39,12 @@ from .ranks import label, part_of, part_of_parent, rank_told
 from .records import rows_of
 from .run_file import launch, run_info, start_run
 from .sink import ParquetSink, Sink
+from .text_policy import TEXTS, Text
 from .token_texts import Decode, TokenTexts
 from .trainer_process import TrainerProcess
 from .writer import Writer
 from .writer_process import PROCESS, WriterProcess
 from .writer_thread import Backlog, BeginItem, EventItem, GapItem, Target, WriterThread
-
-Text = Literal["full", "ids", "none"]
-TEXTS: dict[str, frozenset[str]] = {
-    "full": frozenset(),
-    "ids": frozenset({"token_texts", "prompt_texts"}),
-    "none": frozenset({"token_texts", "prompt_texts", "token_ids"}),
-}
-"""What each setting of `text` leaves out."""
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
@@ -120,7 +113,7 @@ class Collector:
                 f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
             )
         self.run_dir = _absolute(Path(run_dir))
-        self._rank, self._strict, self._left_out = rank, strict, TEXTS[text]
+        self._rank, self._strict, self._texts = rank, strict, TEXTS[text]
         self._queue_batches, self._queue_bytes, self._waits = queue_batches, queue_bytes, when_full == "wait"
         self._decode = decode if text == "full" else None
         self._live = LiveScalars(dialect) if scalars else None
@@ -197,7 +190,9 @@ class Collector:
         given = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
         offered = 1  # at least, where not even that can be told
         try:
-            values = {n: plain(value) for n, value in given.items() if value is not None and n not in self._left_out}
+            values = {
+                n: plain(value) for n, value in given.items() if value is not None and n not in self._texts.left_out
+            }
             offered = sequences_offered(values)
             refused = self._take(step_number(step), minibatch, offered, values)
         except Exception as error:
@@ -360,7 +355,7 @@ class Collector:
         """The state of a collector that has seen nothing. label: part of the ids of sequences without ids."""
         self._label = label
         self._told = 0
-        self._ledger = Ledger()
+        self._ledger = Ledger(detail=self._texts.detail)
         self._copies = HostCopies(self._queue_bytes)
         self._numbering, self._interruptions = threading.RLock(), itertools.count()
         self._is_numbering = False
@@ -371,7 +366,7 @@ class Collector:
 
     def _rows(self) -> BatchRows:
         texts = None if self._decode is None else TokenTexts(self._decode)
-        return BatchRows(self._ledger, self._copies, warn, texts)
+        return BatchRows(self._ledger, self._copies, warn, texts, self._texts.rows)
 
     def _writer(self) -> Target:
         """Who writes: a process of its own, or this thread, where a process cannot be started or has ended too often."""

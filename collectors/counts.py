@@ -82,11 +82,16 @@ def reason_of(error: BaseException) -> str:
 class Ledger:
     """Keeps the counts; the trainer's thread and the writer's both post to it. Nobody waits for anybody, see one_at_a_time.py.
 
-    echo: hears of each post of the writer (write, leave_out, drop, fail) and its values, to post it elsewhere, too.
+    echo: hears of each post of the writer (write, leave_out, drop, fail) and its values, to post it elsewhere, too. detail:
+    what may be told of a gap's detail.
     """
 
-    def __init__(self, echo: Callable[[str, tuple[Any, ...]], None] = lambda post, values: None) -> None:
-        self._echo = echo
+    def __init__(
+        self,
+        echo: Callable[[str, tuple[Any, ...]], None] = lambda post, values: None,
+        detail: Callable[[str], str] = str,
+    ) -> None:
+        self._echo, self._detail = echo, detail
         self._posts = OneAtATime()
         self._counts = Counts()
         self._gaps: dict[tuple[int | None, str], Gap] = {}
@@ -160,8 +165,10 @@ class Ledger:
         if told:
             return
         known = self._gaps.get((gap.step, gap.reason), Gap(gap.step, gap.reason, "", 0, 0))
-        together = replace(gap, sequences=known.sequences + gap.sequences, tokens=known.tokens + gap.tokens)
-        self._gaps[gap.step, gap.reason] = together
+        sequences, tokens = known.sequences + gap.sequences, known.tokens + gap.tokens
+        self._gaps[gap.step, gap.reason] = replace(
+            gap, detail=self._detail(gap.detail), sequences=sequences, tokens=tokens
+        )
 
     def _fail(self, what: str) -> None:
         self._counts = replace(self._counts, failures=_more(self._counts.failures, what, 1))

@@ -22,8 +22,8 @@ from .notice import say, warn
 from .ranks import is_slurm_task
 
 if TYPE_CHECKING:
-    from .collector import Text
     from .recording import AttachOptions
+    from .text_policy import Text
 
 RUN = "RATIOSCOPE_RUN"
 LAUNCH = "RATIOSCOPE_LAUNCH"

@@ -21,7 +21,8 @@ from .ranks import process_rank
 
 if TYPE_CHECKING:
     from .budget import Budget
-    from .collector import Collector, Text
+    from .collector import Collector
+    from .text_policy import Text
     from .token_texts import Decode
 
 T = TypeVar("T")
@@ -181,8 +182,11 @@ class Recording:
         return reason
 
     def _give_up(self, name: str) -> None:
-        streak = self._streaks.of(name)
-        told = f"{self.adapter} adapter: {name} failed {streak.times} times in a row, first with {streak.reason}"
+        from .text_policy import TEXTS
+
+        streak, policy = self._streaks.of(name), TEXTS.get(self.options.get("text", "full"), TEXTS["none"])
+        reason = policy.detail(streak.reason)
+        told = f"{self.adapter} adapter: {name} failed {streak.times} times in a row, first with {reason}"
         if streak.logged < self._logged:
             self._note(f"{told}; it is not called any more. What else the adapter sees is recorded.")
             return

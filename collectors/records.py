@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ratioscope.errors import SchemaError
+from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, TOKEN_FIELDS, arrow_schema
 
 from .batch import POLICY_COLUMNS, Batch, is_ragged
@@ -188,4 +189,4 @@ def _repeat(value: int | None, name: str, rows: int) -> pa.Array[Any]:
 
 
 def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=lambda item: kept({"": item}).settings[""])

@@ -1,0 +1,104 @@
+"""What each setting of `text` leaves out; and what "ids" and "none" keep of columns that may hold text beside the texts.
+
+extra           numbers, true, false and null, under their keys; a text becomes null, and a key that is no name its digest
+ids             of sequences and groups, and the engine's name: as they are where they are names, else their digest, so that
+                equal ones stay equal: a prompt makes no name
+finish_reason   a word as it is; anything else is null
+errors          their kind; their words may quote what could not be read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from .token_columns import strings
+
+Text = Literal["full", "ids", "none"]
+_NAME = re.compile(r"[\w.:/@+=-]{1,80}", re.ASCII)
+"""Uids, paths, hosts; without a blank, and short."""
+_REASON = re.compile(r"[a-z_-]{1,24}", re.ASCII | re.IGNORECASE)
+_QUOTES = re.compile(r"(?!SchemaError:|OSError:)([A-Za-z_]\w*): .*", re.DOTALL)
+"""An error with words that are neither ours nor the system's."""
+_DEPTH = 12
+
+
+def without_texts(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows, with no text in them that a prompt or a response could be part of."""
+    for name, kept in _KEPT.items():
+        at = records.schema.get_field_index(name)
+        if at < 0 or records.column(at).null_count == len(records):
+            continue
+        values = [None if value is None else kept(value) for value in records.column(at).to_pylist()]
+        records = records.set_column(at, records.schema.field(at), strings(values))
+    return records
+
+
+def without_words(detail: str) -> str:
+    """What is told of an error: its kind alone, unless it is one of ours.
+
+    >>> without_words("ValueError: cannot read 'What is 2 + 2?'")
+    'ValueError'
+    """
+    found = _QUOTES.fullmatch(detail)
+    return detail if found is None else found[1]
+
+
+def name_or_digest(text: str) -> str:
+    """The text if it is a name, else what tells it from others and nothing of it.
+
+    >>> name_or_digest("7f3a-0/12"), name_or_digest("What is 2 + 2?")
+    ('7f3a-0/12', 'text:38d46ad3618826cf')
+    """
+    return text if _NAME.fullmatch(text) else f"text:{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def _numbers_alone(text: str) -> str | None:
+    try:
+        return json.dumps(_without_texts(json.loads(text), 0))
+    except (ValueError, RecursionError):  # it was given as a text of its own
+        return None
+
+
+def _without_texts(value: Any, depth: int) -> Any:
+    if isinstance(value, dict) and depth < _DEPTH:
+        return {name_or_digest(key): _without_texts(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list) and depth < _DEPTH:
+        return [_without_texts(item, depth + 1) for item in value]
+    return value if isinstance(value, (int, float)) else None
+
+
+def _reason(text: str) -> str | None:
+    return text if _REASON.fullmatch(text) else None
+
+
+_KEPT: dict[str, Callable[[str], str | None]] = {
+    "sequence_id": name_or_digest,
+    "group_id": name_or_digest,
+    "replica": name_or_digest,
+    "finish_reason": _reason,
+    "extra": _numbers_alone,
+}
+
+
+@dataclass(frozen=True)
+class TextPolicy:
+    """left_out: arguments of `log` that are not looked at. rows, detail: what may be told of rows, of an error's words."""
+
+    left_out: frozenset[str] = frozenset()
+    rows: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda records: records
+    detail: Callable[[str], str] = str
+
+
+_WRITTEN = frozenset({"token_texts", "prompt_texts"})
+TEXTS: dict[Text, TextPolicy] = {
+    "full": TextPolicy(),
+    "ids": TextPolicy(_WRITTEN, without_texts, without_words),
+    "none": TextPolicy(_WRITTEN | {"token_ids"}, without_texts, without_words),
+}
