@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +37,7 @@ def description(actor: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "trainer": version(),
-        "config": {"actor": plain(actor.config), "engine": type(engine).__name__, "parallel": parallel},
+        "config": {"actor": actor.config, "engine": type(engine).__name__, "parallel": parallel},
         "rank": data_parallel_rank(engine),
         "decode": None if tokenizer is None else decoder(tokenizer),
         "versions": NO_VERSIONS if data.get("versions") is None else VERSIONS,
@@ -47,10 +46,3 @@ def description(actor: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def version() -> str:
     return f"areal {getattr(sys.modules.get('areal'), '__version__', 'unknown')}"
-
-
-def plain(config: Any) -> Any:
-    """A configuration object of AReaL's as dictionaries."""
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return dataclasses.asdict(config)
-    return config

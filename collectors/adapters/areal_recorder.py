@@ -18,7 +18,6 @@ from .areal_description import (
     OLD_IS_ROLLOUT,
     ROLLOUT_IS_LOST,
     description,
-    plain,
     version,
 )
 from .areal_topology import data_parallel_rank, is_writer
@@ -46,7 +45,7 @@ class ArealRecorder:
     def training_begins(self, call: Call) -> None:
         """PPOTrainer.train, on the controller or, without one, on every rank."""
         trainer = call.target
-        self._recording.describe(trainer=version(), config={"areal": plain(getattr(trainer, "config", None))})
+        self._recording.describe(trainer=version(), config={"areal": getattr(trainer, "config", None)})
         recovered = getattr(trainer, "recover_info", None)
         if recovered is not None and process_rank() == 0:
             last = int(recovered.last_step_info.global_step)

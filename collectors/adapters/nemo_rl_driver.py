@@ -231,7 +231,7 @@ class NemoDriver:
 
     def _begins(self, call: Call, counted: str) -> None:
         state = call.arguments.get("grpo_save_state") or call.arguments.get("ppo_save_state")
-        self._config = settings(call.arguments["master_config"])
+        self._config = self._recording.watch(lambda: settings(call.arguments["master_config"])) or {}
         self._goes_on(steps_done(state, counted))
         self._recording.describe(decode=decoder(call.arguments["tokenizer"]))
 

@@ -69,7 +69,7 @@ class PrimeRecorder:
         self._rank = int(world.rank)
         self._data_rank = self._rank // (world.world_size // dims.get_mesh("dp").size())
         self._is_trainer, self._is_resumed = True, getattr(config, "resume", None) is not None
-        self._config = {"loss": str(getattr(config, "loss", None)), "max_steps": getattr(config, "max_steps", None)}
+        self._config = {"loss": getattr(config, "loss", None), "max_steps": getattr(config, "max_steps", None)}
 
     def micro_batch_done(self, call: Call) -> None:
         if not self._writes:

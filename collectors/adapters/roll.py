@@ -176,10 +176,7 @@ class RollRecorder:
         found = {name: getattr(config, name) for name in _SETTINGS if hasattr(config, name)}
         self._recording.describe(
             trainer=installed("roll"),
-            config={
-                name: value if isinstance(value, int | float | str | None) else str(value)
-                for name, value in found.items()
-            },
+            config=found,
             rank=int(worker.rank_info.rank),
             decode=None if worker.tokenizer is None else decoder(worker.tokenizer),
             versions=VERSIONS,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, is_dataclass
 from typing import Any
+
+from ratioscope.kept_settings import kept
 
 from . import skyrl_words as words
 
@@ -14,8 +15,7 @@ Trainer = Any
 
 def described(trainer: Trainer) -> dict[str, Any]:
     """SkyRL's configuration in its own shape, so that `trainer.algorithm` is where its users look for it."""
-    config = asdict(trainer.cfg) if is_dataclass(trainer.cfg) and not isinstance(trainer.cfg, type) else {}
-    return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **config}
+    return {"trainer_class": f"{type(trainer).__module__}.{type(trainer).__qualname__}", **kept(trainer.cfg).settings}
 
 
 def versions_of(trainer: Trainer) -> str:

@@ -166,7 +166,7 @@ class TinkerRecorder:
         settings = {name: getattr(self._config, name) for name in _SETTINGS if hasattr(self._config, name)}
         self._recording.describe(
             trainer=installed("tinker-cookbook"),
-            config=settings | {"async_config": str(getattr(self._config, "async_config", None))},
+            config=settings | {"async_config": getattr(self._config, "async_config", None)},
             decode=None if self._config is None or self._tokenizer is None else decoder(self._tokenizer),
             versions="sampling_client_step, in iterations; synchronous training samples with the weights that it trains",
         )

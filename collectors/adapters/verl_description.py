@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from typing import Any
 
 from ..environment import NAME, RUN, TEXT, recording_variables
@@ -57,11 +56,10 @@ class VerlDescription:
         if self._notes is None:
             return
         notes, self._notes = self._notes, None
-        container = sys.modules["omegaconf"].OmegaConf.to_container
         tokenizer = getattr(trainer, "tokenizer", None)
         self._recording.describe(
             trainer=verl_version(),
-            config=self._recording.watch(lambda: container(trainer.config, resolve=True)),
+            config=getattr(trainer, "config", None),
             decode=None if tokenizer is None else self._recording.watch(lambda: decoder(tokenizer)),
         )
         for note in notes:
