@@ -1,6 +1,7 @@
 """`cd` into a stranger's folder and `ratioscope dashboard .`: nothing that lies in the folder is read but runs."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def hostile(runs: Path, tmp_path: Path) -> Path:
     """A folder with a run, and with all that programs like to find where they are started. Whatever is run leaves a mark."""
     folder = tmp_path / "hostile"
     folder.mkdir()
-    (folder / "run").symlink_to(made(runs, "stale"))
+    shutil.copytree(made(runs, "stale"), folder / "run")
     for name in MODULES:
         (folder / f"{name}.py").write_text(
             f"open({str(tmp_path / f'mark-{name}')!r}, 'w').close()\nraise SystemExit(9)\n"
@@ -45,7 +46,7 @@ def hostile(runs: Path, tmp_path: Path) -> Path:
 
 def test_no_settings_secrets_or_modules_of_the_folder_it_is_started_in_are_read(hostile: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
-        for folder in (hostile, tmp_path / "home"):
+        for folder in (hostile, hostile / "run", tmp_path / "home"):
             _settings(folder, f"http://127.0.0.1:{stranger.getsockname()[1]}")
         with serving(
             ".", environment={"HOME": str(tmp_path / "home")}, folder=hostile, program=("-P", "-c", MAIN)
