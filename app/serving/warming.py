@@ -1,10 +1,10 @@
 """What a reader would wait for, done before anybody asks: imports, what the first page shows of each run, and what takes longest
 on the other pages; of a run that somebody has opened, what its next page will show.
 
-Threads of low priority do it; who asks for a thing that is being made waits for that one.
+Threads do it, of the same priority as those that answer readers: whoever asks for a thing that is being made waits for that one,
+and a thread that must wait for a processor keeps the interpreter's lock from all others while it does.
 """
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
-LAZY = 10
-"""How much a thread yields to others (its nice value)."""
 _OPENED: SimpleQueue[str] = SimpleQueue()
 _KNOWN: set[str] = set()
 
@@ -52,7 +50,6 @@ def _warm() -> None:
         found = served()
         first = [found.runs[found.first]] if found.first in found.runs else []
         warm(first)
-        _yield_to_others()
         prepare(first, _by_slice())
         others = [path for path in found.runs.values() if path not in first][: RUNS - len(first)]
         warm(others)
@@ -64,7 +61,6 @@ def _read_ahead() -> None:
     from ..served import served
     from ..view import make_ahead
 
-    _yield_to_others()
     while True:
         path = _OPENED.get()
         with suppress(Exception):  # as in `_warm`
@@ -93,11 +89,6 @@ def _beside(shown: "View") -> Iterator["Wanted"]:
 
     yield happened, ()
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
-
-
-def _yield_to_others() -> None:
-    with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LAZY)
 
 
 def _by_slice() -> list["Wanted"]:
