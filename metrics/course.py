@@ -77,7 +77,7 @@ def _episode(graded: pl.DataFrame, steps: pl.DataFrame) -> Episode | None:
     severity = Severity(int(worst["severity"].to_physical()[0]))
     signal, gap = _speaking(worst.select("signal", "gap").rows())
     own = graded.filter(signal=signal, gap=gap).sort("step")
-    peak = _worst(own.filter(pl.col("step") >= steps["step"].min()))
+    peak = _worst(own.filter(pl.col("step") >= steps["step"].min()), severity.label)
     at, told = peak["step"], _told(peak)
     for alert in alerts(own):
         if alert.first_step <= at <= alert.last_step:
@@ -97,7 +97,7 @@ def _spell(word: str, rows: list[dict[str, Any]], series: Series) -> Spell:
     signal, gap = _speaking([(row["signal"], row["gap"]) for row in rows])
     own, first, last = series[signal, gap], rows[0]["step"], rows[-1]["step"]
     begin, end = np.searchsorted(own["step"].to_numpy(), [first, last + 1])
-    peak = _worst(own[int(begin) : int(end)])
+    peak = _worst(own[int(begin) : int(end)], word)
     return Spell(word, first, last, len(rows), signal, gap, peak["step"], _told(peak))
 
 
@@ -111,9 +111,10 @@ def _speaking(deciding: list[tuple[str, str]]) -> tuple[str, str]:
     return max(dict.fromkeys(deciding), key=deciding.count)
 
 
-def _worst(own: pl.DataFrame) -> dict[str, Any]:
-    """The row of the worst reading of one signal of one gap."""
-    return own.row(worst_of(signal_named(own["signal"][0]), own), named=True)
+def _worst(own: pl.DataFrame, severity: str) -> dict[str, Any]:
+    """The row of the worst reading of one signal of one gap, among those of this severity."""
+    at = own.filter(pl.col("severity") == severity)
+    return at.row(worst_of(signal_named(at["signal"][0]), at), named=True)
 
 
 def _told(row: Mapping[str, Any]) -> str:

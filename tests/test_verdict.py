@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 from edge_runs import made
 from frames import frame_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratioscope.app.figures.cards import verdict_line
@@ -69,6 +69,7 @@ def test_the_worst_reading_of_a_spell_is_its_worst_whichever_signal_decided_its_
     assert (act.first, act.last, act.peak) == (3, 6, 5) and "0.304" in act.reading
 
 
+@example([0.002, 0.0004, 0.002, 0.002])  # the first step is as high as the last, and stands alone
 @given(st.lists(SURE, min_size=1, max_size=40))
 def test_every_spell_and_the_verdict_tell_the_largest_gap_of_their_steps(level: list[float]) -> None:
     graded = graded_of(level)
