@@ -4,10 +4,12 @@ Here the trainers that run in the tests' own environment, real (TRL) or stand-in
 upstream/test_package_matrix.py.
 """
 
+import gc
 import importlib
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,14 +71,23 @@ def test_nothing_of_ours_is_left_on_the_trainer(driven: Any) -> None:
 def test_what_fails_in_a_look_stays_there(driven: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row, _, _, plain = driven
 
-    def broken(recording: Recording, **values: Any) -> None:
-        failed.append(recording.adapter)
-        raise RuntimeError("cannot look")
+    class Failed(RuntimeError):
+        pass
 
-    failed = list[str]()
+    def broken(recording: Recording, **values: Any) -> None:
+        error = Failed("cannot look")  # this frame holds the error that holds this frame, and the tensors in `values`
+        failed.append(recording.adapter)
+        errors.append(weakref.ref(error))
+        raise error
+
+    failed, errors = list[str](), list[weakref.ref[Failed]]()
     monkeypatch.setattr(Recording, "log", broken)
-    assert differences(_driven(row, tmp_path / "run"), plain) == []
-    assert set(failed) == {row.adapter}
+    gc.disable()
+    try:
+        assert differences(_driven(row, tmp_path / "run"), plain) == []
+        assert set(failed) == {row.adapter} and not any(error() for error in errors)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", ["prime_rl", "open_instruct", "roll"])
