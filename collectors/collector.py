@@ -31,6 +31,7 @@ from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
 from .batch_rows import MALFORMED, BatchRows
 from .budget import Budget
 from .counts import Counts, Gap, Ledger, reason_of
+from .failures import let_go
 from .host_copy import HostCopies
 from .late_sink import LateSink
 from .live_scalars import LiveScalars
@@ -188,7 +189,7 @@ class Collector:
         a slice of it; readers put the slices of all ranks together. ids default to step-rank-index, in the order of the calls.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
-        offered = 1  # at least, where not even that can be told
+        offered, outer = 1, sys.exception()  # one at least, where not even that can be told
         try:
             values = {
                 n: plain(value) for n, value in given.items() if value is not None and n not in self._texts.left_out
@@ -200,6 +201,7 @@ class Collector:
             if self._strict:
                 self._told += offered
                 raise
+            let_go(error, outer)
         else:
             if refused is not None:
                 self._refuse(step, offered, refused, "")
@@ -410,9 +412,11 @@ def step_number(step: SupportsIndex) -> int:
 
 
 def _step_if_any(step: Any) -> int | None:
+    outer = sys.exception()
     try:
         return step_number(step)
-    except Exception:
+    except Exception as error:
+        let_go(error, outer)
         return None
 
 

@@ -98,13 +98,15 @@ def setup_hook(theirs: Callable[[], Any] | str | None) -> Callable[[], None]:
     """
 
     def ratioscope_install() -> None:
+        import contextlib
         import importlib
         import logging
 
         try:
             importlib.import_module("ratioscope.collectors.environment").install()
         except Exception as error:
-            logging.getLogger("ratioscope").warning("this Ray worker is not recorded: %s", error)
+            with contextlib.suppress(Exception):  # a handler of the worker's that raises
+                logging.getLogger("ratioscope").warning("this Ray worker is not recorded: %s", error)
         if isinstance(theirs, str):
             module, _, name = theirs.rpartition(".")
             getattr(importlib.import_module(module), name)()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ratioscope
-from ratioscope import open_run
+from ratioscope import Collector, open_run
 from ratioscope.collectors.failures import ENOUGH, let_go
 from ratioscope.collectors.hooks import Call, Hook, is_watched, put_on
 from ratioscope.collectors.recording import Recording
@@ -105,6 +105,24 @@ def test_nothing_that_a_failing_look_has_seen_is_kept(
     assert trained(trainer, ENOUGH - 1) == []
     undo()
     assert recording.failures == ENOUGH - 1 and len(caplog.records) == 1
+
+
+def test_nothing_is_kept_of_values_that_log_cannot_read(no_collection: None, tmp_path: Path) -> None:
+    class Unreadable:
+        def __init__(self) -> None:
+            self.tensor = Tensor()
+            alive.append(weakref.ref(self.tensor))
+
+        def __index__(self) -> int:
+            kept_in_a_cycle(self.tensor)
+            return 0
+
+    alive: list[weakref.ref[Tensor]] = []
+    with Collector(tmp_path / "run") as collector:
+        for _ in range(20):
+            collector.log(step=Unreadable(), rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
+        assert collector.counts.sequences.dropped == 20
+    assert len(alive) == 20 and not [tensor for gone in alive if (tensor := gone()) is not None]
 
 
 class MissingMandatoryValue(Exception):
