@@ -12,6 +12,8 @@ from chaos.full_disk import filled
 from chaos.kills import killed
 from chaos.power_cut import power_cut
 from chaos.restarts import restarted
+from chaos.small_files import limited
+from chaos.tampering import tampered
 from chaos.truncation import truncated
 
 SEED = 5
@@ -76,3 +78,15 @@ def test_what_was_acknowledged_survives_a_power_cut_at_any_instant(tmp_path: Pat
     figures = power_cut(tmp_path, steps=2, seed=SEED, stride=12)
     assert not figures.wrong
     assert figures.counts["acknowledged"] == 2 and figures.counts["runs_read"] > 20
+
+
+def test_files_that_may_not_grow_cost_what_is_told_and_nothing_else(tmp_path: Path) -> None:
+    figures = limited(tmp_path, limits=(4, 96), seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["with_statistics"] and figures.counts["told_as_not_written"]
+
+
+def test_a_file_that_is_emptied_removed_or_replaced_is_named_or_missed_by_nobody(tmp_path: Path) -> None:
+    figures = tampered(tmp_path, seed=SEED, stride=4)
+    assert not figures.wrong
+    assert figures.counts["acts"] > 10

@@ -24,7 +24,9 @@ from .full_disk import filled
 from .kills import killed
 from .power_cut import power_cut
 from .restarts import restarted
+from .small_files import limited
 from .soak import soaked
+from .tampering import tampered
 from .truncation import truncated
 
 SEED = int(os.environ.get("CHAOS_SEED", "5"))
@@ -45,6 +47,8 @@ SCENARIOS: Scenarios = {
     "faults": lambda folder: faulted(folder, seed=SEED, stride=STRIDE),
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
+    "small files": lambda folder: limited(folder, limits=(1, 4, 16, 24, 32, 48, 64, 96, 128), seed=SEED),
+    "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
     "power cut": lambda folder: power_cut(folder, steps=20, seed=SEED, stride=STRIDE),
     "restarts": lambda folder: restarted(folder, ranks=6, steps=80, seed=SEED),
 }
