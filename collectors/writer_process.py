@@ -178,7 +178,7 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
         _widen(ours_out)
         program = _PROGRAM.format(path=[str(Path(ratioscope.__file__).parent.parent), *filter(None, sys.path)])
         with subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", program],
+            [sys.executable, "-I", "-S", "-B", "-c", program],
             stdin=theirs_in,
             stdout=theirs_out,
             stderr=subprocess.DEVNULL,  # who waits for the end of the trainer's output does not wait for the writer

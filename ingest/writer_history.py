@@ -51,13 +51,13 @@ class Drop:
 
 @dataclass
 class WriterHistory:
-    """The state a commit log has reached. `takes_over`: writers of its rank whose work it goes on with. `closed`: when the writer
-    ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last said so, and
-    `state_note` why. `run`: the id of the run that it is of; `beside`: other logs that it saw. `unmeasured`: token files without
-    whose rows the statistics of their steps are. `pruned`: files that were deleted, `pruned_steps`: those whose token rows went
-    with them. `moved`: files that a repair moved away, and why; `noted`: the faults of logs that a repair has seen. `times`: step
-    -> when something of it was first committed. `left`: files that it does not name, because it was begun from a short form;
-    `condensed`: the short forms of other logs that this one says.
+    """The state a commit log has reached. `takes_over`: writers of its rank whose work it goes on with. `closed`: when the
+    writer ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last
+    said so, and `state_note` why. `run`: the id of the run that it is of, `says`: the writer; `beside`: other logs that it
+    saw. `unmeasured`: token files without whose rows the statistics of their steps are. `pruned`: files that were deleted,
+    `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`: the
+    faults of logs that a repair has seen. `times`: step -> when something of it was first committed. `left`: files that it
+    does not name, because it was begun from a short form; `condensed`: the short forms of other logs that this one says.
     """
 
     log: CommitLog
@@ -65,6 +65,7 @@ class WriterHistory:
     state_note: str = ""
     rank: int | None = None
     run: str | None = None
+    says: str | None = None
     beside: set[str] = field(default_factory=set)
     host: str | None = None
     process: Process = Process()
@@ -98,7 +99,12 @@ class WriterHistory:
     @property
     def is_whole(self) -> bool:
         """Whether nothing says that lines of it are missing."""
-        return not (self.log.torn or self.is_headless)
+        return not (self.log.torn or self.is_headless or self.is_of_another)
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether it says that it is another writer's log: it lies where the one of this name was."""
+        return self.says is not None and self.says != self.log.writer
 
     @property
     def doubt(self) -> str:
@@ -108,6 +114,7 @@ class WriterHistory:
             [f"has {log.altered} altered lines"] if log.altered else ["has an unfinished last line"] if log.tail else []
         )
         found += [f"does not hold together: {log.chain.said}"] if log.chain.breaks else []
+        found += [f"says that it is the log of {printable(self.says or '')[:200]}"] if self.is_of_another else []
         return ", ".join(found) or "has no line that says whose it is: it was emptied, or cut at its beginning"
 
     @property
@@ -173,7 +180,7 @@ class WriterHistory:
         self.attempt = optional(entry, "attempt") or 0
         self.launch = _said(entry, "launch")
         self.takes_over |= names(entry.get("takes_over"))
-        self.run = _said(entry, "run")
+        self.run, self.says = _said(entry, "run"), _said(entry, "writer")
         self._see(entry)
         self.opened = seconds(entry)
         self.closed, self.totals = None, None

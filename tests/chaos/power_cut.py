@@ -264,4 +264,8 @@ def _lay(folder: Folder, target: Path, chance: random.Random | None) -> None:
 def _held(file: File, chance: random.Random | None) -> bytes:
     if chance is None or file.data == file.durable or chance.random() < 0.5:
         return file.durable
-    return file.data[: chance.randint(0, len(file.data))] if file.data.startswith(file.durable) else file.data
+    return (
+        file.data[: chance.randint(len(file.durable), len(file.data))]
+        if file.data.startswith(file.durable)
+        else file.data
+    )

@@ -49,7 +49,7 @@ SCENARIOS: Scenarios = {
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
     "small files": lambda folder: limited(folder, limits=(1, 4, 16, 24, 32, 48, 64, 96, 128), seed=SEED),
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
-    "power cut": lambda folder: power_cut(folder, steps=20, seed=SEED, stride=STRIDE),
+    "power cut": lambda folder: power_cut(folder, steps=8, seed=SEED, stride=STRIDE),
     "restarts": lambda folder: restarted(folder, ranks=6, steps=80, seed=SEED),
 }
 
