@@ -22,7 +22,7 @@ from .redaction import REDACTED, Name, is_secret, name_of, without_secrets
 T = TypeVar("T")
 DEPTH, MEMBERS, CHARACTERS, NAMED = 12, 10_000, 1 << 18, 100
 """The most levels, members and characters that are kept, and paths that are named."""
-_LONGEST = 1 << 13  # characters of one text
+_LONGEST, _EDGE = 1 << 13, 1 << 9  # characters of one text
 _FIELDS = ("__dataclass_fields__", "model_fields", "__attrs_attrs__", "__struct_fields__", "_fields")
 """Where classes list their fields: dataclasses, pydantic, attrs, msgspec, named tuples."""
 _WORDED = {
@@ -100,9 +100,10 @@ class _Walk:
         return str(value) if is_worded else f"<{_type(value)}>"
 
     def _plain_text(self, text: str, name: Name, path: Place) -> str:
-        text = f"{text[:_LONGEST]}... ({len(text)} characters)" if len(text) > _LONGEST else text
-        if text == REDACTED or is_secret(name, text) or without_secrets(text) != text:
+        seen = text[: _LONGEST + _EDGE]  # what a cut goes through is to be seen whole
+        if text == REDACTED or is_secret(name, seen) or without_secrets(seen) != seen:
             return self._secret(path)
+        text = f"{text[:_LONGEST]}... ({len(text)} characters)" if len(text) > _LONGEST else text
         self._characters -= len(text)
         return self._text(text)
 
@@ -138,6 +139,7 @@ class _Walk:
 
     def _key(self, key: Any, under: Name, place: int) -> str:
         """The key as text. Below a secret's name a key that is no plain name may be the secret."""
+        key = key.decode("latin-1") if isinstance(key, bytes) else key
         parts = key if isinstance(key, tuple) else (key,)
         text = ", ".join(str(_Walk(Kept(), str).plain(part, Name.PLAIN, ())) for part in parts[:DEPTH])
         text = text if len(text) <= 200 else f"{text[:200]}..."
@@ -158,6 +160,8 @@ class _Walk:
             found.append(self.plain(item, max(name, Name.PLAIN if is_option else before), (*path, f"[{place}]")))
             is_name = is_option or (isinstance(item, str) and (item.startswith("-") or (is_pair and place == 0)))
             before = name_of(item) if is_name and "=" not in item else Name.PLAIN
+            if isinstance(item, str) and item in ("-u", "-p") and _is_secret_after(items[: place + 2]):
+                before = Name.SECRET
         return sorted(found, key=repr) if isinstance(value, Set) else found
 
     def _secret(self, path: Place) -> str:
@@ -166,6 +170,12 @@ class _Walk:
         else:
             self._found.more += 1
         return REDACTED
+
+
+def _is_secret_after(arguments: list[Any]) -> bool:
+    """Whether the last of these is a secret in a command: `curl -u ann:hunter2`, `docker login -p hunter2`."""
+    line = " ".join(argument for argument in arguments[-20:] if isinstance(argument, str))[-1000:]
+    return isinstance(arguments[-1], str) and not without_secrets(line).endswith(arguments[-1])
 
 
 def _told(read: Callable[[], Any]) -> Name:

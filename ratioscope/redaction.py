@@ -66,6 +66,7 @@ _SPECIAL = re.compile(
     r"|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]|\$\{[\w.:,]{1,80}\}|(?i:none|null|true|false)|\d{1,3}|\\n|\*+"
 )
 """What stands under any name and is none: a special token, a reference, a small number, a mask of stars."""
+_ELSEWHERE = ("密码", "密钥", "口令", "令牌")  # password, key, passphrase, token
 _FOLDERS = ("PWD", "OLDPWD")  # of a shell's environment
 
 _SHAPES = (
@@ -111,6 +112,10 @@ _SHAPES = (
     ("earer ", r"(?i:(?<=\bbearer ))[^\s\"',;]{6,}"),
     ("wandb login", r"(?<=\bwandb login )\s*[^\s\"',;]{6,}"),
     (" -u ", r"(?<= -u )[^\s:]+:[^\s\"']+"),  # curl
+    ("login", r"(?<= -p )[^\s\"']+"),
+    ("sshpass", r"(?<=\bsshpass -p)\s*[^\s\"']+"),
+    ("mysql", r"(?<= -p)[^\s\"']+"),
+    ("%3D", r"(?i:(?<=token%3D)|(?<=key%3D)|(?<=secret%3D)|(?<=password%3D)|(?<=signature%3D))[^\s&%\"']+"),
     ("password", r"(?<=\blogin )[^\s]{1,200}\s{1,9}password\s{1,9}\S+"),  # of a .netrc
 )
 """What each holds, and how it looks: a text is searched only for those of which it holds that."""
@@ -140,11 +145,13 @@ def name_of(name: str) -> Name:
     """What the name of a setting says of its value, however it is written.
 
     >>> [name_of(name).name for name in ("wandbApiKey", "prompt_key", "max_tokens", "HF_TOKEN", "db-password")]
-    ['SECRET', 'PLAIN', 'PLAIN', 'SECRET', 'STRONG']
+    ['STRONG', 'PLAIN', 'PLAIN', 'SECRET', 'STRONG']
     """
     words = [word.lower() for word in _WORDS.findall(name[:256])]
     while len(words) > 1 and words[-1] in _TAILS:
         words.pop()
+    if any(word in name for word in _ELSEWHERE):
+        return Name.STRONG
     if not words or name in _FOLDERS:
         return Name.PLAIN
     head, others = words[-1], set(words[:-1])
@@ -155,7 +162,7 @@ def name_of(name: str) -> Name:
     if head in ("token", "tokens", "pat"):
         return Name.PLAIN if others & _ORDINARY_TOKENS else Name.SECRET
     if head in ("key", "keys"):
-        return Name.SECRET if others & _SECRET_KEYS else Name.PLAIN if others & _ORDINARY_KEYS else Name.WEAK
+        return Name.STRONG if others & _SECRET_KEYS else Name.PLAIN if others & _ORDINARY_KEYS else Name.WEAK
     if head == "pass":
         return Name.PLAIN if others & _ORDINARY_PASSES else Name.SECRET
     return Name.WEAK if head in _HEADS or (head in _SERVICES and not others) else Name.PLAIN

@@ -157,6 +157,13 @@ SHAPES: dict[str, Any] = {
     "basic": {"h": f"Basic {B64}"},
     "headers": {"headers": {"Authorization": f"Basic {B64}", "X-Api-Key": X, "Cookie": f"sessionid={X}"}},
     "curl": {"cmd": f"curl -u ann:{X} https://host"},
+    "docker login": {"cmd": f"docker login -u ann -p {X}", "argv": ["docker", "login", "-p", X]},
+    "curl's arguments": {"argv": ["curl", "-u", f"ann:{X}", "https://host"]},
+    "encoded": {"url": f"https://h/?next=token%3D{X}"},
+    "bytes as a key": {b"api_key": X},
+    "in Chinese": {"数据库密码": X},
+    "a number": {"api_key": 73100942},
+    "where a text is cut": {"text": "y" * (8192 - 10) + f" ghp_{X}{X}"},
     "netrc": {"netrc_text": f"machine h login ann password {X}"},
     "wandb login": {"cmd": f"wandb login {HEX}"},
     "W&B's 40 hex": {"WANDB_API_KEY": HEX, "wandb": HEX},
@@ -219,6 +226,7 @@ ORDINARY: dict[str, Any] = {
     "chat_template": "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{% endfor %}", "repo": "git@github.com:ann/rl.git",
     "image": "nvcr.io/nvidia/pytorch:24.01-py3", "cron": "0 3 * * *", "sk": "sk-learn", "task": "task-specific-2024-evaluation",
     "digest": "sha256:" + HEX + HEX[:24], "uuid": "123e4567-e89b-12d3-a456-426614174000", "gpus": "0,1,2,3", "cls": "<class>",
+    "argv": ["python", "-u", "train.py", "-p", "8080"], "tokens": 10**9,
     "command": "python train.py --max-tokens 64 --prompt-key question --pad-token '<pad>' trainer.lr=1e-6 data.prompt_key=q1",
 }  # fmt: skip
 
