@@ -43,7 +43,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[
         "name": without_secrets(str(name)),
         "trainer": None if trainer is None else without_secrets(str(trainer)),
         "config": found.settings,
-        **({"secrets_left_out": left_out} if left_out else {}),
+        **({"redacted": left_out} if left_out else {}),
         "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
         "created": time.time(),
     }

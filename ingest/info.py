@@ -18,7 +18,7 @@ def info(run: "Run") -> dict[str, Any]:
         "digest": run.digest,
         "trainer": run.info.get("trainer"),
         "versions": run.info.get("versions"),
-        "secrets_left_out": _texts(run.info.get("secrets_left_out")),
+        "redacted": _texts(run.info.get("redacted")),
         "steps": len(run.steps),
         "first_step": min(run.steps, default=None),
         "last_step": max(run.steps, default=None),

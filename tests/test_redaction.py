@@ -263,9 +263,7 @@ def test_run_json_holds_no_secret_and_names_what_was_taken_out(tmp_path: Path) -
     assert X not in text
     run = json.loads(text)
     assert run["config"] == {"lr": 1e-6, "wandb": {"api_key": REDACTED}, "argv": ["--hf-token", REDACTED]}
-    assert (
-        run["secrets_left_out"] == ["wandb.api_key", "argv[1]"] == info(open_run(tmp_path / "run"))["secrets_left_out"]
-    )
+    assert run["redacted"] == ["wandb.api_key", "argv[1]"] == info(open_run(tmp_path / "run"))["redacted"]
 
 
 class Unlogged:

@@ -66,7 +66,7 @@ def _print_facts(run: "Run", facts: Mapping[str, Any]) -> None:
             *quality_facts(quality(run, run.metrics(by=("step",)))),
             ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
             ("size", f"{facts['bytes'] / 1e6:,.1f} MB in {count(facts['rows'], 'row')}"),
-            *([("secrets, not stored", ", ".join(facts["secrets_left_out"]))] if facts["secrets_left_out"] else []),
+            *([("secrets, not stored", ", ".join(facts["redacted"]))] if facts["redacted"] else []),
             *([("still being written", f"from step {unsettled[0]} on")] if unsettled else []),
         ]
     )
