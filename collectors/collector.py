@@ -118,7 +118,7 @@ class Collector:
         self._queue_batches, self._queue_bytes, self._waits = queue_batches, queue_bytes, when_full == "wait"
         self._decode = decode if text == "full" else None
         self._live = LiveScalars(dialect) if scalars else None
-        self._info = run_info(name or self.run_dir.name, trainer, config or {})
+        self._info = run_info(name or self.run_dir.name, trainer, config)
         self._task: dict[str, Any] = {
             "root": str(self.run_dir), "info": self._info, "rank": rank, "attempt": attempt, "versions": versions,
             "budget": None if budget is None else asdict(budget), "scalars": scalars, "dialect": dialect,

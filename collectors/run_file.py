@@ -33,7 +33,7 @@ SHARED = " of "
 _MOST_BYTES = 1 << 24  # of run.json, as in ingest
 
 
-def run_info(name: str, trainer: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """What run.json says of a run, before there is one."""
     modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
     versions = {module: str(version) for module, version in modules.items() if version is not None}

@@ -293,3 +293,9 @@ def test_a_trainer_that_cannot_be_attached_to_is_refused_with_the_reason(
     assert attachment.refused in caplog.text
     with pytest.raises(TypeError, match="another version"):
         ratioscope.attach(adapter, tmp_path / "run", strict=True)
+
+
+def test_a_collector_of_its_own_takes_any_configuration(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", config=Unreadable()) as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]], mask=[[1]])
+    assert "MissingMandatoryValue" in str(open_run(tmp_path / "run").info["config"])
