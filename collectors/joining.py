@@ -49,7 +49,7 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     latest = max((int(writer["attempt"]) for writer in writers), default=0)
     of_latest = [writer for writer in writers if writer["attempt"] == latest]
     own, pid = launch(), trainer_process().pid if pid is None else pid
-    part_of = part_of or _recording_parent(of_latest, rank, pid)
+    part_of = part_of or _recording_parent([w for w in of_latest if _is_same_start(w, own)], rank, pid)
     others = [writer for writer in of_latest if not _is_kin(writer, part_of, pid)]
     strangers = [writer for writer in others if not _is_same_start(writer, own)]
     _refuse(root, [writer for writer in strangers if writer.get("rank") == rank and _is_running(writer, pid)])
