@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("app", "metrics", "ingest", "collectors", "sample_data")
-CONTRACT = {"record", "layout", "errors", "process", "inside", "flat_json"}
+CONTRACT = {"record", "layout", "errors", "process", "inside", "flat_json", "redaction", "kept_settings"}
 MAY_IMPORT = {
     "app": {"app", "ingest", "metrics", "collectors", "sample_data"},
     "ingest": {"ingest", "metrics"},
