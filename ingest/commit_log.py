@@ -120,8 +120,7 @@ class CommitLog:
     def _decoded(self, line: bytes) -> list[dict[str, Any]]:
         entry = decode_line(line)
         if entry is not None:
-            entry.pop("line", None), entry.pop("chain", None)
-            return [entry]
+            return [{name: value for name, value in entry.items() if name not in ("line", "chain")}]
         self.altered += 1
         glued = glued_entry(line)
         return [] if glued is None else [glued]

@@ -32,7 +32,7 @@ def restate(run: Path) -> None:
     segment = pa.concat_tables(tables)
     file = layout.statistics_file(log.stem, 0)
     data = parquet_bytes(segment, {})
-    write_whole(run / file, data)
+    write_whole(run, file, data)
     commit: dict[str, Any] = {
         "kind": layout.COMMIT,
         "file": file.as_posix(),
@@ -43,7 +43,7 @@ def restate(run: Path) -> None:
     }
     kept = [entry for entry in entries if not entry.get("file", "").startswith(layout.STATISTICS)]
     last = kept.index(tokens[-1]) + 1
-    write_whole(log, b"".join(map(layout.encode_line, (*kept[:last], commit, *kept[last:]))))
+    write_whole(run, log.relative_to(run), b"".join(map(layout.encode_line, (*kept[:last], commit, *kept[last:]))))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Numbers that a run cannot hold are refused where they are logged: no line is written that a reader would take for damage."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.verify import verify
 
 MOST = (1 << 63) - 1
-VALUES = {"rollout_logprobs": [[-1.0]], "old_logprobs": [[-1.5]]}
+VALUES: dict[str, Any] = {"rollout_logprobs": [[-1.0]], "old_logprobs": [[-1.5]]}
 
 
 @pytest.mark.parametrize("step", [MOST + 1, -MOST - 2, 1 << 70, MOST, -MOST - 1])
@@ -33,7 +34,7 @@ def test_a_step_of_more_than_64_bits_is_malformed_and_any_other_reads_well(tmp_p
 def test_other_numbers_that_no_column_holds_are_malformed(tmp_path: Path, name: str, value: int) -> None:
     with Collector(tmp_path / "run") as collector:
         collector.log(step=1, **VALUES)
-        collector.log(step=2, **VALUES, **{name: value})  # type: ignore[arg-type]
+        collector.log(step=2, **{**VALUES, name: value})
     assert collector.counts.reasons == {"malformed": 1}
     run = open_run(tmp_path / "run")
     assert run.steps == [1] and run.quarantined == () and run.conservation.dropped == 1

@@ -270,9 +270,9 @@ def test_rows_that_wait_for_their_step_to_end_are_bounded_in_bytes(steps: list[i
 
 def test_close_goes_on_while_something_comes_of_it_and_offline_callers_may_wait() -> None:
     class Slow(CollectingSink):
-        def write(self, *values: Any) -> Any:
+        def write(self, step: int, rows: Any, earlier: Any, tally: Any, late: str | None) -> Any:
             threading.Event().wait(0.05)
-            return super().write(*values)
+            return super().write(step, rows, earlier, tally, late)
 
     sink = Slow()
     collector = Collector("unused", sink=lambda: sink, queue_batches=2, when_full="wait")

@@ -32,7 +32,8 @@ def in_lines(text: str, longest: int) -> list[str]:
 def tell_steps(figure: go.Figure) -> None:
     """Wherever the pointer is in the figure, the nearest step is told. To be called when all is drawn. Not for bars."""
     tell_nearest(figure)
-    traces: list[Any] = [trace for trace in figure.data if trace.hoverinfo != "skip" and trace.x is not None]
+    every: Any = figure.data  # the stubs take the traces for names of members
+    traces = [trace for trace in every if trace.hoverinfo != "skip" and trace.x is not None]
     lines = [_places(trace) for trace in traces if trace.name != EVENTS]
     drawn = np.unique(np.concatenate([np.zeros(0), *lines]))
     for trace in traces:

@@ -36,7 +36,8 @@ def blocked(folder: Path, *, calls: int, seed: int) -> Figures:
     figures.demand(not collector.flush(0), "flush says that all was written while the writer hangs")
     refused = collector.counts.sequences.dropped
     _heal(log)
-    flushed = collector.flush(PATIENCE)
+    figures.demand(not collector.flush(PATIENCE), "flush does not tell that sequences were refused")
+    flushed = collector.flush(PATIENCE)  # since the last answer nothing was lost
     closed = collector.close(PATIENCE)
     tally = collector.counts.sequences
     run = open_run(root)

@@ -87,8 +87,9 @@ def _places(root: Path, watch: Watch, seed: int, stride: int) -> Iterator[tuple[
 
 def _train(root: Path, watch: Watch, calls: Calls, seed: int) -> Trained:
     """A training loop that flushes after every part of a step, and closes."""
-    trained, collector = Trained(), Collector(root, name="faulted")
+    trained = Trained()
     with unsynced(), watch(calls):
+        collector = Collector(root, name="faulted")  # its thread begins at once, and is watched
         for step in range(STEPS):
             dropped, flushed = collector.counts.sequences.dropped, True
             for part in parts(logged(seed, step), step):

@@ -65,6 +65,7 @@ def _fill(disk: Path, seed: int, ballast: object, freed: object) -> Figures:
             elif step == FREED:
                 freed()
                 seconds[0] += 60  # by when it has tried again
+                collector.flush(PATIENCE)  # tells what the full disk cost
             before = _not_written(collector)
             collector.log(step=step, **logged(seed, step))
             if collector.flush(PATIENCE) and _not_written(collector) == before:

@@ -49,7 +49,9 @@ def record(sender: Connection, job: Job, death: Death | None) -> None:
     else:
         watch_all(calls)
     sender.send(-1)
-    collector = Collector(job.run, name="chaos")
+    collector = Collector(
+        job.run, name="chaos", rank=0
+    )  # no child of a pool, as multiprocessing makes it look: a start of its own
     for step in range(job.first, job.stop):
         flushed = True
         for part in parts(logged(job.seed, step), step):
