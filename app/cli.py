@@ -104,6 +104,9 @@ def _explained(found: Exception) -> int:
     if isinstance(found, OSError):
         terminal.error(f"{found.strerror or found}{f': {found.filename}' if found.filename else ''}; check the path")
         return UNREADABLE
+    if isinstance(found, MemoryError):
+        terminal.error(f"there is not enough memory for this run ({found}); try fewer steps, or a machine with more")
+        return UNREADABLE
     return _defect(found)
 
 

@@ -5,13 +5,13 @@ Statistics of all tokens are always written; a budget only decides how many whol
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import ConfigError
+from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 
 CONTROL_FILE = "control.json"
@@ -90,7 +90,7 @@ class Control:
         before = self.now
         try:
             self.now = self.given if seen is None else replace(self.given, **_changes(self.path))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError) as error:
             return f"{CONTROL_FILE} is not followed: {error}; it stays at {_told(self.now, self.given)}"
         return f"token rows from here on: {_told(self.now, self.given)}" if self.now != before else None
 
@@ -103,7 +103,7 @@ class Control:
 
 
 def _changes(path: Path) -> Mapping[str, Any]:
-    found = json.loads(content(path.parent, path.name, _MOST_CONTROL_BYTES))
+    found = loaded(content(path.parent, path.name, _MOST_CONTROL_BYTES))
     known = [item.name for item in fields(Budget)]
     if not isinstance(found, dict) or not set(found) <= set(known):
         raise ConfigError(f"wanted an object with any of {', '.join(known)}; found {str(found)[:80]}")

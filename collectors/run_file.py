@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope import __version__, process
+from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 from ratioscope.kept_settings import kept
 from ratioscope.layout import RUN_FILE, checksum
@@ -30,7 +31,7 @@ NODES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 _NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 SHARED = " of "
-_MOST_BYTES = 1 << 24  # of run.json, as in ingest
+_MOST_BYTES = 1 << 22  # of run.json, as in ingest
 
 
 def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -60,8 +61,8 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
 def run_id(root: Path) -> str | None:
     """The run's `id`, by which its logs know it; None where run.json has none, or cannot be read."""
     try:
-        found = json.loads(content(root, RUN_FILE, _MOST_BYTES))["id"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = loaded(content(root, RUN_FILE, _MOST_BYTES))["id"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
 
@@ -71,10 +72,7 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
 
     A run.json that is not as it was written is left alone, since a new checksum would make it look sound.
     """
-    try:
-        run = json.loads(content(root, RUN_FILE, _MOST_BYTES))
-    except RecursionError as error:
-        raise ValueError("it is nested more deeply than any that was written") from error
+    run = loaded(content(root, RUN_FILE, _MOST_BYTES))
     if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
         raise ValueError("it was changed after it was written")
     known = run.setdefault("attempts", [])

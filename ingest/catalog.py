@@ -1,6 +1,6 @@
 """What a run consists of: every writer's commits together, kept current, and what was recovered, uncommitted or set aside."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -305,9 +305,10 @@ class Catalog:
                 self._recovered[path] = item
 
     def _told(self, found: Listing) -> Iterator[str]:
-        pruned = sorted({step for history in self.histories.values() for step in history.pruned_steps})
+        pruned = _joined({pair for history in self.histories.values() for pair in history.pruned_steps})
         if pruned:
-            steps = f"step {pruned[0]}" if len(pruned) == 1 else f"{len(pruned)} steps from {pruned[0]} to {pruned[-1]}"
+            number, first, last = sum(b - a + 1 for a, b in pruned), pruned[0][0], pruned[-1][1]
+            steps = f"step {first}" if number == 1 else f"{number} steps from {first} to {last}"
             yield f"token rows of {steps} were pruned; their statistics are kept"
         torn = sorted(writer for writer, history in self.histories.items() if not history.is_whole)
         for writer in torn:
@@ -357,6 +358,17 @@ def held_of(item: TokenFile | Segment) -> Iterator[tuple[str, frozenset[str], fr
 
 def steps_of(item: TokenFile | Segment) -> frozenset[int]:
     return frozenset((item.step,)) if isinstance(item, TokenFile) else item.steps
+
+
+def _joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pairs of first and last, ascending, none of which reach into each other."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(pairs):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
 from ratioscope.layout import STATISTICS, commit_file, decode_line, is_unaltered
 
 from .chain import Chain, Link
 
 _CHUNK = 1 << 22
+_MOST_BYTES = 1 << 32
 _LONGEST_LINE = 1 << 20
 _MOST_TRIES = 8
 _SEGMENT_LINE = re.compile(
@@ -84,6 +86,8 @@ class CommitLog:
             identity = (found.st_dev, found.st_ino)
             if self._identity not in (None, identity) or found.st_size < self._offset:
                 return None
+            if found.st_size > _MOST_BYTES:
+                raise SourceError(f"it has {found.st_size} bytes; at most {_MOST_BYTES} of a log are read")
             self._identity = identity
             file.seek(self._offset)
             entries: list[dict[str, Any]] = []

@@ -19,7 +19,11 @@ _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _INT64 = 1 << 63
 _GAPS = tuple(GAPS)
-_MOST_STEPS = 1 << 20
+_TOLD = 256
+"""Steps that a commit may tell of in pairs of first and last, for each number or pair that stands in it: 300 lines of 100 bytes
+could name a million steps each. A merge tells of 512 steps for each writer."""
+_MOST_COUNT = 1 << 48
+"""So that sums over all lines of a run fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> 
         raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
     attempt = whole(entry, "attempt") if "attempt" in entry else attempt
     size = whole(entry, "bytes", least=0)
-    replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry)
+    replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry, steps)
     return Segment(
         path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
     )
@@ -198,22 +202,28 @@ def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
     )
 
 
-def _measured(entry: Mapping[str, Any]) -> tuple[Measured, ...]:
+def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[Measured, ...]:
     found = entry.get("measured", [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
-    return tuple(Measured(text(i, "writer"), _names(i, "gaps", _GAPS), runs(i)) for i in found)
+    spans = [pairs(item) for item in found]
+    told = sum(last - first + 1 for own in spans for first, last in own)
+    if told > _TOLD * (len(steps) + sum(1 + len(own) for own in spans)):
+        raise SourceError(f"its commit says that {told} steps were measured; it is of {len(steps)}")
+    known = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
+    if not all(own <= set(steps) for own in known.values()):
+        raise SourceError("its commit says that steps were measured which it is not of")
+    return tuple(
+        Measured(text(i, "writer"), _names(i, "gaps", _GAPS), known[own]) for i, own in zip(found, spans, strict=True)
+    )
 
 
-def runs(item: Mapping[str, Any]) -> frozenset[int]:
-    """Steps written as [first, last, first, last, ...], as many as a run can have."""
+def pairs(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Steps written as [first, last, first, last, ...], as pairs of first and last."""
     found = item.get("steps")
     if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
         raise SourceError(f"its commit tells of steps {str(found)[:60]!r}; wanted pairs of first and last")
-    pairs = list(zip(found[::2], found[1::2], strict=True))
-    if sum(max(0, last - first + 1) for first, last in pairs) > _MOST_STEPS:
-        raise SourceError(f"its commit tells of more than {_MOST_STEPS} steps")
-    return frozenset(step for first, last in pairs for step in range(first, last + 1))
+    return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
 
 
 NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: {UPGRADE}"
@@ -224,9 +234,9 @@ def newer_schema(found: int) -> str:
 
 
 def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
-    """A member that must be a 64-bit whole number of at least `least`."""
+    """A member that must be a 64-bit whole number of at least `least`; a count, which has a least, of fewer bits."""
     value = entry.get(name)
-    if type(value) is int and least <= value < _INT64:
+    if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
         return value
     raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
 

@@ -12,7 +12,7 @@ from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import POLICIES, TOKEN_FIELDS
 
 from .commits import Segment, TokenFile
-from .parquet_files import ParquetFiles, read
+from .parquet_files import Opened, ParquetFiles, read
 from .quarantine import printable
 from .record_rows import committed_size, demand_footer, demand_keys, demand_token_file
 from .statistics_files import demand_known_segment, opened_segment
@@ -77,7 +77,7 @@ def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) ->
         _demand_steps(parquet, segment, deep or is_newer, more=is_newer)
 
 
-def _demand_steps(parquet: pq.ParquetFile, segment: Segment, deep: bool, *, more: bool) -> None:
+def _demand_steps(parquet: Opened, segment: Segment, deep: bool, *, more: bool) -> None:
     demand_known_segment(parquet.metadata)
     table = read(parquet, parquet.schema_arrow.names if deep else ["attempt", "step"])
     steps = set(pc.unique(table["step"]).to_pylist())

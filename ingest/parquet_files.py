@@ -6,8 +6,10 @@ polars both return wrong numbers for a flipped bit unless one of the two catches
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,20 @@ from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular, status
 from ratioscope.metrics.arrow_columns import Column, pc
 
+from .page_sizes import decoded_bytes, leaves_of
 from .quarantine import named_reasons
 
 MOST_ROWS = 1 << 22
 MOST_COLUMNS = 4096
+MOST_GROUPS = 1 << 12
 MOST_VALUES = 1 << 28
 """In one column of one file; a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
-MOST_TEXT = 1 << 32
-"""Decoded bytes of one text column. A dictionary of 1.6 KB can decode to 500 GB, whatever the footer says."""
+EXPANSION, TEXT_EXPANSION = 64, 1024
+"""Decoded bytes for a byte of the file. Recorded log-probs take 1.1 to 3, with all columns that repeat themselves 15; a prompt
+that stands in a dictionary once is decoded for each of its sequences."""
+BEYOND = 1 << 24
+"""Decoded bytes by which the files of one folder, a step or all statistics, may exceed that together: small files may repeat
+one value. What is computed of rows takes 40 times as much for a while, of four steps at a time."""
 
 _WORTH_THREADS = 1 << 20
 SMALL, LARGE = 1 << 18, 1 << 24
@@ -39,12 +47,79 @@ class Changed(SourceError):
     """The file has not the size, or the bytes, that its commit says."""
 
 
+@dataclass
+class Allowance:
+    """What files may decode to: so many times their bytes, and BEYOND those of one folder together. A file of 300 bytes can
+    decode to gigabytes, and a step has any number of them."""
+
+    _beyond: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, path: str, what: str, decoded: int, allowed: int) -> None:
+        """Counts what of a file decodes to so many bytes; SourceError, and nothing is counted, where that is too much."""
+        more = max(0, decoded - allowed)
+        if not more:
+            return
+        with self._lock:
+            known = self._beyond.setdefault(path.rpartition("/")[0], {})
+            before = known.get((path, what), 0)
+            if more > before:
+                if sum(known.values()) - before + more > BEYOND:
+                    raise SourceError(
+                        f"its {what} decodes to up to {decoded} bytes; at most {allowed} are read, and of all files of its folder"
+                        f" together {BEYOND} more: values that are repeated more often could fill any memory"
+                    )
+                known[path, what] = more
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file whose bytes were checked. `read` decodes it, and nothing else does."""
+
+    path: str
+    parquet: pq.ParquetFile
+    source: BufferedReader | pa.BufferReader
+    nbytes: int
+    allowance: Allowance
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        return self.parquet.metadata
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        return self.parquet.schema_arrow
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """Paths of all its leaf columns."""
+        schema = self.metadata.schema
+        return frozenset(schema.column(place).path for place in range(self.metadata.num_columns))
+
+    def demand_small(self, leaves: Collection[str], groups: Collection[int]) -> None:
+        """SourceError where the pages of these leaf columns decode to more than the files of the run may."""
+        decoded = decoded_bytes(self._bytes, self.metadata, leaves, groups)
+        self.allowance.take(self.path, "data", decoded, EXPANSION * self.nbytes)
+
+    def demand_small_texts(self, name: str, column: Column) -> None:
+        """The same of a column of texts that was read as a dictionary."""
+        self.allowance.take(self.path, f"column {name!r}", _decoded_text(column), TEXT_EXPANSION * self.nbytes)
+
+    def _bytes(self, at: int, most: int) -> bytes:
+        if isinstance(self.source, BufferedReader):
+            return os.pread(self.source.fileno(), most, at)
+        source: Any = self.source  # the stubs know no offset
+        found: bytes = source.read_at(most, at)
+        return found
+
+
 class ParquetFiles:
     """Which files of the run at `root` have been checked."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._checked: dict[tuple[str, str], Signature] = {}
+        self._allowance = Allowance()
 
     def place(self, path: str) -> Path:
         """Where the file lies."""
@@ -63,7 +138,7 @@ class ParquetFiles:
         return self._checked.get((path, sha256))
 
     @contextmanager
-    def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[pq.ParquetFile]:
+    def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[Opened]:
         """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
         with named_reasons(), open_regular(self.root, path) as file:
             source = self._checked_bytes(path, file, size, sha256)
@@ -73,8 +148,9 @@ class ParquetFiles:
             texts = text_leaves(metadata)
             # Any: the stubs do not know page_checksum_verification
             options: Any = {"page_checksum_verification": True, "read_dictionary": texts, "pre_buffer": source is file}
+            nbytes = os.fstat(file.fileno()).st_size
             with pq.ParquetFile(source, metadata=metadata, **options) as parquet:
-                yield parquet
+                yield Opened(path, parquet, source, nbytes, self._allowance)
 
     def digest(self, path: str) -> str:
         """The sha256 of the file as it lies there."""
@@ -124,6 +200,10 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
         raise SourceError(f"it claims {metadata.num_rows} rows; at most {MOST_ROWS} are read from one file")
     if metadata.num_columns > MOST_COLUMNS:
         raise SourceError(f"it claims {metadata.num_columns} columns; at most {MOST_COLUMNS} are read from one file")
+    if metadata.num_row_groups > MOST_GROUPS:
+        raise SourceError(
+            f"it claims {metadata.num_row_groups} row groups; at most {MOST_GROUPS} are read from one file"
+        )
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     for column in range(metadata.num_columns):
         values = sum(group.column(column).num_values for group in groups)
@@ -132,26 +212,27 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
 
 
 def read(
-    parquet: pq.ParquetFile,
+    opened: Opened,
     columns: Sequence[str],
     groups: Sequence[int] | None = None,
     *,
     present: Sequence[str] | None = None,
 ) -> pa.Table:
-    """These columns of the file, of these row groups or all, in one chunk; text columns refused if they decode to too much.
+    """These columns of the file, of these row groups or all, in one chunk; SourceError where they decode to too much.
 
     present: its columns, where they are known: schema_arrow is made anew whenever it is asked for.
     """
-    metadata = parquet.metadata
-    found = set(parquet.schema_arrow.names if present is None else present)
+    parquet, metadata = opened.parquet, opened.metadata
+    found = set(opened.schema_arrow.names if present is None else present)
     wanted = [name for name in columns if name in found]
     every = range(metadata.num_row_groups) if groups is None else groups
+    opened.demand_small(leaves_of(metadata, wanted), every)
     # handing the columns of a small file to threads takes longer than decoding them
     is_large = sum(metadata.row_group(index).total_byte_size for index in every) > _WORTH_THREADS
     table = parquet.read_row_groups(list(every), columns=wanted, use_threads=is_large)
-    for field in table.schema:
-        if pa.types.is_dictionary(getattr(field.type, "value_type", field.type)) or pa.types.is_dictionary(field.type):
-            _demand_small_text(field.name, table[field.name])
+    for item in table.schema:
+        if pa.types.is_dictionary(getattr(item.type, "value_type", item.type)) or pa.types.is_dictionary(item.type):
+            opened.demand_small_texts(item.name, table[item.name])
     return table
 
 
@@ -169,13 +250,9 @@ def text_leaves(metadata: pq.FileMetaData) -> list[str]:
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
-def _demand_small_text(name: str, column: Column) -> None:
+def _decoded_text(column: Column) -> int:
+    """Bytes of the texts of a column that was read as a dictionary."""
     every = (chunk.flatten() if pa.types.is_nested(chunk.type) else chunk for chunk in column.chunks)
     chunks = [chunk for chunk in every if isinstance(chunk, pa.DictionaryArray)]
-    if (
-        sum(chunk.dictionary.nbytes * len(chunk) for chunk in chunks) <= MOST_TEXT
-    ):  # no text is longer than all together
-        return
-    total = sum((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0) * len(chunk) for chunk in chunks)
-    if total > MOST_TEXT:
-        raise SourceError(f"its column {name!r} decodes to up to {total} bytes; at most {MOST_TEXT} are read")
+    lengths = [(pc.binary_length(chunk.dictionary), chunk.indices) for chunk in chunks]
+    return sum(pc.sum(length.take(indices).cast(pa.int64())).as_py() or 0 for length, indices in lengths)

@@ -14,7 +14,7 @@ from ratioscope.record import FIELDS, POLICIES, arrow_schema
 from .columns import conformed, extra_columns
 from .commits import TokenFile
 from .known_schemas import KnownSchemas
-from .parquet_files import ParquetFiles, read, recorded_columns
+from .parquet_files import Opened, ParquetFiles, read, recorded_columns
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 REQUIRED = ("attempt", "step", "sequence_id")
@@ -46,6 +46,7 @@ class RecordRows:
         try:
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
+                parquet.demand_small(parquet.leaves, range(parquet.metadata.num_row_groups))
                 if file.sha256 is None:
                     read(parquet, parquet.schema_arrow.names)
                     pl.read_parquet(self.files.place(file.path), glob=False, hive_partitioning=False)
@@ -77,7 +78,7 @@ class RecordRows:
             return None
 
 
-def demand_token_file(parquet: pq.ParquetFile, file: TokenFile) -> tuple[str, ...]:
+def demand_token_file(parquet: Opened, file: TokenFile) -> tuple[str, ...]:
     """SourceError unless the footer is that of this token file; the names of columns that no Record has."""
     return demand_footer(parquet.metadata, file)
 

@@ -3,19 +3,19 @@
 A file has its name only once it is whole, so its footer says what its commit would have said, save the digest.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow.parquet as pq
 
 from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.flat_json import loaded
 from ratioscope.layout import COMMIT_COPY, is_offline, writer_of
 from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
 from .commits import Segment, TokenFile, committed
-from .parquet_files import ParquetFiles, read, recorded_columns
+from .parquet_files import Opened, ParquetFiles, read, recorded_columns
 from .record_rows import demand_columns
 from .statistics_files import demand_segment
 
@@ -78,7 +78,7 @@ def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
     with files.opened(path, None, None) as parquet:
         stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
     try:
-        entry = json.loads(stored or b"")
+        entry = loaded(stored or b"")
     except ValueError:
         entry = None
     if not isinstance(entry, dict) or entry.get("file") != path:
@@ -87,7 +87,7 @@ def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
     return replace(item, sha256=None, recovered=True) if isinstance(item, TokenFile) else replace(item, sha256=None)
 
 
-def _tokens(parquet: pq.ParquetFile, policies: frozenset[str]) -> int:
+def _tokens(parquet: Opened, policies: frozenset[str]) -> int:
     """Values of the longest log-prob column; absent rows count as none."""
     schema = parquet.metadata.schema
     paths = [schema.column(index).path for index in range(parquet.metadata.num_columns)]

@@ -1,19 +1,19 @@
 """run.json as it was found: damaged, changed or missing it is a note, of a newer schema it is an error."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import SourceError
-from ratioscope.inside import open_regular
+from ratioscope.flat_json import loaded
+from ratioscope.inside import content
 from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
 
 from .commits import newer_schema
 from .quarantine import printable
 
-_MOST_BYTES = 1 << 24
+_MOST_BYTES = 1 << 22
 _CHANGED = f"{RUN_FILE} was changed after it was written: the run's name, trainer and settings may not be as recorded"
 
 
@@ -41,13 +41,12 @@ def stated_id(root: Path) -> str | None:
 def run_file(root: Path) -> RunFile:
     """run.json of the run; SourceError if a newer ratioscope wrote it."""
     try:
-        with open_regular(root, RUN_FILE) as file:
-            info = json.loads(file.read(_MOST_BYTES))
+        info = loaded(content(root, RUN_FILE, _MOST_BYTES))
     except FileNotFoundError:
         return RunFile(
             note=f"{RUN_FILE} is missing: the run is named after its folder, its trainer and settings are unknown"
         )
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         return RunFile(note=f"{RUN_FILE} cannot be read: {printable(str(error))[:200]}")
     if not isinstance(info, dict):
         return RunFile(note=f"{RUN_FILE} holds no object but {printable(str(info))[:60]!r}")

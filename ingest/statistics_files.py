@@ -23,7 +23,7 @@ from .announcements import is_vouched_for
 from .columns import conformed, extra_columns
 from .commits import Segment
 from .known_schemas import KnownSchemas
-from .parquet_files import Changed, ParquetFiles, read
+from .parquet_files import Changed, Opened, ParquetFiles, read
 
 SCHEMA = schema()
 
@@ -39,7 +39,7 @@ def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[Asked]) 
 
 
 @contextmanager
-def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[pq.ParquetFile, bool]]:
+def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[Opened, bool]]:
     """The segment, and whether its writer has replaced the one that was committed."""
     size = None if segment.sha256 is None else segment.bytes
     with ExitStack() as opened:
@@ -73,7 +73,7 @@ def demand_segment(found: pa.Schema) -> None:
         )
 
 
-def _rows(parquet: pq.ParquetFile, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
+def _rows(parquet: Opened, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
     demand_known_segment(parquet.metadata)
     every = _wanted(tuple(name for _, columns in asked for name in columns))
     groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})

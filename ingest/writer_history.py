@@ -22,7 +22,7 @@ from ratioscope.layout import (
 from ratioscope.process import Process
 
 from .commit_log import CommitLog
-from .commits import Segment, TokenFile, committed, names, optional, runs, seconds, text, whole
+from .commits import Segment, TokenFile, committed, names, optional, pairs, seconds, text, whole
 from .condensed import Condensed, LeftOut, condensed
 from .quarantine import printable
 
@@ -55,9 +55,10 @@ class WriterHistory:
     writer ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last
     said so, and `state_note` why. `run`: the id of the run that it is of, `says`: the writer; `beside`: other logs that it
     saw. `unmeasured`: token files without whose rows the statistics of their steps are. `pruned`: files that were deleted,
-    `pruned_steps`: those whose token rows went with them. `moved`: files that a repair moved away, and why; `noted`: the
-    faults of logs that a repair has seen. `times`: step -> when something of it was first committed. `left`: files that it
-    does not name, because it was begun from a short form; `condensed`: the short forms of other logs that this one says.
+    `pruned_steps`: (first, last) of those whose token rows went with them. `moved`: files that a repair moved away, and why;
+    `noted`: the faults of logs that a repair has seen. `times`: step -> when something of it was first committed. `left`:
+    files that it does not name, because it was begun from a short form; `condensed`: the short forms of other logs that this
+    one says.
     """
 
     log: CommitLog
@@ -83,7 +84,7 @@ class WriterHistory:
     refused: dict[str, str] = field(default_factory=dict)
     unmeasured: set[str] = field(default_factory=set)
     pruned: set[str] = field(default_factory=set)
-    pruned_steps: set[int] = field(default_factory=set)
+    pruned_steps: set[tuple[int, int]] = field(default_factory=set)
     moved: dict[str, str] = field(default_factory=dict)
     noted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
@@ -231,7 +232,7 @@ class WriterHistory:
         files = entry.get("files")
         if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
             raise SourceError(f"it prunes {str(files)[:60]!r}; wanted a list of files")
-        self.pruned_steps |= runs(entry)
+        self.pruned_steps |= set(pairs(entry))
         self.pruned |= set(files)
 
     def _move(self, entry: Mapping[str, Any]) -> None:

@@ -29,6 +29,8 @@ _KINDS = (
 # Opening a FIFO for reading waits for a writer unless asked not to.
 _SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_SMALL, _LEAST_HELD = 1 << 24, 64
+"""A file above so many bytes holds at least a 64th of them on disk: a file system that compresses makes a tenth of a log."""
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO, errno.ENODEV)
 
 
@@ -92,7 +94,7 @@ def open_regular(root: Path, file: str | PurePath) -> io.BufferedReader:
                 _demand_file(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
             raise
     try:
-        _demand_file(os.fstat(descriptor).st_mode)
+        _demand_whole(os.fstat(descriptor))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -144,6 +146,16 @@ def _entered(outer: int, name: str) -> int:
             found = os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode
             raise Astray(f"{name} is {kind(found)}; wanted a folder: put the folder itself there") from error
         raise
+
+
+def _demand_whole(found: os.stat_result) -> None:
+    """Astray for what is no file, or nearly all holes: some KB on disk that read as terabytes of zeros."""
+    _demand_file(found.st_mode)
+    held = getattr(found, "st_blocks", 0) * 512  # 0 where the file system does not say
+    if 0 < held * _LEAST_HELD < found.st_size - _SMALL:
+        raise Astray(
+            f"it is said to have {found.st_size} bytes, and {held} are there: the rest are holes; copy it again"
+        )
 
 
 def _demand_file(mode: int) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .flat_json import loaded
+
 RUN_FILE = "run.json"
 TOKENS = "tokens"
 STATISTICS = "statistics"
@@ -146,8 +148,8 @@ def checksum(entry: Mapping[str, Any]) -> str:
 def decode_line(line: bytes) -> dict[str, Any] | None:
     """The entry of a commit line; None if the line is torn or altered."""
     try:
-        entry = json.loads(line.decode())  # given bytes, it looks for their encoding first
-    except (ValueError, RecursionError):  # deeper nesting than any line of ours has
+        entry = loaded(line.decode())  # given bytes, it looks for their encoding first
+    except ValueError:
         return None
     if not isinstance(entry, dict):
         return None

@@ -26,6 +26,7 @@ from .power_cut import power_cut
 from .restarts import restarted
 from .small_files import limited
 from .soak import soaked
+from .strangers import visited
 from .tampering import tampered
 from .truncation import truncated
 
@@ -51,6 +52,7 @@ SCENARIOS: Scenarios = {
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
     "power cut": lambda folder: power_cut(folder, steps=8, seed=SEED, stride=STRIDE),
     "restarts": lambda folder: restarted(folder, ranks=6, steps=80, seed=SEED),
+    "strangers": lambda folder: visited(folder, seeds=range(SEED, SEED + max(1, round(2 * SHARE)))),
 }
 
 LONG: Scenarios = {

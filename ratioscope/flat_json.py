@@ -1,0 +1,35 @@
+"""JSON that may be a stranger's: nested no more deeply than anything of ours, so that nothing that walks it runs out of stack."""
+
+import json
+from typing import Any
+
+MOST_NESTED = 64
+
+
+def loaded(text: str | bytes) -> Any:
+    """The value; ValueError where it is no JSON, or nested more deeply than MOST_NESTED.
+
+    >>> loaded('{"a": [1]}')
+    {'a': [1]}
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    opened = text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
+    if opened > MOST_NESTED:
+        _demand_flat(found)
+    return found
+
+
+def _demand_flat(found: Any) -> None:
+    level = [found]
+    for _ in range(MOST_NESTED):
+        level = [part for whole in level for part in _parts(whole) if isinstance(part, (dict, list))]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MOST_NESTED} deep")
+
+
+def _parts(whole: Any) -> list[Any]:
+    return list(whole.values()) if isinstance(whole, dict) else whole if isinstance(whole, list) else []

@@ -1,0 +1,62 @@
+"""Every verb on one run, in a process that may take so much memory and no more: `python -m chaos.every_verb RUN MEGABYTES`.
+
+Prints a line of JSON for each verb: its name, its exit code, seconds, and the most megabytes that the process has held.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+VERBS = (
+    ("info",), ("metrics",), ("corrections",), ("verify", "--deep"), ("dashboard",), ("report", "--output", "../report.html"),
+    ("repair", "--writers-ended"), ("compact", "--writers-ended"), ("prune", "--keep-steps", "1", "--yes", "--writers-ended"),
+)  # fmt: skip
+"""dashboard: what its server reads of a run before anybody asks, and what its first page shows."""
+QUICK = tuple(verb for verb in VERBS if verb[0] not in ("report", "dashboard", "corrections"))
+
+
+def main(root: str, megabytes: int, verbs: tuple[tuple[str, ...], ...] = VERBS) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+    for verb in verbs:
+        began = time.monotonic()
+        code = _done(verb, Path(root))
+        print(json.dumps([verb[0], code, round(time.monotonic() - began, 1), _most()]), flush=True)
+
+
+def _done(verb: tuple[str, ...], root: Path) -> int:
+    from ratioscope.app.cli import main as ratioscope
+
+    if verb[0] == "dashboard":
+        return _shown(root)
+    more = [str(root / part) if part.startswith("..") else part for part in verb[1:]]
+    return ratioscope([verb[0], str(root), *more])
+
+
+def _shown(root: Path) -> int:
+    """What the server reads of the runs below a folder, and of one that is opened."""
+    from ratioscope.app.pages import PAGES
+    from ratioscope.app.run_summary import Summaries
+    from ratioscope.app.view import make_ahead, warm
+    from ratioscope.ingest.run_tree import runs_below
+    from ratioscope.process import here
+
+    summaries = Summaries()
+    for path in map(str, runs_below(root.parent).runs):
+        summaries.read_some([path], 60.0)
+        summaries.state(path, here(), time.time())
+        warm([path])
+        make_ahead(path, lambda shown: (wanted for page in PAGES for wanted in page.ahead(shown)))
+    return 0
+
+
+def _most() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), QUICK if sys.argv[3:] == ["quick"] else VERBS)
