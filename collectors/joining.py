@@ -17,6 +17,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.inside import entries, kind, open_regular
 from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
 
+from .environment import LAUNCH
 from .notice import warn
 from .run_file import SHARED, is_certain, is_of_ray, launch
 from .trainer_process import trainer_process
@@ -57,7 +58,8 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
         return Place(latest + 1, (), part_of)
     before = [writer for writer in others if writer.get("rank") == rank]
     ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
-    takes_over = () if part_of is not None else tuple(str(writer.get("writer")) for writer in ended)
+    replaced = [] if part_of is not None else [writer for writer in ended if not _is_of_this_process(writer, pid)]
+    takes_over = tuple(str(writer.get("writer")) for writer in replaced)
     goes_on = len(others) < len(of_latest) or len(ended) < len(before) or not before
     is_same = is_certain(own) and not any(writer in strangers for writer in before)
     if goes_on or is_same or any(_is_at_work(writer, own, pid) for writer in others if writer not in before):
@@ -91,6 +93,13 @@ def _is_kin(writer: Opening, part_of: str | None, pid: int) -> bool:
     here = process.host_name()
     is_parent = part_of is not None and part_of == f"{writer.get('host')}:{writer.get('pid')}"
     return is_parent or theirs == f"{here}:{pid}" or (part_of is not None and theirs == part_of)
+
+
+def _is_of_this_process(writer: Opening, pid: int) -> bool:
+    """Whether this very process wrote before, and goes on under the name that all processes of the start were given: its parts,
+    a trainer's and an orchestrator's say, record beside each other."""
+    is_same = (writer.get("host"), writer.get("pid")) == (process.host_name(), pid)
+    return bool(os.environ.get(LAUNCH)) and is_same and writer.get("started") == process.process_start(pid)
 
 
 def _is_same_start(writer: Opening, own: str) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from ratioscope.collectors import notice
 from ratioscope.collectors.environment import VARIABLES
+from ratioscope.collectors.run_file import launch
 
 if TYPE_CHECKING:
     from browser import Chromium, Dashboard
@@ -44,6 +45,7 @@ def _of_no_recorded_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test before this one, or the shell, left in the environment makes no test a process of a recorded job."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    launch.cache_clear()  # a process keeps the name of its start; a test is one of its own
 
 
 @pytest.fixture(scope="session")

@@ -187,6 +187,7 @@ def test_ranks_write_their_own_sequences_under_ids_that_do_not_clash(
 ) -> None:
     monkeypatch.setenv("RATIOSCOPE_LAUNCH", "one start")
     for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
         setting = Setting(data_parallel=2, data_rank=rank, num_epochs=1, num_mini_batches=1)
         trace = drive(tmp_path / "run", steps=1, setting=setting, preparation=rank == 0, strict=True)
         own = trained_rows(tmp_path / "run").filter(pl.col("sequence_id").str.starts_with(f"1-{rank}-"))
