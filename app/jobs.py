@@ -6,7 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from ratioscope.ingest.cache import Cache, cache_folder
+from ratioscope.ingest.cache import Cache
+from ratioscope.ingest.cache_folder import cache_folder
 from ratioscope.ingest.correction_effects import TrainerCorrection
 from ratioscope.ingest.correction_job import CorrectionJob, CorrectionWork, correction_job
 from ratioscope.ingest.correction_ledger import Ledger, correction_text

@@ -23,13 +23,6 @@ from .quarantine import named_reasons
 MOST_BYTES = 1 << 30
 
 
-def cache_folder() -> Path | None:
-    """$XDG_CACHE_HOME/ratioscope, by default ~/.cache/ratioscope; None where the user has no home."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    base = chosen if os.path.isabs(chosen) else os.path.expanduser("~/.cache")
-    return Path(base) / "ratioscope" / "statistics" if os.path.isabs(base) else None
-
-
 def cache_key(parts: Iterable[str]) -> str:
     """The name under which something made from these parts is kept; changes with every version of ratioscope."""
     total = hashlib.sha256(f"{__version__} {SCHEMA_VERSION} {schema()}".encode())

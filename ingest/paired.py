@@ -7,7 +7,8 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from .cache import Cache, cache_folder, cache_key
+from .cache import Cache, cache_key
+from .cache_folder import cache_folder
 from .run import Run
 from .text_columns import changed
 

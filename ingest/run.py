@@ -18,7 +18,8 @@ from ratioscope.metrics.join import joined
 from ratioscope.record import GAPS, POLICIES
 
 from .attempts import Shadow
-from .cache import Cache, cache_folder
+from .cache import Cache
+from .cache_folder import cache_folder
 from .catalog import Catalog, Sight
 from .claims import Claims, ClaimsOfRun
 from .commits import TokenFile

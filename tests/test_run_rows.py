@@ -16,7 +16,8 @@ from run_folders import FakeWriter
 from ratioscope import open_run
 from ratioscope.errors import ConfigError
 from ratioscope.ingest import row_statistics
-from ratioscope.ingest.cache import Cache, cache_folder
+from ratioscope.ingest.cache import Cache
+from ratioscope.ingest.cache_folder import cache_folder
 from ratioscope.ingest.slices import ON_DEMAND
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import GAPS
