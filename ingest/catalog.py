@@ -170,9 +170,10 @@ class Catalog:
         return Part(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
 
     def rows_set_aside(self) -> int:
-        """Token rows on record in files that are not read."""
+        """Token rows on record in files that are not read, but for those that the files still hold which such a one replaced."""
         found = [item for path in self.set_aside if isinstance(item := self._described(path), TokenFile)]
-        return sum(item.rows for item in found)
+        read = {item.path: item.rows for item in self.token_files()} if any(item.replaces for item in found) else {}
+        return sum(max(0, item.rows - sum(read.get(origin.path, 0) for origin in item.replaces)) for item in found)
 
     def _moved_items(self) -> list[TokenFile | Segment]:
         return [item for path in self.moved() if (item := self._described(path)) is not None]
