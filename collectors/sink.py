@@ -34,6 +34,7 @@ from .first_look import first_look
 from .health import Change, Health
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
+from .measured_sequences import MeasuredSequences
 from .notice import warn
 from .records import tokens_of
 from .run_file import launch, note_attempt, run_id, start_run
@@ -156,6 +157,7 @@ class ParquetSink:
         self._segments = Segments(self._segment_entry)
         self._newest_step = 0
         self._unmeasured: int | None = None
+        self._sequences = MeasuredSequences()
         self._reason = ""
         self._newest_segment: Path | None = None
         self._known = set[PurePath]()
@@ -188,7 +190,8 @@ class ParquetSink:
         in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
         segments, waits = ([], in_the_way) if in_the_way is not None else self._segments.save()
         failures += [] if waits is None else [f"statistics: {waits}"]
-        if waits is not None and earlier is not None:  # on disk are the statistics of the step's earlier parts
+        # on disk are the statistics of the step's earlier parts
+        if (waits is not None and earlier is not None) or self._sequences.is_given_up(step):
             files = [{**entry, "unmeasured": True} for entry in files]
         if refused is None and waits is None:
             self._segments.expect_room()
@@ -329,8 +332,12 @@ class ParquetSink:
         """Adds the statistics of the rows to those that wait for the disk, and tells once what the first rows look like.
 
         A step has statistics of all of its parts or none, so that a reader, who cannot tell, falls back on its rows: where one
-        part could not be measured they are taken out, and the next part measures all.
+        part could not be measured they are taken out, and the next part measures all. Of a step whose earlier rows are not
+        kept any more, and of which a sequence comes again, they are taken out for good.
         """
+        if not self._sequences.may_measure(step, rows["sequence_id"], alone=earlier is None):
+            self._segments.forget(step)
+            return
         try:
             together = rows if earlier is None else pa.concat_tables([earlier, rows])
             fresh = part_statistics(together, None) if self._unmeasured == step else part_statistics(rows, earlier)

@@ -492,3 +492,20 @@ def test_a_second_run_into_a_folder_in_use_is_refused_until_the_first_has_ended(
     assert collector.counts.sequences.written == 4
     assert [(line["pid"] == other.pid, line["attempt"]) for line in commit_lines(run, "open")].count((True, 0)) == 1
     assert set(token_rows(run)["step"].to_pylist()) == {1, 2} and len(open_run(run).sequences()) == 5
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["other sequences", "the same sequences"])
+def test_a_step_too_large_to_keep_until_it_ends_is_measured_once_or_by_its_reader(tmp_path: Path, again: bool) -> None:
+    """Rows of a step that wait for its end, or for what an update makes of them, are bounded in bytes."""
+    step: dict[str, Any] = {name: value for name, value in logprobs(1).items() if name != "current_logprobs"}
+    for name, most in (("small", 1 << 10), ("large", 1 << 28)):
+        with Collector(tmp_path / name, queue_bytes=most, when_full="wait") as collector:
+            for part in range(6):
+                ids = [f"{0 if again else part}-{k}" for k in range(len(step["rollout_logprobs"]))]
+                minibatch = {"minibatch": part, "current_logprobs": step["old_logprobs"]} if again and part else {}
+                collector.log(step=1, sequence_ids=ids, **{**step, **minibatch})
+    small, large = (open_run(tmp_path / name).metrics() for name in ("small", "large"))
+    assert small["mismatch/sequences"].to_list() == large["mismatch/sequences"].to_list()
+    assert small["mismatch/kl_k3"].to_list() == pytest.approx(large["mismatch/kl_k3"].to_list())
+    if again:
+        assert small["total/tokens"].to_list() == large["total/tokens"].to_list()
