@@ -283,3 +283,23 @@ def test_close_goes_on_while_something_comes_of_it_and_offline_callers_may_wait(
         late.log(step=step, **ONE)
     assert collector.close(1.0) and late.close(1.0)
     assert (collector.counts.sequences.written, late.counts.sequences.written) == (30, 40)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["a handler of the trainer's", "no handler"])
+def test_a_last_flush_at_a_signal_leaves_the_trainers_handling_as_it_was(tmp_path: Path, own: bool) -> None:
+    lines = f"""
+    from ratioscope import Collector
+    from ratioscope.collectors.ending import flush_at
+    collector = Collector(RUN, writer="thread")
+    def stopped(number, frame):
+        print(number, collector.counts.sequences.written)
+        raise SystemExit(7)
+    if {own}:
+        signal.signal(signal.SIGTERM, stopped)
+    flush_at(collector, seconds=60)
+    collector.log(step=1, rollout_logprobs=[[-1.0]] * 5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+    """
+    assert script(lines, tmp_path, code=7 if own else -signal.SIGTERM) == ("15 5" if own else "")
+    assert len(token_rows(tmp_path / "run")) == 5
