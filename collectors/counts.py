@@ -114,8 +114,7 @@ class Ledger:
 
     def refuse(self, gap: Gap) -> bool:
         """Sequences came in and were not taken. True the first time for this reason: say so once."""
-        self._posts.do(lambda: self._add(Tally(offered=gap.sequences), Tally()))
-        self._posts.do(lambda: self._drop(gap))
+        self._posts.do(lambda: self._refuse(gap))
         return self._is_first("reason", gap.reason)
 
     def write(self, sequences: int, tokens: int) -> None:
@@ -158,6 +157,11 @@ class Ledger:
         self._counts = replace(
             self._counts, sequences=self._counts.sequences + sequences, tokens=self._counts.tokens + tokens
         )
+
+    def _refuse(self, gap: Gap) -> None:
+        """At once, as a signal handler that closes in between would count the sequences as pending, and drop them, too."""
+        self._add(Tally(offered=gap.sequences), Tally())
+        self._drop(gap)
 
     def _drop(self, gap: Gap, told: bool = False) -> None:
         self._add(Tally(dropped=gap.sequences), Tally(gap.tokens, dropped=gap.tokens))
