@@ -220,7 +220,7 @@ ORDINARY: dict[str, Any] = {
     "seed": 42, "temperature": 0.7, "top_p": 1.0, "betas": [0.9, 0.95], "authors": ["Ann"], "license": "apache-2.0",
     "dtype": "bfloat16", "attn_implementation": "flash_attention_2", "optim": "adamw_torch", "monkey_patch": "no",
     "hotkeys": "ctrl-c",
-    "forward_pass": "chunked", "use_auth_token": True, "password": None, "PWD": "/work/run7", "token": "",
+    "forward_pass": "chunked", "use_auth_token": True, "password": None, "PWD": "/data/run7", "token": "",
     "api_key": "${oc.env:X}",
     "reward_funcs": ["accuracy", "format"], "lora_target": "q_proj,k_proj", "deepspeed": {"zero_optimization": {"stage": 3}},
     "chat_template": "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{% endfor %}", "repo": "git@github.com:ann/rl.git",
