@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from chaos.blocked import blocked
 from chaos.crowd import crowded
+from chaos.ends import ended
 from chaos.faults import faulted
 from chaos.flips import flipped
 from chaos.forks import forked
@@ -90,3 +91,9 @@ def test_a_file_that_is_emptied_removed_or_replaced_is_named_or_missed_by_nobody
     figures = tampered(tmp_path, seed=SEED, stride=4)
     assert not figures.wrong
     assert figures.counts["acts"] > 10
+
+
+def test_a_trainer_that_is_ended_loses_no_more_than_its_last_moment(tmp_path: Path) -> None:
+    figures = ended(tmp_path, trainers=3, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["steps_on_disk"] > 10

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .blocked import blocked
 from .crowd import crowded
+from .ends import ended
 from .faults import faulted
 from .figures import Figures
 from .flips import flipped
@@ -48,6 +49,7 @@ SCENARIOS: Scenarios = {
     "faults": lambda folder: faulted(folder, seed=SEED, stride=STRIDE),
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
+    "ends": lambda folder: ended(folder, trainers=30, seed=SEED),
     "small files": lambda folder: limited(folder, limits=(1, 4, 16, 24, 32, 48, 64, 96, 128), seed=SEED),
     "tampering": lambda folder: tampered(folder, seed=SEED, stride=1),
     "power cut": lambda folder: power_cut(folder, steps=8, seed=SEED, stride=STRIDE),
@@ -71,6 +73,7 @@ def _watched(folder: Path) -> Figures:
 def found_in(name: str) -> Figures:
     """What the scenario of this name found; one that raises has broken its promise, and takes nothing from the others."""
     logging.disable(logging.CRITICAL)  # what is logged about the damage that is done here on purpose
+    os.environ.setdefault("RATIOSCOPE_WRITER", "thread")  # faults are played in the process that is looked at
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         began = time.monotonic()
