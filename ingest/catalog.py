@@ -1,7 +1,7 @@
 """What a run consists of: every writer's commits together, kept current, and what was recovered, uncommitted or set aside."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ratioscope.errors import SourceError
@@ -14,7 +14,7 @@ from .commits import Segment, TokenFile
 from .condensing import begun, wanting
 from .listing import Listing, listing, logs
 from .parquet_files import ParquetFiles, Signature
-from .recovery import recovered
+from .recovery import recovered, uncounted
 from .run_file import stated_id
 from .writer_history import WriterHistory
 
@@ -304,6 +304,13 @@ class Catalog:
             item = recovered(self.files, path, self.quarantine)
             if item is not None:
                 self._recovered[path] = item
+        tokens = [item for item in self._recovered.values() if isinstance(item, TokenFile)]
+        uncounted = self.uncounted(tokens)
+        self._recovered |= {item.path: replace(item, unmeasured=True) for item in tokens if item.path in uncounted}
+
+    def uncounted(self, recovered: Collection[TokenFile]) -> set[str]:
+        """Those of the files whose rows no statistics of their step count, although statistics of the step are on record."""
+        return uncounted(self.files, recovered, self.token_files(), self.segments()) if recovered else set()
 
     def _told(self, found: Listing) -> Iterator[str]:
         pruned = _joined({pair for history in self.histories.values() for pair in history.pruned_steps})

@@ -1,9 +1,11 @@
 """Files that no commit names, because the log that named them is missing or torn: believed by their footers.
 
-A file has its name only once it is whole, so its footer says what its commit would have said, save the digest.
+A file has its name only once it is whole, so its footer says what its commit would have said, save the digest, and save
+whether the statistics of its step were written after it: the sequences that they count tell that.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -17,7 +19,13 @@ from ratioscope.record import GAPS, POLICIES, SLICED_BY
 from .commits import Segment, TokenFile, committed
 from .parquet_files import Opened, ParquetFiles, read, recorded_columns
 from .record_rows import demand_columns
-from .statistics_files import demand_segment
+from .statistics_files import demand_segment, segment_rows
+
+COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
+"""Statistics that together count every sequence of a gap."""
+
+_Part = tuple[str, int, int]
+"""(writer, attempt, step)."""
 
 
 def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
@@ -71,6 +79,42 @@ def recovered(files: ParquetFiles, path: str, set_aside: Callable[[str, str], No
     except RatioscopeError as error:
         set_aside(path, str(error))
         return None
+
+
+def uncounted(
+    files: ParquetFiles, recovered: Collection[TokenFile], others: Collection[TokenFile], segments: Collection[Segment]
+) -> set[str]:
+    """Paths of the recovered files that their writer wrote before it ended, without the statistics that count their rows:
+    statistics of their step are on record, and count fewer sequences than there are rows."""
+    suspects = {_part(file): file for file in recovered if not file.replaces}
+    if not suspects:
+        return set()
+    every = {file.path: file for file in (*others, *recovered) if _part(file) in suspects}
+    rows: Counter[_Part] = Counter()
+    for file in every.values():
+        rows[_part(file)] += file.rows + file.left_out
+    counted: Counter[_Part] = Counter()
+    for segment in segments:
+        steps = {step for step in segment.steps if (segment.writer, segment.attempt, step) in suspects}
+        for step, sequences in _sequences(files, segment).items() if steps else ():
+            counted[segment.writer, segment.attempt, step] += sequences
+    return {file.path for file in recovered if 0 < counted[_part(file)] < rows[_part(file)]}
+
+
+def _part(file: TokenFile) -> _Part:
+    return file.writer, file.attempt, file.step
+
+
+def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
+    """step -> sequences of the gap that has most of them; nothing where the segment cannot be believed."""
+    try:
+        [table] = segment_rows(files, segment, [("all", COUNTS)])
+    except RatioscopeError:
+        return {}
+    steps: dict[int, int] = {}
+    for row in table.to_pylist():
+        steps[row["step"]] = max(steps.get(row["step"], 0), int(sum(row[name] or 0 for name in COUNTS)))
+    return steps
 
 
 def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:

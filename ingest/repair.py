@@ -95,14 +95,18 @@ def unreadable(catalog: Catalog) -> Iterator[Move]:
 def uncommitted(catalog: Catalog) -> Iterator[Commit]:
     """Files that are whole, and that no commit names or describes as they are."""
     items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
+    paths = []
     for item in sorted(items, key=lambda item: item.path):
         if item.replaces:
             continue
-        found = catalog.files.signature(item.path)
-        if item.sha256 is None or (isinstance(item, Segment) and found is not None and found[1] != item.bytes):
-            yield from _commit(catalog, item.path)
-    for path in catalog.uncommitted():
-        yield from _commit(catalog, path)
+        signature = catalog.files.signature(item.path)
+        if item.sha256 is None or (isinstance(item, Segment) and signature is not None and signature[1] != item.bytes):
+            paths.append(item.path)
+    paths += catalog.uncommitted()
+    found = (recovered(catalog.files, path, catalog.quarantine) for path in paths)
+    whole = [item for item in found if item is not None]
+    uncounted = catalog.uncounted([item for item in whole if isinstance(item, TokenFile)])
+    yield from (_commit(catalog, item, item.path in uncounted) for item in whole)
 
 
 def temporary(catalog: Catalog) -> Iterator[Remove]:
@@ -163,19 +167,15 @@ def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:
     return None
 
 
-def _commit(catalog: Catalog, path: str) -> Iterator[Commit]:
-    item = recovered(catalog.files, path, catalog.quarantine)
-    if item is None:
-        return
-    with open_regular(catalog.root, path) as file:
+def _commit(catalog: Catalog, item: TokenFile | Segment, is_uncounted: bool) -> Commit:
+    with open_regular(catalog.root, item.path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         size = os.fstat(file.fileno()).st_size
     facts: dict[str, Any] = {"writer": item.writer, "attempt": item.attempt, "bytes": size, "sha256": sha256}
     if isinstance(item, Segment):
-        yield Commit(path, {**facts, "steps": sorted(item.steps)})
-        return
-    yield Commit(
-        path,
+        return Commit(item.path, {**facts, "steps": sorted(item.steps)})
+    return Commit(
+        item.path,
         {
             **facts,
             "step": item.step,
@@ -185,6 +185,7 @@ def _commit(catalog: Catalog, path: str) -> Iterator[Commit]:
             "policies": [policy for policy in POLICIES if policy in item.policies],
             "gaps": sorted(item.gaps),
             "facts": [name for name in SLICED_BY if name in item.facts],
+            **({"unmeasured": True} if is_uncounted else {}),
         },
     )
 

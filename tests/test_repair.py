@@ -6,13 +6,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 import real_runs
 import run_folders
+from polars.testing import assert_frame_equal
 from run_folders import FakeWriter
 from upkeep import demand_equal, killed_at, told
 
-from ratioscope import open_run
+from ratioscope import Collector, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
@@ -95,6 +98,38 @@ def test_what_was_whole_is_part_of_the_run_again_and_the_run_is_sound(
     compact(root)
     prune(root, yes=True)
     demand_equal(told(root), before, but=(*COUNTED, "quarantined"), rounding=1e-9)
+
+
+@pytest.mark.parametrize("is_torn", [True, False])
+def test_statistics_that_a_kill_left_behind_their_rows_are_not_shown_for_them(tmp_path: Path, is_torn: bool) -> None:
+    """Two parts of a step; the writer ends after the second token file and before its statistics, in a line of its log or not."""
+    root, ended = tmp_path / "run", tmp_path / "ended"
+    logprobs = np.log([[0.5, 0.4], [0.3, 0.2]])
+    with Collector(root) as collector:
+        for part in (0, 1):
+            collector.log(
+                step=0,
+                sequence_ids=[f"{part}"],
+                rollout_logprobs=logprobs[part:][:1],
+                old_logprobs=logprobs[part:][:1] + 0.1,
+            )
+            assert collector.flush()
+            if part == 0:
+                shutil.copytree(root, ended)
+    own, complete = first(ended, "commits/*"), first(root, "commits/*").read_bytes()
+    shutil.copytree(root / "tokens", ended / "tokens", dirs_exist_ok=True)
+    rest = complete[len(own.read_bytes()) :]
+    own.write_bytes(own.read_bytes() + (rest[:40] if is_torn else b""))
+    if not is_torn:  # a whole log's files are the last word: the second part is no part of the run until it is repaired
+        assert len(open_run(ended).sequences(0)) == 1
+        repair(ended, dry_run=False, writers_ended=True)
+    for _ in range(2):
+        run = open_run(ended)
+        assert len(run.sequences(0)) == 2
+        columns = pl.selectors.numeric() - pl.selectors.contains("attempt")
+        assert_frame_equal(run.metrics().select(columns), open_run(root).metrics().select(columns), rel_tol=1e-9)
+        repair(ended, dry_run=False, writers_ended=True)
+    assert verify(ended, deep=True).sound
 
 
 def test_what_cannot_be_read_is_moved_aside_with_the_reason_and_counts_again_once_it_is_copied_again(
