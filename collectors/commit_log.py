@@ -20,7 +20,7 @@ class CommitLog:
     says are taken out."""
 
     def __init__(self, root: Path, file: PurePath) -> None:
-        self._root, self._file = root, file
+        self._root, self.file = root, file
         self._waiting: deque[Mapping[str, Any]] = deque(maxlen=_WAITING)
         self._lines, self._chain, self._end = 0, "", 0
 
@@ -34,7 +34,7 @@ class CommitLog:
             for number, entry in enumerate(self._waiting, self._lines):
                 line, chain = chained_line(entry, number, chain)
                 lines.append(line)
-            self._end = append(self._root, self._file, b"".join(lines), self._end)
+            self._end = append(self._root, self.file, b"".join(lines), self._end)
             self._lines, self._chain = self._lines + len(lines), chain
             self._waiting.clear()
 

@@ -54,6 +54,12 @@ def make_folder(root: Path, path: str | PurePath, *, is_known: bool = False) -> 
         os.fsync(at)
 
 
+def sync_folder(root: Path, path: str | PurePath) -> None:
+    """Makes the names in the folder durable."""
+    with folder(root, path) as at:
+        os.fsync(at)
+
+
 def make_root(root: Path) -> None:
     """The run's own folder and all above it, for good, whoever made them, as far as they may be synced."""
     root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
@@ -116,8 +122,7 @@ def delete(root: Path, files: Iterable[str | PurePath]) -> None:
             continue
         folders.add(PurePath(file).parent)
     for path in sorted(folders):
-        with folder(root, path) as at:
-            os.fsync(at)
+        sync_folder(root, path)
 
 
 def move(root: Path, file: str | PurePath, target: str | PurePath) -> None:

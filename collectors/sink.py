@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
+from ratioscope.inside import content
 from ratioscope.metrics.parts import gathered
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
@@ -29,7 +30,7 @@ from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 from .budget import CONTROL_FILE, Budget, Control, Spending
 from .commit_log import CommitLog
 from .counts import Tally, reason_of
-from .durable_file import is_taken, make_folder, write_whole
+from .durable_file import is_taken, make_folder, sync_folder, write_whole
 from .first_look import first_look
 from .health import Change, Health
 from .joining import logs_beside, place_in_run
@@ -44,6 +45,7 @@ from .step_statistics import part_statistics
 from .trainer_process import trainer_process
 
 _MOST_KNOWN = 64  # folders
+_MOST_SEGMENT = 1 << 28  # bytes
 _ROW_GROUP_TOKENS = 1 << 22
 
 
@@ -159,7 +161,7 @@ class ParquetSink:
         self._unmeasured: int | None = None
         self._sequences = MeasuredSequences()
         self._reason = ""
-        self._newest_segment: Path | None = None
+        self._newest_segment: tuple[Path, str] | None = None  # and its digest
         self._known = set[PurePath]()
 
     def begin(self) -> None:
@@ -167,13 +169,13 @@ class ParquetSink:
         start_run(self._root, self._info)
 
     def open(self) -> int:
-        if self._folder is None or self._folder != _identity(self._root):
+        if self._folder is None or self._folder != _identity(self._root, self._folder):
             was_open = self._folder is not None
             self._make_folders()
             if self._attempt is None:
                 found = place_in_run(self._root, self._rank, self._part_of)
                 self._attempt, self._takes_over, self._part_of = found.attempt, found.takes_over, found.part_of
-            self._announce(self._attempt, again=was_open)
+            self._announce(self._attempt, again=was_open and not is_taken(self._root, self._log.file))
             self._health.try_now()
             self._folder = _identity(self._root)
         assert self._attempt is not None
@@ -358,11 +360,30 @@ class ParquetSink:
         file = layout.statistics_file(self.writer, number)
         self._make_folder(file.parent)
         commit = _commit(file, data)
-        if file == self._newest_segment:
+        is_replaced = self._newest_segment is not None and self._newest_segment[0] == file
+        if is_replaced:
             self._log.say({"kind": layout.ANNOUNCED, **{name: commit[name] for name in ("file", "bytes", "sha256")}})
-        write_whole(self._root, file, data)
-        self._newest_segment = file
+        try:
+            write_whole(self._root, file, data)
+        except OSError as error:
+            self._settle(file, commit["sha256"], error, is_replaced=is_replaced)
+        self._newest_segment = (file, commit["sha256"])
         return {**commit, "steps": steps}
+
+    def _settle(self, file: Path, sha256: str, error: OSError, *, is_replaced: bool) -> None:
+        """Returns where the segment was replaced for good, though an error was told of it. Raises the error where the one before
+        is still there, and one that does not ask for smaller files where neither can be told: they would count some rows twice.
+        """
+        try:
+            found = hashlib.sha256(content(self._root, file, _MOST_SEGMENT)).hexdigest() if is_replaced else None
+            if found == sha256:
+                sync_folder(self._root, file.parent)
+                return
+        except OSError:
+            found = ""
+        if is_replaced and self._newest_segment is not None and found != self._newest_segment[1]:
+            raise OSError(errno.EIO, f"{file.name} may have been replaced or not: {reason_of(error)}") from error
+        raise error
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
@@ -415,10 +436,13 @@ def _tried(in_the_way: str | None, act: Callable[[], list[dict[str, Any]]]) -> t
         return [], reason_of(error)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Of the folder that bears the name now; None where there is none."""
+def _identity(path: Path, known: tuple[int, int] | None = None) -> tuple[int, int] | None:
+    """Device and inode of the folder that bears the name now; None where there is none; `known` where that cannot be told: a
+    folder that does not answer is not a folder that was deleted."""
     try:
         found = path.stat()
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError:
+        return known
     return found.st_dev, found.st_ino

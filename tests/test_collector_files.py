@@ -24,7 +24,7 @@ from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.app.upkeep import compact
-from ratioscope.collectors import durable_file, run_file, step_statistics
+from ratioscope.collectors import durable_file, run_file, sink, step_statistics
 from ratioscope.errors import SourceError
 from ratioscope.metrics.join import joined
 from ratioscope.metrics.merge import merge
@@ -408,6 +408,75 @@ def test_a_deleted_run_comes_back_as_a_whole_run_without_the_steps_that_were_del
     assert commit_lines(run)[0]["kind"] == "open" and (run / "run.json").exists()
     (told,) = [line["note"] for line in commit_lines(run, "event") if line["event"] == "state"]
     assert "deleted or replaced" in told
+
+
+def test_a_folder_that_does_not_answer_once_is_not_taken_for_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the writer began its log anew, over all that it had committed."""
+    run, real = tmp_path / "run", Path.stat
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        failing = [True]
+
+        def stat(path: Path, **options: Any) -> os.stat_result:
+            if path == run and failing and failing.pop():
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return real(path, **options)
+
+        monkeypatch.setattr(Path, "stat", stat)
+        collector.log(step=2, **logprobs(2))
+        collector.flush()
+        assert not failing
+        collector.log(step=3, **logprobs(3))
+        assert collector.flush()
+    assert open_run(run).metrics()["step"].to_list() == steps_of(token_rows(run)) == [1, 2, 3]
+    assert [line["kind"] for line in commit_lines(run)].count("open") == 1
+
+
+def test_a_folder_that_was_mounted_anew_keeps_its_log(tmp_path: Path) -> None:
+    """Another device and another inode, the same files."""
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1))
+        assert collector.flush()
+        shutil.copytree(run, tmp_path / "elsewhere")
+        shutil.rmtree(run)
+        shutil.move(tmp_path / "elsewhere", run)
+        collector.log(step=2, **logprobs(2))
+        assert collector.flush()
+    assert open_run(run).metrics()["step"].to_list() == steps_of(token_rows(run)) == [1, 2]
+    assert not [line for line in commit_lines(run, "event") if line["event"] == "state"]
+
+
+@pytest.mark.parametrize("can_be_read", [True, False])
+def test_a_segment_that_was_replaced_although_an_error_was_told_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_be_read: bool
+) -> None:
+    """Else the second part of the step came again in a smaller segment, beside the one that holds both."""
+    run, real, failing = tmp_path / "run", os.replace, [False]
+
+    def replace(source: Any, target: Any, **descriptors: Any) -> None:
+        real(source, target, **descriptors)
+        if failing[0] and str(target).endswith(".000000.parquet"):
+            failing[0] = False
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def unreadable(*_: Any) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", replace)
+    with Collector(run) as collector:
+        collector.log(step=1, **logprobs(1, rows=1))
+        assert collector.flush()
+        failing[0] = True
+        if not can_be_read:
+            monkeypatch.setattr(sink, "content", unreadable)
+        collector.log(step=1, **{**logprobs(2, rows=3), "sequence_ids": ["a", "b", "c"]})
+        assert collector.flush()
+    assert not failing[0]
+    assert open_run(run).metrics()["mismatch/sequences"].to_list() == [4]
 
 
 def test_a_folder_that_cannot_be_made_costs_steps_until_it_can(
