@@ -6,7 +6,7 @@ made of the committed digests of files and of what tells on disk that they are t
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache as once
 from pathlib import Path
 
@@ -26,11 +26,17 @@ WORTH_KEEPING = 64
 
 @once
 def definitions() -> str:
-    """A digest of all that says what a metric is: what older definitions made is not read."""
+    """A digest of the source of metrics: tables that were made by older definitions are not read."""
+    return digest_of(map(Path, ratioscope.metrics.__path__))
+
+
+def digest_of(folders: Iterable[Path]) -> str:
+    """A digest of the Python files in the folders and in all folders below them, by their names and bytes."""
     total = hashlib.sha256()
-    for folder in map(Path, ratioscope.metrics.__path__):
-        for file in sorted(folder.glob("*.py")):
-            total.update(file.read_bytes())
+    for folder in folders:
+        for file in sorted(folder.rglob("*.py")):
+            total.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+            total.update(hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 
 

@@ -155,3 +155,16 @@ def test_metrics_of_a_range_are_those_among_all(root: Path) -> None:
     whole = Run(root, Cache(None)).metrics(("step", "lag"))
     found = run.metrics(("step", "lag"), steps=range(steps[2], steps[3] + 1))
     assert_frame_equal(found, whole.filter(pl.col("step").is_between(steps[2], steps[3])), check_exact=True)
+
+
+def test_a_changed_formula_in_a_folder_below_retires_what_was_kept(tmp_path: Path) -> None:
+    (tmp_path / "definitions").mkdir()
+    formula = tmp_path / "definitions" / "divergence.py"
+    formula.write_text("k3 = 1")
+    before = kept_tables.digest_of([tmp_path])
+    assert kept_tables.digest_of([tmp_path]) == before
+    formula.write_text("k3 = 2")
+    assert kept_tables.digest_of([tmp_path]) != before
+    formula.write_text("k3 = 1")
+    formula.rename(formula.with_name("weights.py"))
+    assert kept_tables.digest_of([tmp_path]) != before
