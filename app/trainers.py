@@ -2,7 +2,7 @@
 
 import shlex
 
-from ratioscope.collectors.adapters.table import ADAPTERS, Adapter, adapter_named
+from ratioscope.collectors.trainers import ADAPTERS, Adapter, adapter_named
 
 ANY_OTHER = (
     "any other trainer calls ratioscope.Collector(run_dir).log(step=..., rollout_logprobs=..., old_logprobs=...) itself"

@@ -89,9 +89,9 @@ def environment_options() -> AttachOptions:
 
 
 def _await_trainers() -> None:
-    from .adapters.table import ADAPTERS
     from .imports import when_imported
     from .ray_workers import await_ray
+    from .trainers import ADAPTERS
 
     for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
         when_imported(package, _begin)
@@ -100,9 +100,9 @@ def _await_trainers() -> None:
 
 def _begin(package: ModuleType) -> None:
     """Called when a trainer's package has been imported. Nothing may reach the importer."""
-    from .adapters.table import ADAPTERS
     from .attach import start
     from .recording import Recording
+    from .trainers import ADAPTERS
 
     for adapter in (adapter for adapter in ADAPTERS if adapter.package == package.__name__):
         try:

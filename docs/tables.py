@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ratioscope.app.trainers import against, objects, to_paste
-from ratioscope.collectors.adapters.table import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS, Adapter
 from ratioscope.metrics.card import Card, card, lines
 from ratioscope.metrics.registry import METRICS
 from ratioscope.record import GAPS, markdown_table

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from ratioscope.collectors.adapters.areal_batch import KeptRollouts, Seen, Update
-from ratioscope.collectors.adapters.areal_columns import from_batch, from_loss, turns
-from ratioscope.collectors.adapters.areal_topology import data_parallel_rank, is_writer, pipeline_stages
+from ratioscope.collectors.adapters.areal.batch import KeptRollouts, Seen, Update
+from ratioscope.collectors.adapters.areal.columns import from_batch, from_loss, turns
+from ratioscope.collectors.adapters.areal.topology import data_parallel_rank, is_writer, pipeline_stages
 from ratioscope.collectors.host_copy import HostCopies
 
 LENGTHS = (5, 7, 4, 7)

@@ -25,11 +25,17 @@ from written_run import commit_lines
 
 import ratioscope
 from ratioscope.collectors.adapters.nemo_rl import HOOKS
-from ratioscope.collectors.adapters.nemo_rl_rows import sequence_ids, shifted, sliced
-from ratioscope.collectors.adapters.nemo_rl_told import stamped
-from ratioscope.collectors.adapters.nemo_rl_words import ABSENT_OLD, ABSENT_REFERENCE, ABSENT_STEP, FILTERED, VERSIONS
-from ratioscope.collectors.adapters.table import adapter_named
+from ratioscope.collectors.adapters.nemo_rl.carried import stamped
+from ratioscope.collectors.adapters.nemo_rl.messages import (
+    ABSENT_OLD,
+    ABSENT_REFERENCE,
+    ABSENT_STEP,
+    FILTERED,
+    VERSIONS,
+)
+from ratioscope.collectors.adapters.nemo_rl.rows import sequence_ids, shifted, sliced
 from ratioscope.collectors.hooks import MARK
+from ratioscope.collectors.trainers import adapter_named
 
 MODES = ("sync", "async", "ppo", "tq", "single_controller")
 Rows = list[dict[str, Any]]

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.collectors.adapters.skyrl_recorder import SkyrlRecorder
-from ratioscope.collectors.adapters.skyrl_rows import Rows, appended_ends, sequence_ids
-from ratioscope.collectors.adapters.skyrl_sampling import Beside, Filters, Masks, Sampling, Syncs
+from ratioscope.collectors.adapters.skyrl.recorder import SkyrlRecorder
+from ratioscope.collectors.adapters.skyrl.rows import Rows, appended_ends, sequence_ids
+from ratioscope.collectors.adapters.skyrl.sampling import Beside, Filters, Masks, Sampling, Syncs
 from ratioscope.collectors.hooks import Call
 
 

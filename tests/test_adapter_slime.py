@@ -19,10 +19,10 @@ from standins.slime_places import Ranks, StandIn
 from written_run import commit_lines, token_rows
 
 import ratioscope
-from ratioscope.collectors.adapters.slime_batch import Rollout
-from ratioscope.collectors.adapters.slime_recorder import SlimeRecorder
-from ratioscope.collectors.adapters.slime_slices import Slicing, count, cut, positions
-from ratioscope.collectors.adapters.slime_versions import Calls
+from ratioscope.collectors.adapters.slime.batch import Rollout
+from ratioscope.collectors.adapters.slime.recorder import SlimeRecorder
+from ratioscope.collectors.adapters.slime.slices import Slicing, count, cut, positions
+from ratioscope.collectors.adapters.slime.versions import Calls
 from ratioscope.metrics.join import joined
 
 TRAINERS = ("slime", "miles")

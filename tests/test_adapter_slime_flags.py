@@ -17,8 +17,8 @@ from written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters import miles, slime
-from ratioscope.collectors.adapters.slime_flags import Flags
-from ratioscope.collectors.adapters.slime_names import MILES, SLIME
+from ratioscope.collectors.adapters.slime.flags import Flags
+from ratioscope.collectors.adapters.slime.names import MILES, SLIME
 
 OURS = "ratioscope.collectors.adapters.slime"
 REJECTING = "slime.backends.megatron_utils.loss.rejecting_tis_function"

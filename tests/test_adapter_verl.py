@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ratioscope.collectors.adapters import verl_words as words
-from ratioscope.collectors.adapters.verl_description import VerlDescription
-from ratioscope.collectors.adapters.verl_driver import VerlDriver
-from ratioscope.collectors.adapters.verl_rows import (
+from ratioscope.collectors.adapters.verl import messages as words
+from ratioscope.collectors.adapters.verl.description import VerlDescription
+from ratioscope.collectors.adapters.verl.driver import VerlDriver
+from ratioscope.collectors.adapters.verl.rows import (
     ROW,
     Known,
     known_of_proto,
@@ -22,7 +22,7 @@ from ratioscope.collectors.adapters.verl_rows import (
     sequence_lengths,
     step_of,
 )
-from ratioscope.collectors.adapters.verl_worker import VerlWorker
+from ratioscope.collectors.adapters.verl.worker import VerlWorker
 from ratioscope.collectors.hooks import Call
 from ratioscope.errors import SchemaError
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import ratioscope
-from ratioscope.collectors.adapters.table import adapter_named
-from ratioscope.collectors.adapters.trl_rows import Completions, prompt_text, sampled_rows
+from ratioscope.collectors.adapters.trl.rows import Completions, prompt_text, sampled_rows
 from ratioscope.collectors.hooks import Patches
+from ratioscope.collectors.trainers import adapter_named
 from ratioscope.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ratioscope.app.cli import main
 from ratioscope.app.trainers import to_paste
-from ratioscope.collectors.adapters.table import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS, Adapter
 
 Captured = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parent.parent

@@ -21,16 +21,11 @@ from ratioscope.metrics.correction import (
     reject,
     truncate,
 )
-from ratioscope.metrics.dialects import (
-    areal,
-    areal_correction,
-    fireworks,
-    fireworks_correction,
-    nemo_rl,
-    nemo_rl_correction,
-    trl,
-    trl_correction,
-)
+from ratioscope.metrics.dialects import areal, fireworks, nemo_rl, trl
+from ratioscope.metrics.dialects.areal import correction as areal_correction
+from ratioscope.metrics.dialects.fireworks import correction as fireworks_correction
+from ratioscope.metrics.dialects.nemo_rl import correction as nemo_rl_correction
+from ratioscope.metrics.dialects.trl import correction as trl_correction
 
 ROWS, POSITIONS = 6, 9
 RNG = np.random.default_rng(5)

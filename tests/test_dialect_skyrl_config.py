@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.dialects import skyrl
-from ratioscope.metrics.dialects.skyrl_settings import ALGORITHM, BLOCKS, Settings
+from ratioscope.metrics.dialects.skyrl.settings import ALGORITHM, BLOCKS, Settings
 
 LOGPROBS = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 

@@ -12,7 +12,7 @@ from dialect_golden import read_json
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.metrics.dialects import slime
-from ratioscope.metrics.dialects.slime_settings import HOOKS
+from ratioscope.metrics.dialects.slime.settings import HOOKS
 
 ERRORS = read_json("slime", "errors.json")
 NAMED = {

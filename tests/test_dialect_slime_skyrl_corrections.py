@@ -20,7 +20,9 @@ from ratioscope.metrics.correction import (
     reject,
     truncate,
 )
-from ratioscope.metrics.dialects import skyrl, skyrl_correction, slime, slime_correction
+from ratioscope.metrics.dialects import skyrl, slime
+from ratioscope.metrics.dialects.skyrl import correction as skyrl_correction
+from ratioscope.metrics.dialects.slime import correction as slime_correction
 
 ROWS, POSITIONS = 6, 9
 RNG = np.random.default_rng(3)

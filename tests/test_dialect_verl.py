@@ -16,7 +16,7 @@ from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.corrected import corrected
 from ratioscope.metrics.dialects import verl
 from ratioscope.metrics.dialects.evaluation import Array
-from ratioscope.metrics.dialects.verl_correction import correction_of
+from ratioscope.metrics.dialects.verl.correction import correction_of
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.metrics.registry import METRICS

@@ -201,8 +201,8 @@ def test_an_adapter_whose_look_always_fails_takes_itself_off_and_says_what_to_do
 def test_a_shipped_adapter_that_takes_itself_off_names_the_version_it_was_tested_with(
     trainer: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from ratioscope.collectors.adapters.table import adapter_named
     from ratioscope.collectors.attach import start
+    from ratioscope.collectors.trainers import adapter_named
 
     adapter = adapter_named("slime")
     assert adapter is not None

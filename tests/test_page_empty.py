@@ -8,7 +8,7 @@ from run_folders import FakeWriter, write_run_file
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.trainers import OTHER, TITLES, chosen_lines, title_of
-from ratioscope.collectors.adapters.table import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS, Adapter
 from ratioscope.ingest.run import open_run
 
 ROOT = Path(__file__).parent.parent

@@ -13,10 +13,10 @@ from toy_job import FILES, clean_environment, recorded, rows, write_job
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.commands.run import recording_environment
-from ratioscope.collectors.adapters.table import ADAPTERS
 from ratioscope.collectors.bootstrap.sitecustomize import AWAITED
 from ratioscope.collectors.environment import LAUNCH, RUN
 from ratioscope.collectors.ray_workers import BOOTSTRAP
+from ratioscope.collectors.trainers import ADAPTERS
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ from tiny_trl_async import GENERATIONS, make_async_trainer, train_async, without
 from written_run import commit_lines, token_rows
 
 from ratioscope import attach, open_run
-from ratioscope.collectors.adapters.trl_async import NO_OLD, AsyncRecorder
+from ratioscope.collectors.adapters.trl.asynchronous import NO_OLD, AsyncRecorder
 from ratioscope.errors import ConfigError
 
 pytestmark = [
@@ -158,7 +158,7 @@ def test_what_fails_in_our_looks_stays_there(
     def broken(*_: Any) -> Any:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr("ratioscope.collectors.adapters.trl_async.packed", broken)
+    monkeypatch.setattr("ratioscope.collectors.adapters.trl.asynchronous.packed", broken)
     trace, plain = train_async(tmp_path / "run"), train_async(None)
     assert_equal(plain.losses, trace.losses, "losses")
     assert trace.attachment is not None and trace.attachment.collector.counts.failures["trl adapter"] > 0
@@ -176,7 +176,7 @@ def test_a_trainer_without_what_is_needed_is_refused_and_trains_on(
 
 
 def test_the_samples_metrics_reach_trl_as_they_were() -> None:
-    from ratioscope.collectors.adapters.trl_async import _Metrics
+    from ratioscope.collectors.adapters.trl.asynchronous import _Metrics
 
     made = _Metrics({"reward": 1.0})
     made.sample = object()
@@ -186,7 +186,7 @@ def test_the_samples_metrics_reach_trl_as_they_were() -> None:
 def test_what_was_packed_is_unpacked_and_values_stand_where_their_tokens_do() -> None:
     from types import SimpleNamespace
 
-    from ratioscope.collectors.adapters.trl_packed import FACTS, TOKENS, packed, sample_of, unpacked
+    from ratioscope.collectors.adapters.trl.packed import FACTS, TOKENS, packed, sample_of, unpacked
 
     def sample(mask: list[int], **named: Any) -> Any:
         told = {"group_id": 7, "model_version": 3, "advantage": -0.5, "metrics": {}, "prompt": "p", **named}

@@ -10,7 +10,7 @@ from test_trl_end_to_end import assert_equal
 from tiny_trl import TrainingTrace, train
 from written_run import token_rows
 
-from ratioscope.collectors.adapters.trl_rows import turns
+from ratioscope.collectors.adapters.trl.rows import turns
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing`:FutureWarning:transformers"),

@@ -10,7 +10,7 @@ from tiny_trl import WORDS, TrainingTrace, make_trainer, train
 from written_run import commit_lines, token_rows
 
 from ratioscope import attach
-from ratioscope.collectors.adapters.trl_recorder import NO_ROLLOUT_IN_RLOO
+from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT_IN_RLOO
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing`:FutureWarning:transformers"),

@@ -46,7 +46,7 @@ FILES = {
 
         sys.hidden_ran = getattr(sys, "hidden_ran", 0) + 1
         if os.environ.get("RATIOSCOPE_RUN"):
-            import ratioscope.collectors.adapters.table as table
+            import ratioscope.collectors.trainers as table
             sys.modules["ratioscope.collectors.adapters.toy_adapter"] = __import__("toy_adapter")
             table.ADAPTERS = (
                 table.Adapter("toy", "Toy", "toy_adapter", "training", (), None, ("1",), "stand-ins", "", ""),

@@ -10,7 +10,7 @@ from ratioscope.errors import ConfigError
 from .arguments import AsJson
 
 if TYPE_CHECKING:
-    from ratioscope.collectors.adapters.table import Adapter
+    from ratioscope.collectors.trainers import Adapter
 
 NOT_FOUND = "not found"
 
@@ -33,7 +33,7 @@ def attach(
 
 
 def _known(trainer: str) -> "Adapter":
-    from ratioscope.collectors.adapters.table import ADAPTERS, adapter_named
+    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
 
     from ..trainers import ANY_OTHER
 
@@ -66,7 +66,7 @@ def _tell(adapter: "Adapter", out: Path) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from ratioscope.collectors.adapters.table import ADAPTERS
+    from ratioscope.collectors.trainers import ADAPTERS
 
     from ..terminal import print_json, print_table, say
     from ..trainers import ANY_OTHER, against

@@ -1,1 +1,1 @@
-"""One file per trainer: what it holds, where it holds it, and how that becomes a call of `log`. table.py lists them."""
+"""One folder per trainer: which tensors it holds, where it holds them, and how they become a call of `log`."""

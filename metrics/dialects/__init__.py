@@ -1,6 +1,6 @@
-"""One file per trainer: its own metric names, averaging conventions and correction settings, reproduced.
+"""One folder per trainer: its own metric names, averaging conventions and correction settings, reproduced.
 
-Every dialect module has the same names in the same order; `evaluation.py` says what each of them is.
+Every dialect has the same names in the same order; `evaluation.py` says what each of them is.
 """
 
 from collections.abc import Callable, Mapping

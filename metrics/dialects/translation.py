@@ -14,7 +14,7 @@ def correction_in(name: str, config: Mapping[str, Any], version: str | None = No
     """The steps that the trainer takes with this configuration; ConfigError where no Correction can say them."""
     trainer = dialect(name)
     settings = trainer.parse(config) if version is None else trainer.parse(config, version)
-    return cast(Correction, import_module(f".{name}_correction", __package__).correction_of(settings))
+    return cast(Correction, import_module(f".{name}.correction", __package__).correction_of(settings))
 
 
 def written(name: str, correction: Correction) -> str:
@@ -35,8 +35,8 @@ def same_effect(name: str, correction: Correction) -> bool:
     last digits or at extreme weights.
     """
     try:
-        settings = import_module(f".{name}_correction", __package__).settings_for(correction)
-        back = import_module(f".{name}_correction", __package__).correction_of(settings)
+        settings = import_module(f".{name}.correction", __package__).settings_for(correction)
+        back = import_module(f".{name}.correction", __package__).correction_of(settings)
     except ConfigError:
         return False
     return bool(back.steps == correction.steps and back.gap == correction.gap)

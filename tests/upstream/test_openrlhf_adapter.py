@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import ratioscope
-from ratioscope.collectors.adapters import openrlhf_rows
+from ratioscope.collectors.adapters.openrlhf import rows as openrlhf_rows
 from ratioscope.collectors.hooks import MARK
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]

@@ -18,7 +18,8 @@ import pytest
 import torch
 
 import ratioscope
-from ratioscope.collectors.adapters import skyrl, skyrl_recorder
+from ratioscope.collectors.adapters import skyrl
+from ratioscope.collectors.adapters.skyrl import recorder as skyrl_recorder
 from ratioscope.collectors.hooks import MARK, resolve
 from ratioscope.metrics.dialects import skyrl as dialect
 

@@ -15,7 +15,7 @@ from dialect_golden import differences
 from skyrl_package import skyrl_package
 
 from ratioscope.metrics.dialects import skyrl
-from ratioscope.metrics.dialects.skyrl_settings import ALGORITHM, BLOCKS, LOSSES, REDUCTIONS, Settings
+from ratioscope.metrics.dialects.skyrl.settings import ALGORITHM, BLOCKS, LOSSES, REDUCTIONS, Settings
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="SkyRL runs on torch")

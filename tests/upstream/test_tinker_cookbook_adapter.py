@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import ratioscope
-from ratioscope.collectors.adapters import tinker_cookbook_rows
+from ratioscope.collectors.adapters.tinker_cookbook import rows as tinker_cookbook_rows
 from ratioscope.collectors.hooks import MARK
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]

@@ -13,7 +13,7 @@ import pytest
 from dialect_golden import differences
 
 from ratioscope.metrics.dialects import verl
-from ratioscope.metrics.dialects.verl_presets import PRESETS_OF
+from ratioscope.metrics.dialects.verl.presets import PRESETS_OF
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 

@@ -1,0 +1,74 @@
+"""The rows of an AReaL micro-batch as columns of a record: prompts and padding cut off, next-token order undone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batch import Rows, Update
+
+Tensor = Any
+PerToken = list[Any]
+
+
+def facts(update: Update, rows: Rows, kept: Sequence[NDArray[np.float32] | None] | None) -> dict[str, Any]:
+    """What the batch knows of these rows. kept: rollout log-probs from before AReaL overwrote them, of the whole batch."""
+    data, name = update.data, f"{update.before.step}-{update.data_parallel_rank}"
+    masks = [update.mask[row, span] for row, span in zip(rows, _spans(update, rows), strict=True)]
+    rewards, groups = update.rewards, update.groups
+    rollout = from_batch(update, update.rollout, rows) if kept is None else _from_kept(update, kept, rows)
+    return {
+        "sequence_ids": [f"{name}-{update.before.sequences + row}" for row in rows],
+        "group_ids": None if groups is None else [f"{name}-{groups[row]}" for row in rows],
+        "rewards": None if rewards is None else [rewards[row] for row in rows],
+        "mask": masks,
+        "turns": turns(masks) if update.has_turns else None,
+        "token_ids": from_batch(update, data["input_ids"], rows, shift=1),
+        "rollout_versions": from_batch(update, data.get("versions"), rows, shift=1),
+        "rollout_logprobs": rollout,
+        "old_logprobs": from_batch(update, update.old, rows),
+        "reference_logprobs": from_batch(update, data.get("ref_logp"), rows),
+        "advantages": from_batch(update, data.get("advantages"), rows),
+    }
+
+
+def from_batch(update: Update, column: Tensor | None, rows: Rows, shift: int = 0) -> PerToken | None:
+    """Views of a padded (B, T) column. shift: 1 for what belongs to a token rather than to the position before it."""
+    if column is None:
+        return None
+    return [column[row, span] for row, span in zip(rows, _spans(update, rows, shift), strict=True)]
+
+
+def from_loss(update: Update, column: Tensor, rows: Rows, width: int | None) -> PerToken:
+    """Views of a column as the loss has it, one row after the other; of the rows that have sampled tokens.
+
+    width: of a padded row; None: rows are packed.
+    """
+    sizes: list[int] = []
+    for row in rows:
+        first, count = int(update.spans.firsts[row]), int(update.spans.counts[row])
+        whole = int(update.lengths[row]) if width is None else width
+        sizes += (first, count, whole - first - count)
+    views = column.detach().reshape(-1).split(sizes)[1::3]
+    return [view for row, view in zip(rows, views, strict=True) if update.spans.counts[row]]
+
+
+def turns(masks: Sequence[NDArray[np.bool_]]) -> PerToken:
+    """Per token, which run of sampled tokens it is in or after, from 0."""
+    return [np.cumsum(mask & ~np.concatenate(([False], mask[:-1]))) - 1 for mask in masks]
+
+
+def _spans(update: Update, rows: Rows, shift: int = 0) -> list[slice]:
+    firsts, counts = update.spans.firsts, update.spans.counts
+    return [slice(int(firsts[row]) + shift, int(firsts[row] + counts[row]) + shift) for row in rows]
+
+
+def _from_kept(update: Update, kept: Sequence[NDArray[np.float32] | None], rows: Rows) -> PerToken | None:
+    found = [kept[row] for row in rows]
+    if all(values is None for values in found):
+        return None
+    spans = _spans(update, rows, shift=1)
+    return [None if values is None else values[span] for values, span in zip(found, spans, strict=True)]

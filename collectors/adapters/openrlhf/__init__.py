@@ -1,0 +1,203 @@
+"""OpenRLHF's PPO actor: the policy loss is given all three policies of a micro-batch, in the Ray actor that trains.
+
+    NaiveReplayBuffer's items            one sample each, on the host, before ppo_train shuffles them: what is known of each
+    make_experience_batch                which samples a micro-batch is made of; DataLoader collates with it
+    ActorPPOTrainer.training_step        the micro-batch on the device
+    PolicyLoss.forward                   current, old and rollout together, as the loss uses them
+    Actor.forward                        entropy, where the loss has an entropy term
+
+Lists are (B, T-1) over prompt and response: index t scores token t+1, action_mask says where, and log-probs are 0.0 elsewhere.
+Prompts are of unequal length, so rows are moved to begin with their first action. The worker is not told the step: it is the
+number of ppo_train calls, after those that the critic's warm-up leaves out and those before a resume. With ring attention and
+tensor parallelism every rank holds gathered copies, of which the first writes.
+
+Written from openrlhf/trainer/ray/ppo_actor.py, models/{loss,actor}.py and trainer/ppo_utils/{experience,replay_buffer}.py of
+OpenRLHF 0.11.2, and of 3c3be623 (2026-08-13, 0.11.0), which differs in the names of the correction's settings only.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...hooks import Call, Hook
+from ...ranks import process_rank
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from ..installed_name import installed
+from .rows import Sample, columns, samples_of
+from .settings import (
+    NO_ENTROPY,
+    NO_ROLLOUT,
+    NO_VERSIONS,
+    VERSIONS,
+    frozen_steps,
+    holds_the_copy,
+    release,
+    settings,
+)
+
+_ACTOR = "openrlhf.trainer.ray.ppo_actor"
+HOOKS = (
+    Hook(_ACTOR, "ActorPPOTrainer.ppo_train", before="step_begins", replace="with_scalars"),
+    Hook(_ACTOR, "ActorPPOTrainer.training_step", before="batch_begins", after="batch_ends"),
+    Hook("openrlhf.models.loss", "PolicyLoss.forward", before="loss_begins"),
+    Hook("openrlhf.models.actor", "Actor.forward", after="scored", needed=False),
+    Hook("openrlhf.trainer.ppo_utils.experience", "make_experience_batch", after="batch_made", needed=False),
+    Hook(_ACTOR, "ActorPPOTrainer.broadcast_to_vllm", after="weights_sent", needed=False),
+    Hook("openrlhf.utils.deepspeed.deepspeed", "DeepspeedStrategy.load_ckpt", after="checkpoint_loaded", needed=False),
+)
+
+
+@dataclass
+class _Step:
+    """One call of ppo_train. samples: of the replay buffer, by identity. updates: of the weights so far."""
+
+    number: int
+    samples: dict[int, Sample] = field(default_factory=dict)
+    first_micro_step: int = 0
+    updates: int = 0
+    batches: dict[int, tuple[Any, list[Sample]]] = field(default_factory=dict)
+
+
+@dataclass
+class _Batch:
+    experience: Any
+    samples: list[Sample] | None
+    given: dict[str, Any] = field(default_factory=dict)
+    entropy: Any = None
+
+
+class OpenRlhfRecorder:
+    """Watches the actor of its process."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._resumed = 0
+        self._steps_before: int | None = None
+        self._micro_steps = 0
+        self._writes = True
+        self._step: _Step | None = None
+        self._batch: _Batch | None = None
+
+    def step_begins(self, call: Call) -> None:
+        trainer = call.target
+        if self._steps_before is None:
+            self._steps_before = max(self._resumed, frozen_steps(trainer.args))
+            self._writes = holds_the_copy(trainer.strategy)
+        self._steps_before += 1
+        if self._writes:
+            self._step = _Step(self._steps_before, first_micro_step=self._micro_steps)
+            self._step.samples = samples_of(trainer.replay_buffer.items, self._steps_before, process_rank())
+
+    def batch_made(self, call: Call) -> None:
+        if self._step is not None:
+            found = [self._step.samples.get(id(item)) for item in call.arguments["items"]]
+            known = [sample for sample in found if sample is not None]
+            if len(known) == len(found):
+                self._step.batches[id(call.result)] = (call.result, known)  # held, so that no id is used again
+
+    def batch_begins(self, call: Call) -> None:
+        if self._step is not None:
+            experience = call.arguments["experience"]
+            _, samples = self._step.batches.pop(id(experience), (None, None))
+            self._batch = _Batch(experience, samples)
+
+    def loss_begins(self, call: Call) -> None:
+        if self._batch is not None:
+            self._batch.given = dict(call.arguments)
+
+    def scored(self, call: Call) -> None:
+        if self._batch is not None and isinstance(call.result, tuple):
+            self._batch.entropy = getattr(call.result[1], "entropy", None)
+
+    def batch_ends(self, call: Call) -> None:
+        batch, step, self._batch = self._batch, self._step, None
+        if batch is None or step is None:
+            return
+        trainer = call.target
+        if batch.given:
+            self._log(trainer, step, batch)
+        self._micro_steps += 1
+        if trainer.args.train.dynamic_batch_enable:
+            step.updates += int(trainer.replay_buffer.dynamic_optimizer_step[call.arguments["step"]])
+        else:  # DeepSpeed counts micro-steps, over epochs and steps
+            every = trainer.strategy.accumulated_gradient
+            step.updates = self._micro_steps // every - step.first_micro_step // every
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        """The status of the step, which the driver logs."""
+        step, self._step = self._step, None
+        if step is None or not self._recording.has_collector:
+            return None
+        self._recording.collector.flush(0)
+        added = self._recording.scalars(step.number, call.result)
+        return {**call.result, **added} if added else None
+
+    def weights_sent(self, call: Call) -> None:
+        if self._recording.has_collector and self._steps_before is not None:
+            done = self._steps_before
+            self._recording.event("weight_sync", done, f"the engines have the weights after {done} steps")
+
+    def checkpoint_loaded(self, call: Call) -> None:
+        _, states = call.result
+        self._resumed = max(self._resumed, int((states or {}).get("global_step", 0)))
+
+    def _log(self, trainer: Any, step: _Step, batch: _Batch) -> None:
+        self._describe(trainer, step.number)
+        given = batch.given
+        if given["rollout_log_probs"] is None:
+            self._recording.say_once("no_rollout_logprobs", step.number, NO_ROLLOUT, logging.WARNING)
+        self._recording.log(
+            step=step.number,
+            minibatch=step.updates,
+            trainer_version=step.number - 1,
+            rollout_versions=self._rollout_version(trainer, step.number),
+            **columns(batch.experience, given, self._entropy(trainer, step.number, batch)),
+            **_facts(batch.samples),
+        )
+
+    def _entropy(self, trainer: Any, step: int, batch: _Batch) -> Any:
+        temperature = getattr(trainer.args.rollout, "temperature", 1.0)
+        if batch.entropy is None or temperature == 1.0 or release() >= (0, 11, 2):
+            return batch.entropy
+        self._recording.say_once("no_entropy", step, NO_ENTROPY)
+        return None
+
+    def _rollout_version(self, trainer: Any, step: int) -> int | None:
+        if (told := self._recording.rollout_version) is not None:
+            return told(trainer)
+        if getattr(trainer.args.train, "async_enable", False):
+            self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
+            return None
+        return step - 1
+
+    def _describe(self, trainer: Any, step: int) -> None:
+        if self._recording.has_collector:
+            return
+        self._recording.describe(
+            trainer=installed("openrlhf"),
+            config=settings(trainer.args),
+            decode=None if trainer.tokenizer is None else decoder(trainer.tokenizer),
+            versions=VERSIONS,
+        )
+        if self._resumed:
+            self._recording.event("resume", step, f"training goes on after {self._resumed} steps")
+
+
+recorder = OpenRlhfRecorder
+
+
+def _facts(samples: list[Sample] | None) -> dict[str, Any]:
+    if samples is None:
+        return {}
+    names = {
+        "sequence_ids": "sequence_id",
+        "group_ids": "group_id",
+        "rewards": "reward",
+        "finish_reasons": "finish_reason",
+        "prompt_texts": "prompt",
+    }
+    told = {argument: [getattr(sample, name) for sample in samples] for argument, name in names.items()}
+    return {argument: values for argument, values in told.items() if any(value is not None for value in values)}

@@ -1,0 +1,67 @@
+"""Rows of the Record from OpenRLHF's experiences: what is known of a sample on the host, and its columns on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from ..sampled_spans import SampledFirst
+from ..zero_fill import without_fill
+
+Experience = Any
+Tensor = Any
+"""`Any`, because neither OpenRLHF nor torch is a dependency."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is known of one sample before the replay buffer is shuffled; None: OpenRLHF does not tell."""
+
+    sequence_id: str
+    group_id: str | None
+    reward: float | None
+    finish_reason: str | None
+    prompt: str | None
+
+
+def samples_of(items: Sequence[Experience], step: int, rank: int) -> dict[int, Sample]:
+    """By identity of the replay buffer's item. Samples of equal prompts are a group."""
+    return {id(item): _sample(item, step, f"{step}-{rank}-{index}") for index, item in enumerate(items)}
+
+
+def columns(experience: Experience, given: Mapping[str, Tensor], entropy: Tensor | None) -> dict[str, Tensor]:
+    """Per-token columns of a micro-batch, each row from its first action on. given: arguments of the loss."""
+    mask = given["action_mask"]
+    moved = SampledFirst(mask)
+    width = mask.shape[1]
+    rollout = given["rollout_log_probs"]
+    per_token = {  # 0.0 is OpenRLHF's filler for a sampled token that vLLM gave no log-prob of
+        "rollout_logprobs": None if rollout is None else without_fill(rollout, given["old_log_probs"]),
+        "old_logprobs": given["old_log_probs"],
+        "current_logprobs": given["log_probs"],
+        "reference_logprobs": experience.base_action_log_probs,
+        "advantages": given["advantages"],
+        "entropy": None if entropy is None else entropy[:, -width:],
+        "token_ids": experience.sequences[:, -width:],
+    }
+    told = {name: moved(values) for name, values in per_token.items() if values is not None}
+    return {"mask": moved.mask, "loss_mask": moved.mask, **told}
+
+
+def _sample(item: Experience, step: int, sequence_id: str) -> Sample:
+    prompt = item.prompts[0] if item.prompts else None
+    group = None if prompt is None else f"{step}-{blake2b(prompt.encode(), digest_size=6).hexdigest()}"
+    truncated = _number(item.truncated)
+    finish_reason = None if truncated is None else "length" if truncated else "stop"
+    reward = item.info.get("reward")
+    return Sample(sequence_id, group, _number(item.rewards if reward is None else reward), finish_reason, prompt)
+
+
+def _number(value: Any) -> float | None:
+    """A number that lies on the host; None for one that would have to be waited for."""
+    if value is None:
+        return None
+    is_far = hasattr(value, "device") and value.device.type != "cpu"
+    return None if is_far else float(value)

@@ -1,0 +1,130 @@
+"""prime-rl: what the trainer hands to its token exporter, whether that exports or not; facts from the orchestrator.
+
+    setup_token_exporter(config, ...)      the trainer begins: which of its ranks hold the same tokens
+    TokenExporter.export, or the disabled  a micro-batch whose backward pass is done: everything the trainer has of it
+    TrainSink.process_batch                orchestrator: which traces a step is made of; rewards, groups, versions
+    prepare_batch                          orchestrator: where each sample goes, which rank, which micro-batch
+
+Rows are packed: one row of tokens per micro-batch, cut by sequence_lengths on the host, where the batch still lies. A token's
+log-prob stands at the token itself; the first of a sequence has none (a filler of log(1/V), or what its neighbour predicted).
+Padding belongs to the last sequence. Context-parallel ranks hold gathered copies, of which the exporter's own rule chooses the
+first. There is no old policy: one optimizer step per batch, its loss takes current over rollout. Neither process tells the other
+a sample's identity, but both know its place (step, data-parallel rank, micro-batch, sequence), so that is its id.
+
+Written from src/prime_rl/{trainer/rl/{train,token_export,loss}.py, trainer/batch.py, orchestrator/train_sink.py, monitors,
+transports/rollouts/types.py} of PrimeIntellect-ai/prime-rl at 559b4477 (2026-08-21).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...hooks import Call, Hook
+from ...recording import Recording
+from ..installed_name import installed
+from .facts import Trace, facts_of, traces_of
+from .rows import Packed, packed_rows
+
+_EXPORT = "prime_rl.trainer.rl.token_export"
+_BROADCASTS = {
+    "nccl": "NCCLWeightBroadcast.broadcast_weights",
+    "filesystem": "FileSystemWeightBroadcast.broadcast_weights",
+    "nixl": "NIXLWeightBroadcast.broadcast_weights",
+}
+HOOKS = (
+    Hook(_EXPORT, "setup_token_exporter", before="trainer_begins"),
+    Hook(_EXPORT, "TokenExporter.export", before="micro_batch_done"),
+    Hook(_EXPORT, "DisabledTokenExporter.export", before="micro_batch_done"),
+    Hook("prime_rl.orchestrator.train_sink", "TrainSink.process_batch", before="batch_waits", after="batch_cut"),
+    Hook("prime_rl.trainer.batch", "prepare_batch", after="batch_packed"),
+    Hook("prime_rl.monitors", "log", swap="with_scalars", needed=False),
+    *(
+        Hook(f"prime_rl.transports.weights.{name}", method, after="weights_sent", needed=False)
+        for name, method in _BROADCASTS.items()
+    ),
+)
+NO_OLD = (
+    "prime-rl computes no old log-probs: one optimizer step per batch, whose loss takes current over rollout, so total is "
+    "recorded (its own mismatch_kl); it is numerics and staleness together, apart by lag"
+)
+VERSIONS = "the orchestrator: the policy that a rollout began with; extra has the one it ended with"
+_EXPORT_ARGUMENTS = ("step", "micro_step", "micro_batch", "model_output", "sequence_lengths", "loss_config")
+
+
+class PrimeRecorder:
+    """Watches the trainer or the orchestrator, whichever its process is."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._writes, self._data_rank, self._rank = True, 0, 0
+        self._is_trainer, self._is_resumed = False, False
+        self._config: dict[str, Any] = {}
+        self._is_described = False
+        self._waiting: dict[str, Trace] = {}
+        self._cut: tuple[int, dict[int, Trace], int] | None = None
+
+    def trainer_begins(self, call: Call) -> None:
+        config, dims, world = (call.arguments[name] for name in ("config", "parallel_dims", "world"))
+        self._writes = not (dims.cp_enabled and dims.world_mesh["cp"].get_local_rank() != 0)
+        self._rank = int(world.rank)
+        self._data_rank = self._rank // (world.world_size // dims.get_mesh("dp").size())
+        self._is_trainer, self._is_resumed = True, getattr(config, "resume", None) is not None
+        self._config = {"loss": getattr(config, "loss", None), "max_steps": getattr(config, "max_steps", None)}
+
+    def micro_batch_done(self, call: Call) -> None:
+        if not self._writes:
+            return
+        given = dict(zip(_EXPORT_ARGUMENTS, call.arguments.get("args", ()), strict=False))
+        given |= call.arguments.get("kwargs", {}) | {n: v for n, v in call.arguments.items() if n in _EXPORT_ARGUMENTS}
+        step, micro_step = int(given["step"]), int(given["micro_step"])
+        packed = Packed.of_tensors(given["micro_batch"], given["sequence_lengths"])
+        self._describe(step)
+        self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        prefix = f"{step}-{self._data_rank}-{micro_step}"
+        if rows := packed_rows(packed, given["micro_batch"], given["model_output"], prefix):
+            self._recording.log(step=step, minibatch=0, trainer_version=[step - 1] * len(rows["sequence_ids"]), **rows)
+
+    def batch_waits(self, call: Call) -> None:
+        self._waiting = traces_of(call.target)
+
+    def batch_cut(self, call: Call) -> None:
+        """What process_batch chose; it forgets the traces, so they were looked up before."""
+        waiting, self._waiting = self._waiting, {}
+        chosen = {id(sample) for sample in call.result.samples}
+        known = {id(sample): trace for trace in waiting.values() for sample in trace.samples if id(sample) in chosen}
+        self._cut = (int(call.target.progress.step), known, int(call.target.config.seq_len))
+
+    def batch_packed(self, call: Call) -> None:
+        cut, self._cut = self._cut, None
+        if cut is None:
+            return
+        step, known, seq_len = cut
+        if rows := facts_of(call.arguments["rollouts"], known, call.result, prefix=str(step), seq_len=seq_len):
+            self._describe(step)
+            self._recording.log(step=step, minibatch=0, **rows)  # a part of the row that the trainer writes
+            self._recording.collector.flush(0)
+
+    def weights_sent(self, call: Call) -> None:
+        if self._recording.has_collector and self._rank == 0:
+            version = int(call.arguments["step"])
+            self._recording.event("weight_sync", version, f"the engines are sent policy v{version}")
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        metrics, step = call.arguments["data"], int(call.arguments["step"])
+        is_trainers = self._is_trainer and self._recording.has_collector and isinstance(metrics, dict)
+        if not is_trainers:  # the orchestrator logs there too
+            return None
+        self._recording.collector.flush(0)
+        added = self._recording.scalars(step, metrics)
+        return {"data": {**metrics, **added}} if added else None
+
+    def _describe(self, step: int) -> None:
+        if self._is_described:
+            return
+        self._is_described = True
+        self._recording.describe(trainer=installed("prime-rl"), config=self._config, rank=self._rank, versions=VERSIONS)
+        if self._is_resumed and self._rank == 0:
+            self._recording.event("resume", step, f"training goes on with step {step}")
+
+
+recorder = PrimeRecorder

@@ -1,0 +1,102 @@
+"""What prime-rl's orchestrator knows of a sample, and where it sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .rows import Packed
+
+TrainingSample = Any
+MicroBatch = Any
+Sink = Any
+"""`Any`, because prime-rl is no dependency."""
+
+Content = tuple[bytes, bytes]
+"""Token ids and log-probs: equal for two samples only if nothing tells them apart. Packing copies both, and no identity."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rollout that waits to be trained on: its samples, one per branch, and the episode that it belongs to."""
+
+    identity: str
+    samples: Sequence[TrainingSample]
+    trace: Any
+    episode: Any
+
+    def facts(self) -> dict[str, Any]:
+        policy = self.episode.run.work.policy  # None: sampled by a frozen model
+        group = self.episode.group
+        return {
+            "group_ids": None if group is None else str(group.id),
+            "rewards": _number(getattr(self.trace, "reward", None)),
+            "finish_reasons": getattr(self.trace, "stop_condition", None),
+            "rollout_versions": None if policy is None else int(policy.start),
+            "extra": {"trace": self.identity, "rollout_version_end": None if policy is None else int(policy.end)},
+        }
+
+
+def traces_of(sink: Sink) -> dict[str, Trace]:
+    """Of all rollouts that wait, by the trace's id."""
+    found = {}
+    for identity, samples in sink.pending_batch.items():
+        episode = sink.episode_by_trace[identity]
+        trace = next((one for one in episode.traces if one.id == identity), None)
+        found[identity] = Trace(identity, samples, trace, episode)
+    return found
+
+
+def facts_of(
+    samples: Sequence[TrainingSample],
+    known: Mapping[int, Trace],
+    grid: Sequence[Sequence[MicroBatch]],
+    *,
+    prefix: str,
+    seq_len: int,
+) -> dict[str, Any]:
+    """Arguments of `Collector.log` that hold facts only, one row per sequence that the trainer will see; {} if none is known.
+
+    known: by identity of the sample. grid: micro-batches of each data-parallel rank, as they are sent.
+    """
+    waiting: dict[Content, list[Trace]] = {}
+    for sample in samples:
+        if (trace := known.get(id(sample))) is not None:
+            waiting.setdefault(_content(sample.token_ids[:seq_len], sample.logprobs[:seq_len]), []).append(trace)
+    rows = []
+    for sequence_id, content in _sent(grid, prefix):
+        if same := waiting.get(content):
+            rows.append({"sequence_ids": sequence_id, **(same.pop(0) if len(same) > 1 else same[0]).facts()})
+    if not rows:
+        return {}
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    told = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    return {"rollout_logprobs": [None] * len(rows), **told}  # the trainer's rows hold them
+
+
+def _sent(grid: Sequence[Sequence[MicroBatch]], prefix: str) -> Iterator[tuple[str, Content]]:
+    """Id and content of every sequence, without the padding at the end of its row, that has a sampled token."""
+    for rank, batches in enumerate(grid):
+        for number, batch in enumerate(batches):
+            columns = {
+                name: getattr(batch, name) for name in ("loss_mask", "rl_weights", "ce_weights", "ref_kl_weights")
+            }
+            packed = Packed.of_tensors(columns, batch.sequence_lengths)
+            starts = np.cumsum([0, *batch.sequence_lengths])
+            for place, _ in packed.spans():
+                first, end = int(starts[place]), int(starts[place + 1])
+                while end > first and batch.env_names[end - 1] == "":
+                    end -= 1
+                content = _content(batch.input_ids[first:end], batch.inference_logprobs[first:end])
+                yield f"{prefix}-{rank}-{number}-{place}", content
+
+
+def _content(token_ids: Sequence[int], logprobs: Sequence[float]) -> Content:
+    return np.asarray(token_ids, np.int64).tobytes(), np.asarray(logprobs, np.float32).tobytes()
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

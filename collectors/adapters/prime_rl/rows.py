@@ -1,0 +1,88 @@
+"""Rows of the Record from prime-rl's packed micro-batches: where the sequences lie, and slices of what the trainer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sampled_spans import sampled_span
+
+Tensor = Any
+MicroBatch = Mapping[str, Any]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A micro-batch's tokens on the host, laid end to end.
+
+    sampled: by the policy, so that they have a rollout log-prob; tokens of a frozen model, which are trained on by cross
+    entropy, have none. in_loss: left in the policy loss or in the reference KL.
+    """
+
+    lengths: tuple[int, ...]
+    sampled: Mask
+    in_loss: Mask
+
+    @classmethod
+    def of_tensors(cls, batch: MicroBatch, lengths: Sequence[int]) -> Packed:
+        """From the trainer's batch, `(1, T)` tensors on the host."""
+        trained = _flat(batch["loss_mask"]).astype(bool)
+        rl, cross, reference = (_weights(batch.get(name)) for name in ("rl_weights", "ce_weights", "ref_kl_weights"))
+        sampled = trained if cross is None else trained & (cross == 0)
+        in_loss = sampled if rl is None else sampled & ((rl != 0) | (False if reference is None else reference != 0))
+        return cls(tuple(lengths), sampled, in_loss)
+
+    def spans(self) -> list[tuple[int, slice]]:
+        """(place in the row, its tokens from the first sampled to the last) of each sequence that has any."""
+        found, start = [], 0
+        for place, length in enumerate(self.lengths):
+            span = sampled_span(self.sampled[start : start + length])
+            if span is not None:
+                first = max(span[0], 1)  # the first token of a sequence is not scored by the trainer
+                if first < span[1]:
+                    found.append((place, slice(start + first, start + span[1])))
+            start += length
+        return found
+
+
+def packed_rows(packed: Packed, batch: MicroBatch, output: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
+    """Arguments of `Collector.log` for a micro-batch; {} if nothing in it was sampled by the policy."""
+    spans = packed.spans()
+    if not spans:
+        return {}
+    cuts = [cut for _, cut in spans]
+
+    def slices(values: Tensor | None) -> list[Tensor] | None:
+        if values is None:
+            return None
+        flat = values.reshape(-1)
+        return [flat[cut] for cut in cuts]
+
+    columns = {
+        "rollout_logprobs": slices(batch["inference_logprobs"]),
+        "current_logprobs": slices(output["logprobs"]),
+        "entropy": slices(output.get("entropy")),
+        "reference_logprobs": slices(batch.get("ref_logprobs")),
+        "token_ids": slices(batch["input_ids"]),
+        "advantages": slices(batch["advantages"]),
+    }
+    return {
+        **{name: values for name, values in columns.items() if values is not None},
+        "mask": [packed.sampled[cut] for cut in cuts],
+        "loss_mask": [packed.in_loss[cut] for cut in cuts],
+        "sequence_ids": [f"{prefix}-{place}" for place, _ in spans],
+        "extra": [{"environment": batch["env_names"][cut.start]} for cut in cuts],
+    }
+
+
+def _flat(values: Tensor) -> NDArray[Any]:
+    return np.asarray(values).reshape(-1)
+
+
+def _weights(values: Tensor | None) -> NDArray[Any] | None:
+    return None if values is None else _flat(values)

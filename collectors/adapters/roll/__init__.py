@@ -1,0 +1,193 @@
+"""ROLL's actor workers: every micro-batch of every update, as its loss function asks for old log-probs.
+
+    *TrainStrategy.train_step               one optimizer update; its batch knows the step
+    ActorWorker.get_old_log_probs_with_cache    of every actor's loss, RLVR and agentic: given the data and current, returns old
+    compute_train_infer_correction          in the loss, where old is not recomputed: what its filters leave
+    op_compute_entropy                      in the loss, where that has an entropy term
+
+Lists are (B, T-1) over prompt and response: index t scores token t+1, response_mask[:, 1:] says where, and log-probs are 0.0
+elsewhere. Rows are moved to begin with their first sampled token. Without enable_old_logprobs_recompute the batch's
+old_log_probs are integer zeros and old is the first forward pass of the step. With it, filters have been applied in the pipeline:
+RLVR keeps the mask from before, elsewhere a token with a rollout log-prob was sampled. The loss runs on the last pipeline stage;
+tensor- and context-parallel ranks hold gathered copies, of which the first writes.
+
+Written from roll/pipeline/base_worker.py, pipeline/{rlvr,agentic}/*actor*_worker.py, utils/train_infer_corrections.py and
+distributed/strategy/{megatron,fsdp2}_strategy.py of alibaba/ROLL at 8eb27cc2 (2026-08-19).
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from ...hooks import Call, Hook
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from ..installed_name import installed
+from .rows import Data, Names, Tensor, columns, facts
+
+_STRATEGIES = {"megatron_strategy": "Megatron", "fsdp2_strategy": "FSDP2"}
+_WORKER = "roll.pipeline.base_worker"
+
+
+def _strategy_hooks(module: str, name: str) -> tuple[Hook, ...]:
+    at = f"roll.distributed.strategy.{module}"
+    return (
+        Hook(at, f"{name}TrainStrategy.train_step", before="update_begins", after="update_ends"),
+        Hook(at, f"{name}InferStrategy.op_compute_entropy", after="entropy_computed", needed=False),
+        Hook(at, f"{name}TrainStrategy.model_update", after="weights_sent", needed=False),
+    )
+
+
+HOOKS = (
+    *(hook for module, name in _STRATEGIES.items() for hook in _strategy_hooks(module, name)),
+    Hook(_WORKER, "ActorWorker.get_old_log_probs_with_cache", after="scored"),
+    Hook(_WORKER, "ActorWorker.train_step", replace="with_scalars", needed=False),
+    Hook("roll.utils.train_infer_corrections", "compute_train_infer_correction", after="corrected", needed=False),
+)
+NO_ROLLOUT = (
+    "ROLL's batches have no infer_logprobs, so neither mismatch nor total is recorded; actor_infer.generating_args.logprobs: 1 "
+    "records them"
+)
+NO_OLD = (
+    "ROLL's batches have no sample_uuid and no recomputed old log-probs, only zeros in their place; "
+    "enable_old_logprobs_recompute: true computes them"
+)
+OLD_IS_CURRENT = (
+    "without enable_old_logprobs_recompute ROLL takes the first forward pass of a step as old, that is detached current ones; "
+    "old is recorded as that"
+)
+NO_VERSIONS = (
+    "with async_generation_ratio > 0 ROLL does not tell workers which weights sampled a sequence; they are at most that ratio of "
+    "steps old, rounded up. attach(..., rollout_version=...) may tell"
+)
+VERSIONS = (
+    "steps: synchronous training samples with the weights of the last model update; unknown with async_generation_ratio"
+)
+_SETTINGS = (
+    "exp_name", "adv_estimator", "ppo_epochs", "importance_sampling", "enable_old_logprobs_recompute", "train_infer_correction",
+    "async_generation_ratio", "rollout_batch_size", "pg_clip", "dual_clip_loss", "use_kl_loss", "entropy_loss_coef",
+)  # fmt: skip
+
+
+@dataclass
+class _MicroBatch:
+    """A micro-batch whose loss is being computed. kept: what the correction's filters leave, 1 or 0."""
+
+    worker: Any
+    data: Data
+    old: Tensor | None
+    current: Tensor
+    kept: Tensor | None = None
+    entropy: Tensor | None = None
+
+
+class RollRecorder:
+    """Watches the actor of its process."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._step: int | None = None
+        self._update = -1
+        self._names = Names()
+        self._now: _MicroBatch | None = None
+
+    def update_begins(self, call: Call) -> None:
+        step = int(call.arguments["batch"].meta_info.get("global_step", 0))
+        self._update = 0 if step != self._step else self._update + 1
+        self._step, self._names, self._now = step, Names(), None
+
+    def scored(self, call: Call) -> None:
+        self._log()  # the micro-batch before
+        worker, old = call.target, call.result
+        if self._step is None or not _holds_the_copy(worker.rank_info):
+            return
+        current = call.arguments["log_probs"].detach()
+        old = old.detach() if old.dtype.is_floating_point else None  # integers stand where nothing was computed
+        self._now = _MicroBatch(worker, call.arguments["data"], old, current)
+
+    def corrected(self, call: Call) -> None:
+        if self._now is not None:
+            self._now.kept = call.result[1]
+
+    def entropy_computed(self, call: Call) -> None:
+        if self._now is not None:
+            self._now.entropy = call.result.detach()
+
+    def update_ends(self, call: Call) -> None:
+        self._log()
+
+    def with_scalars(self, call: Call) -> Any:
+        """The step's result with our scalars among its metrics, which the pipeline averages and logs."""
+        if not self._recording.has_collector or self._step is None:
+            return None
+        self._recording.collector.flush(0)
+        metrics = call.result.meta_info["metrics"]
+        if not (added := self._recording.scalars(self._step, metrics)):
+            return None
+        result = copy.copy(call.result)
+        result.meta_info = {**call.result.meta_info, "metrics": {**metrics, **added}}
+        return result
+
+    def weights_sent(self, call: Call) -> None:
+        if self._recording.has_collector and self._step is not None and call.target.worker.rank_info.dp_rank == 0:
+            self._recording.event(
+                "weight_sync", self._step + 1, f"the engines have the weights after step {self._step}"
+            )
+
+    def _log(self) -> None:
+        now, self._now = self._now, None
+        if now is None or self._step is None:
+            return
+        config, step = now.worker.pipeline_config, self._step
+        self._describe(now.worker, step)
+        told = columns(now.data, old=now.old, current=now.current, kept=now.kept, entropy=now.entropy)
+        if not config.enable_reference:
+            told.pop("reference_logprobs", None)  # a copy of old stands there
+        if "rollout_logprobs" not in told:
+            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
+        if now.old is None:
+            self._recording.say_once("no_old_logprobs", step, NO_OLD, logging.WARNING)
+        elif not config.enable_old_logprobs_recompute:
+            self._recording.say_once("old_is_current", step, OLD_IS_CURRENT)
+        self._recording.log(
+            step=step,
+            minibatch=self._update,
+            trainer_version=step,
+            rollout_versions=self._rollout_version(now.worker, step),
+            **told,
+            **facts(now.data, step, self._names),
+        )
+
+    def _rollout_version(self, worker: Any, step: int) -> int | None:
+        if (given := self._recording.rollout_version) is not None:
+            return given(worker)
+        if worker.pipeline_config.async_generation_ratio > 0:
+            self._recording.say_once("no_rollout_versions", step, NO_VERSIONS)
+            return None
+        return step - step % int(getattr(worker.worker_config, "model_update_frequency", 1))
+
+    def _describe(self, worker: Any, step: int) -> None:
+        if self._recording.has_collector:
+            return
+        config = worker.pipeline_config
+        found = {name: getattr(config, name) for name in _SETTINGS if hasattr(config, name)}
+        self._recording.describe(
+            trainer=installed("roll"),
+            config=found,
+            rank=int(worker.rank_info.rank),
+            decode=None if worker.tokenizer is None else decoder(worker.tokenizer),
+            versions=VERSIONS,
+        )
+        if getattr(config, "resume_from_checkpoint", None) and step > 0 and worker.rank_info.dp_rank == 0:
+            self._recording.event("resume", step, f"training goes on with step {step}")
+
+
+recorder = RollRecorder
+
+
+def _holds_the_copy(place: Any) -> bool:
+    """Whether this rank is the first of those that hold the same tokens."""
+    return bool(place.tp_rank == 0 and place.cp_rank == 0)

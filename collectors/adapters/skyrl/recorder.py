@@ -1,0 +1,203 @@
+"""Watches SkyRL's driver: notes what is known of a batch as it is made, and logs its rows as each optimizer update sees them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...hooks import Call
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from . import messages as words
+from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
+from .sampling import Beside, Filters, Masks, Sampling, Syncs
+from .settings import Trainer, appends_ends, described, is_gym_generator, is_out_of_order, versions_of
+
+
+@dataclass
+class _Step:
+    """The policy's training step that is going on. visits: mini-batches that have come by, over all epochs."""
+
+    step: int
+    rows: Rows
+    boundaries: Sequence[tuple[int, int]]
+    visits: int = 0
+
+
+class SkyrlRecorder:
+    """One trainer at a time. It reads results and changes none of them."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._trainer: Trainer = None
+        self._syncs, self._filters, self._masks = Syncs(), Filters(), Masks()
+        self._batches, self._groups = Beside(), Beside()
+        self._samplings: dict[str, Sampling] = {}
+        self._going: _Step | None = None
+
+    def met(self, call: Call) -> None:
+        """The trainer is about to begin."""
+        self._meet(call.target)
+
+    def resumed(self, call: Call) -> None:
+        self._meet(call.target)
+        if (step := call.result[0]) > 0:
+            self._recording.event("resume", step + 1, f"training goes on after {step} steps")
+
+    def synced(self, call: Call) -> None:
+        """The engine has the weights of the trainer's last finished step; told twice, before and after generation resumes."""
+        if self._trainer is None or call.target is not self._trainer.dispatch:
+            return
+        if (version := self._trainer.global_step) == self._syncs.newest:
+            return
+        self._syncs.add(version)
+        self._recording.event("weight_sync", version + 1, f"the engine samples with the weights after {version} steps")
+
+    def filtered(self, call: Call) -> None:
+        self._filters.add(call.arguments["loss_masks"], call.result)
+
+    def sampling(self, call: Call) -> None:
+        """The sync trainer is about to sample prompts."""
+        self._meet(call.target)
+        asked, step = call.arguments["input_batch"], call.target.global_step
+        version = self._engine_version(default=step - 1)
+        for prompt, trajectory in zip(asked["prompts"], asked.get("trajectory_ids") or (), strict=False):
+            self._samplings[trajectory.instance_id] = Sampling(step, version, version, prompt)
+
+    def group_sampled(self, call: Call) -> None:
+        """The fully async trainer has all sequences of a prompt; in the task and at the moment in which it got them."""
+        group = call.target
+        step, seconds = group.global_step_when_scheduled, group.group_completion_time_s
+        scheduled = None if seconds is None else self._syncs.before(time.monotonic() - seconds)
+        newest = self._engine_version(default=step - 1)
+        version = newest if self._recording.rollout_version else step - 1 if scheduled is None else scheduled
+        masks = self._filters.unfiltered(group.generator_output["loss_masks"])
+        prompt = group.prompts[0] if group.prompts else None
+        self._groups.put(group, Sampling(step, version, max(version, newest), prompt, masks))
+
+    def groups_taken(self, call: Call) -> None:
+        """The groups that the fully async trainer is about to train on."""
+        self._meet(call.target)
+        for group in call.arguments["cur_generation_group_mini_batch"]:
+            step = group.global_step_when_scheduled
+            sampling = self._groups.note(group) or Sampling(step, step - 1, step - 1)
+            self._samplings[group.uid] = sampling
+            output = group.generator_output
+            self._masks.add(call.target.global_step, output["response_ids"], sampling.masks or output["loss_masks"])
+
+    def sampled(self, call: Call) -> None:
+        """Rewards and masks are about to be filtered."""
+        output = call.arguments["generator_output"]
+        if not self._masks.knows(output["response_ids"][0]):  # the fully async trainer's groups have told
+            masks = self._filters.unfiltered(output["loss_masks"])
+            self._masks.add(call.target.global_step, output["response_ids"], masks)
+
+    def converted(self, call: Call) -> None:
+        """The batch has been made of lists."""
+        self._meet(call.target)
+        output, uids = call.arguments["generator_output"], [str(uid) for uid in call.arguments["uids"]]
+        step = call.target.global_step
+        samplings = [self._samplings.get(uid) or Sampling(step, step - 1, step - 1) for uid in uids]
+        waiting = {uid: sampling for uid, sampling in self._samplings.items() if uid not in set(uids)}
+        self._samplings = {uid: sampling for uid, sampling in waiting.items() if sampling.step >= step}
+        stop_reasons = output.get("stop_reasons")
+        facts = Facts(
+            sequence_ids=sequence_ids(uids, samplings),
+            uids=uids,
+            samplings=samplings,
+            masks=self._sampled_masks(call.target, output, step),
+            rewards=call.result["rewards"][: len(uids)].sum(1),
+            stop_reasons=stop_reasons if stop_reasons is not None and len(stop_reasons) == len(uids) else None,
+            trajectories=trajectories(output, len(uids)),
+            last_steps=output.get("is_last_step"),
+        )
+        self._batches.put(call.result, facts)
+
+    def training(self, call: Call) -> None:
+        """A training step begins; the policy's scales the advantages next, into another tensor."""
+        self._going = None
+        if call.arguments["model"] != "policy":
+            return
+        self._meet(call.target)
+        data, step = call.arguments["data"], call.target.global_step
+        rows = Rows(data, self._batches.note(data))
+        self._going = _Step(step, rows, data.metadata["policy_mini_batch_boundaries"])
+        self._say_what_is_absent(step, rows)
+
+    def visited(self, call: Call) -> None:
+        """A mini-batch has been through forward and backward; the optimizer's step comes next."""
+        going = self._going
+        if going is None or call.arguments["model"] != "policy" or call.target is not self._trainer.dispatch:
+            return
+        minibatch, going.visits = going.visits, going.visits + 1
+        start, end = going.boundaries[minibatch % len(going.boundaries)]
+        columns = going.rows.columns(start, end)
+        if (current := self._current(going.step, call.result, len(columns["sequence_ids"]))) is not None:
+            columns["current_logprobs"] = current
+        self._recording.log(step=going.step, minibatch=minibatch, trainer_version=going.step - 1, **columns)
+
+    def trained(self, call: Call) -> None:
+        if self._going is not None:
+            self._going = None
+            self._recording.collector.flush(0)
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        """Of the several things logged in a step, ours go with the trainer's metrics."""
+        data = call.arguments["data"]
+        if "trainer/global_step" not in data:
+            return None
+        found = self._recording.scalars(call.arguments["step"], data)
+        return {"data": {**data, **found}} if found else None
+
+    def _meet(self, trainer: Trainer) -> None:
+        if trainer is self._trainer:
+            return
+        self._trainer, self._syncs = trainer, Syncs()
+        self._recording.describe(
+            trainer=f"skyrl {getattr(sys.modules.get('skyrl'), '__version__', 'unknown')}",
+            config=described(trainer),
+            rank=0,
+            decode=decoder(trainer.tokenizer),
+            versions=None if self._recording.rollout_version is not None else versions_of(trainer),
+        )
+
+    def _engine_version(self, default: int) -> int:
+        """Of the weights that the engine has now: the user's word, else the last sync's, else `default`."""
+        if self._recording.rollout_version is not None and self._trainer is not None:
+            return self._recording.rollout_version(self._trainer)
+        return default if self._syncs.newest is None else self._syncs.newest
+
+    def _sampled_masks(self, trainer: Trainer, output: Mapping[str, Any], step: int) -> Sequence[Sequence[int]]:
+        masks = self._masks.take(step, output["response_ids"], output["loss_masks"])
+        ends = appended_ends(output, masks, getattr(trainer.tokenizer, "eos_token_id", None))
+        if not any(ends):
+            return masks
+        if appends_ends(trainer):
+            self._recording.say_once("appended_eos", step, words.APPENDED_ENDS)
+            return [[*mask[:-1], 0] if end else mask for mask, end in zip(masks, ends, strict=True)]
+        if not is_gym_generator(trainer.generator) and sum(ends) > 1:
+            self._recording.say_once("zero_logprob_eos", step, words.ZERO_ENDS.format(sum(ends), len(ends)))
+        return masks
+
+    def _current(self, step: int, result: Any, rows: int) -> list[Any] | None:
+        if is_out_of_order(self._trainer):
+            self._recording.say_once("no_current_logprobs", step, words.OUT_OF_ORDER, logging.WARNING)
+            return None
+        outputs = result.loss_fn_outputs[:rows]
+        if len(outputs) < rows or any("logprobs" not in output for output in outputs):
+            self._recording.say_once("no_current_logprobs", step, words.NO_CURRENT, logging.WARNING)
+            return None
+        return [output["logprobs"] for output in outputs]
+
+    def _say_what_is_absent(self, step: int, rows: Rows) -> None:
+        if rows.lacks("rollout_logprobs"):
+            self._recording.say_once("no_rollout_logprobs", step, words.NO_ROLLOUT, logging.WARNING)
+        if rows.lacks("old_logprobs"):
+            loss = self._trainer.cfg.trainer.algorithm.policy_loss_type
+            self._recording.say_once("no_old_logprobs", step, words.NO_OLD.format(loss=loss))
+        if rows.clamped:
+            self._recording.say_once("clamped_logprobs", step, words.CLAMPED.format(tokens=rows.clamped))

@@ -1,0 +1,183 @@
+"""The rollout manager's process of slime and miles: what is known of each sample when a rollout is complete.
+
+It logs one row per sample with the rollout log-probs and the facts that never reach the trainer. The row joins the trainer's by
+its id: the sample's index and its place in the flat list of the rollout, as compact rollouts make several samples of one index.
+For statistics by lag the trainer's ranks need the versions too; slime sends none, so they travel as an attribute of the Box that
+wraps each rank's part of the rollout. Nothing reads it, and a rank that does not record does not notice it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hooks import Call
+from ...recording import Recording
+from ..trl.rows import prompt_text
+from .names import Names
+from .versions import Arguments, Calls, Sample, Spans, recorded_versions
+
+NO_ROLLOUT = (
+    "the samples hold no rollout log-probs, so that neither mismatch nor total is recorded; a rollout function keeps them with "
+    "sample.append_response_tokens(args, tokens=..., log_probs=..., meta_info=...)"
+)
+NO_VERSIONS = (
+    "the samples hold no weight versions that count pushes, so that lag is not recorded; a rollout function keeps them with "
+    "meta_info['weight_version'] of each call"
+)
+REPLAYED = (
+    "the samples come from --load-debug-rollout-data: their weight versions are of another run, and lag is not recorded"
+)
+CARRIED = "ratioscope_facts"
+"""On a Box: facts of the samples inside, see `Carried`."""
+
+Carried = Mapping[str, Any]
+"""spans: versions of each sample, see slime_versions. masks: of all samples, where one is taken out of the loss
+(remove_sample), so that the trainer's rank no longer has its own; else None."""
+
+
+@dataclass(frozen=True)
+class _Fact:
+    """Of one sample, what its trainer rank does not know."""
+
+    spans: Spans | None
+    mask: Sequence[int]
+    is_removed: bool
+
+
+class RolloutSide:
+    """Watches samples being made, a rollout being complete, and its parts being sent off."""
+
+    def __init__(self, recording: Recording, names: Names) -> None:
+        self._recording, self._names = recording, names
+        self._calls = Calls()
+        self._facts: list[_Fact] = []
+        self._ready: Carried | None = None
+
+    def call_ended(self, call: Call) -> None:
+        self._calls.note(call.target)
+
+    def sampled(self, call: Call) -> None:
+        self.record(call.arguments["rollout_id"], call.arguments["args"], call.arguments["samples"])
+
+    def record(self, rollout_id: int, args: Arguments, samples: Sequence[Sample]) -> None:
+        """One row per sample of a rollout, before anything is taken out of the loss."""
+        self._facts = []
+        if not any(sample.rollout_log_probs for sample in samples):
+            self._recording.say_once("no_rollout_logprobs", rollout_id, NO_ROLLOUT, logging.WARNING)
+            return
+        if not self._recording.has_collector:
+            self._recording.describe(trainer=self._names.adapter, config={"args": recorded_arguments(args)})
+        lengths = [int(sample.response_length) for sample in samples]
+        masks = [_mask(sample) for sample in samples]
+        spans = self._spans(rollout_id, args, samples)
+        self._facts = [
+            _Fact(one, mask, bool(sample.remove_sample))
+            for one, mask, sample in zip(spans, masks, samples, strict=True)
+        ]
+        self._recording.log(
+            step=rollout_id,
+            sequence_ids=[sequence_id(rollout_id, place, sample.index) for place, sample in enumerate(samples)],
+            rollout_logprobs=[_whole(sample.rollout_log_probs, n) for sample, n in zip(samples, lengths, strict=True)],
+            mask=masks,
+            token_ids=[_response(sample) for sample in samples],
+            group_ids=[sample.group_index for sample in samples],
+            rollout_versions=recorded_versions(spans, lengths),
+            turns=[turns(mask) for mask in masks],
+            rewards=[_reward(sample, args) for sample in samples],
+            finish_reasons=[str(getattr(sample.status, "value", sample.status)) for sample in samples],
+            generation_step=[(sample.metadata or {}).get("start_rollout_id", rollout_id) for sample in samples],
+            prompt_texts=[prompt_text(sample.prompt) for sample in samples],
+            extra=[_extra(sample) for sample in samples],
+        )
+        self._recording.collector.flush(0)
+
+    def shard_made(self, call: Call) -> None:
+        """A rank's part is complete; its Box is made next, by the same thread."""
+        places = call.arguments["rollout_data"].get("partition")
+        self._ready = None
+        if self._facts and places is not None:
+            facts = [self._facts[place] for place in places]
+            lacks = any(fact.is_removed for fact in facts)
+            masks = [np.array(fact.mask, bool) for fact in facts] if lacks else None
+            self._ready = {"spans": [fact.spans for fact in facts], "masks": masks}
+
+    def box_made(self, call: Call) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            setattr(call.target, CARRIED, ready)
+
+    def _spans(self, rollout_id: int, args: Arguments, samples: Sequence[Sample]) -> list[Any]:
+        if getattr(args, "load_debug_rollout_data", None):
+            self._recording.say_once("no_rollout_versions", rollout_id, REPLAYED)
+            return [None] * len(samples)
+        spans = [self._calls.spans(sample, args) for sample in samples]
+        if all(one is None for one in spans):
+            self._recording.say_once("no_rollout_versions", rollout_id, NO_VERSIONS, logging.WARNING)
+        return spans
+
+
+def sequence_id(rollout_id: int, place: int, index: int | None) -> str:
+    """index: the sample's own number, unique in the run unless one rollout was split into several samples; or None."""
+    return f"{rollout_id}-{place}" if index is None else f"{index}-{place}"
+
+
+def turns(mask: Sequence[int]) -> NDArray[np.int16]:
+    """The turn of each token: a new one begins where sampling goes on after tokens of a tool."""
+    sampled = np.asarray(mask, bool)
+    if not len(sampled):
+        return np.zeros(0, np.int16)
+    begins = np.concatenate(([sampled[0]], sampled[1:] & ~sampled[:-1]))
+    return (np.cumsum(begins) - 1).clip(0).astype(np.int16)
+
+
+def recorded_arguments(args: Arguments) -> dict[str, Any]:
+    """The trainer's arguments, with the user's own function in the place of ours where a flag names ours."""
+    values = dict(vars(args))
+    for name in ("custom_tis_function_path", "rollout_data_postprocess_path", "custom_rollout_log_function_path"):
+        if str(values.get(name)).startswith("ratioscope."):
+            values[name] = values.get(own_function_argument(name))
+    return values
+
+
+def own_function_argument(name: str) -> str:
+    """Where the user names a function of their own, when the trainer's argument of that name holds ours."""
+    return f"ratioscope_{name.removeprefix('custom_')}"
+
+
+def _mask(sample: Sample) -> list[int]:
+    return list(sample.loss_mask) if sample.loss_mask is not None else [1] * int(sample.response_length)
+
+
+def _whole(values: Sequence[float] | None, length: int) -> list[float] | None:
+    return list(values) if values is not None and len(values) == length else None
+
+
+def _response(sample: Sample) -> list[int]:
+    tokens, length = sample.tokens, int(sample.response_length)
+    return [int(token) for token in tokens[len(tokens) - length :]]
+
+
+def _reward(sample: Sample, args: Arguments) -> float | None:
+    value, key = sample.reward, getattr(args, "reward_key", None)
+    value = value.get(key) if isinstance(value, Mapping) else value
+    return float(value) if isinstance(value, Real) else None
+
+
+def _extra(sample: Sample) -> dict[str, Any]:
+    cache = getattr(sample, "prefix_cache_info", None)
+    found = {
+        "rollout_id": sample.rollout_id,
+        "weight_versions": list(sample.weight_versions or []),
+        "cached_tokens": getattr(cache, "cached_tokens", None),
+        "prompt_tokens": getattr(cache, "total_prompt_tokens", None),
+        "rewards": dict(sample.reward) if isinstance(sample.reward, Mapping) else None,
+        "removed": True if sample.remove_sample else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,240 @@
+"""A training rank of slime or miles: one row per sequence and optimizer step, from inside the loss.
+
+Everything meets there: rollout, old, current and reference log-probs, entropy, advantages, and the mask before and after the
+correction. The current log-probs are those that the loss function asks for while it runs, so that what
+--recompute-loss-function computes again in the backward pass is not counted again. A micro-batch carries no ids; its sequences
+are known by their mask tensors, which are the very objects of the rollout's batch. Steps are rollout ids, which slime logs as
+rollout/step; minibatch is the optimizer step within the rollout: train/step is rollout id * steps per rollout + minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...hooks import Call
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from .batch import Batch, Rollout, Tensor, noted, number, sliced
+from .names import Names
+from .rollout import CARRIED, recorded_arguments
+from .versions import Arguments, interval, recorded_versions, version_of
+
+NO_ROLLOUT = (
+    "the batch holds no rollout log-probs, so that neither mismatch nor total is recorded; the trainer takes them over where the "
+    "first sample of a rollout has them"
+)
+NO_PUSHES = "this process has pushed no weights, so that the version of its weights is unknown, and lag with it"
+
+
+@dataclass
+class _Loss:
+    """A loss function that is running."""
+
+    args: Arguments
+    batch: Batch
+    scores: Mapping[str, Any] | None = None
+    masks: Sequence[Tensor] | None = None
+
+
+class TrainSide:
+    """Watches a rank train on rollouts and push its weights."""
+
+    def __init__(self, recording: Recording, names: Names) -> None:
+        self._recording, self._names = recording, names
+        self._arrived: Mapping[str, Any] = {}
+        self._rollout: Rollout | None = None
+        self._loss: _Loss | None = None
+        self._is_described = False
+        self._pushes, self._unpushed, self._next = 0, 0, 0
+        self._waiting: str | None = None
+        self._has_begun = False
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The rollout that is trained on now, if this rank records it."""
+        return self._rollout
+
+    def shard_arrives(self, call: Call) -> None:
+        """A rank's part of a rollout: with slime's Box come the facts about its samples, with miles' dict their places."""
+        data = call.arguments.get("rollout_data")
+        if data is not None:
+            self._arrived = {"partition": [int(place) for place in data["partition"]]}
+        else:
+            box = call.arguments["rollout_data_ref"][call.arguments["dp_rank"]]
+            self._arrived = getattr(box, CARRIED, {})
+
+    def rollout_begins(self, call: Call) -> None:
+        actor = call.target
+        arrived, self._arrived = self._arrived, {}
+        self.begin(
+            actor.args,
+            call.arguments["rollout_id"],
+            call.arguments["rollout_data"],
+            arrived,
+            pushes=getattr(getattr(actor, "weight_updater", None), "weight_version", 0),
+            tokenizer=getattr(actor, "tokenizer", None),
+        )
+
+    def begin(
+        self,
+        args: Arguments,
+        rollout_id: int,
+        data: Batch,
+        arrived: Mapping[str, Any],
+        *,
+        pushes: int = 0,
+        tokenizer: Any = None,
+    ) -> None:
+        """Takes note of a rollout, on a rank that writes."""
+        self._rollout, self._loss, self._next = None, None, rollout_id + 1
+        place = self._names.place()
+        if not place.writes:
+            return
+        self._describe(args, tokenizer)
+        self._rollout = noted(args, rollout_id, data, arrived, place, self._version(args, pushes))
+        if place.speaks:
+            self._say_what_happened(rollout_id, args)
+
+    def step_begins(self, call: Call) -> None:
+        if self._rollout is not None:
+            self._rollout.step = int(call.arguments["step_id"])
+
+    def loss_begins(self, call: Call) -> None:
+        self._loss = None
+        if self._rollout is not None:
+            self._loss = _Loss(call.arguments["args"], call.arguments["batch"])
+
+    def scored(self, call: Call) -> None:
+        """Log-probs were computed: the current ones, where the loss function is running and did not ask before."""
+        if self._loss is not None and self._loss.scores is None:
+            self._loss.scores = call.result[1] if isinstance(call.result, tuple) else call.result
+
+    def mask_used(self, call: Call) -> None:
+        """A reducer is made; the last one in a loss has the masks that the correction has left."""
+        if self._loss is not None:
+            self._loss.masks = call.arguments["loss_masks"]
+
+    def loss_ends(self, call: Call) -> None:
+        loss, self._loss = self._loss, None
+        if loss is not None and loss.scores is not None and self._rollout is not None:
+            self._record(self._rollout, loss.args, loss.batch, loss.scores, loss.masks or loss.batch["loss_masks"])
+
+    def rollout_ends(self, call: Call) -> None:
+        self._unpushed += 1
+        if self._rollout is not None and self._recording.has_collector:
+            self._recording.collector.flush(0)
+        self._rollout = None  # the trainer frees its batch
+
+    def synced(self, call: Call) -> None:
+        pushes = int(call.target.weight_updater.weight_version)
+        if pushes == self._pushes:  # there was no engine to push to
+            return
+        self._pushes, self._unpushed = pushes, 0
+        note = f"the engines have the weights of push {pushes}"
+        if not self._names.place().speaks:
+            return
+        if self._next == 0:
+            self._waiting = note  # which rollout comes first is not known yet
+        else:
+            self._recording.event("weight_sync", self._next, note)
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        metrics = call.arguments["metrics"]
+        if self._rollout is None or "train/step" not in metrics:
+            return None
+        scalars = self._recording.scalars(self._rollout.id, tuple(metrics))
+        return {"metrics": {**metrics, **scalars}} if scalars else None
+
+    def _record(
+        self, rollout: Rollout, args: Arguments, batch: Batch, scores: Mapping[str, Any], used: Sequence[Tensor]
+    ) -> None:
+        old = self._old(rollout, args, batch, scores["log_probs"])
+        self.log(
+            rollout,
+            batch,
+            used,
+            minibatch=rollout.step,
+            old_logprobs=old,
+            current_logprobs=scores["log_probs"],
+            entropy=scores.get("entropy"),
+        )
+
+    def log(
+        self, rollout: Rollout, batch: Batch, used: Sequence[Tensor] | None, *, minibatch: int | None, **given: Any
+    ) -> None:
+        """Logs sequences of the rollout. given: lists as the rank holds them, so slices under context parallelism."""
+        rows, pieces = rollout.rows_of(batch["loss_masks"]), rollout.pieces_of(batch)
+        if batch.get("rollout_log_probs") is None and rollout.place.speaks:
+            self._recording.say_once("no_rollout_logprobs", rollout.id, NO_ROLLOUT)
+        held = {
+            "rollout_logprobs": batch.get("rollout_log_probs"),
+            "reference_logprobs": batch.get("ref_log_probs"),
+            "advantages": batch.get("advantages"),
+            **given,
+        }
+        lengths = [int(length) for length in batch["response_lengths"]]
+        spans = [rollout.spans[row] for row in rows]
+        whole = {
+            "mask": [rollout.masks[row] for row in rows],
+            "loss_mask": used,
+            "token_ids": [
+                tokens[len(tokens) - length :] for tokens, length in zip(batch["unconcat_tokens"], lengths, strict=True)
+            ],
+            "rollout_versions": recorded_versions(spans, lengths),
+        }
+        rewards = rollout.data.get("local_raw_reward")
+        facts = {
+            "sequence_ids": [rollout.ids[row] for row in rows],
+            "rewards": None if rewards is None else [number(rewards[row]) for row in rows],
+        }
+        self._recording.log(
+            step=rollout.id,
+            minibatch=minibatch,
+            trainer_version=rollout.version,
+            **(held | whole | facts if pieces is None else sliced(held, whole, facts, pieces)),
+        )
+
+    def _old(self, rollout: Rollout, args: Arguments, batch: Batch, current: Sequence[Tensor]) -> Any:
+        old = batch.get("log_probs")
+        if old:
+            return old
+        if args.use_rollout_logprobs:
+            self._say(rollout, "no_old_logprobs", self._names.bypass)
+            return None
+        self._say(rollout, "old_is_current", self._names.old_is_current)
+        return current
+
+    def _version(self, args: Arguments, pushes: int) -> int | None:
+        """The version of the weights that compute old. --keep-old-actor keeps those that the samples came from for it."""
+        if not pushes:
+            return None
+        if getattr(args, "keep_old_actor", False) and (not args.use_rollout_logprobs or args.get_mismatch_metrics):
+            last = pushes - 1 if getattr(args, "update_weights_interval", 1) == 1 else pushes
+            return version_of(max(last, 1), args)
+        version = version_of(pushes, args)
+        return None if version is None else version + min(self._unpushed, interval(args) - 1)
+
+    def _describe(self, args: Arguments, tokenizer: Any) -> None:
+        if not self._is_described:
+            self._is_described = True
+            self._recording.describe(
+                trainer=self._names.adapter,
+                config={"args": recorded_arguments(args)},
+                decode=None if tokenizer is None else decoder(tokenizer),
+            )
+
+    def _say_what_happened(self, rollout_id: int, args: Arguments) -> None:
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._recording.event("weight_sync", rollout_id, waiting)
+        begins, self._has_begun = not self._has_begun, True
+        if begins and rollout_id > 0 and not getattr(args, "release_train", False):  # which makes processes anew
+            self._recording.say_once("resume", rollout_id, f"training goes on with rollout {rollout_id}")
+        if self._rollout is not None and self._rollout.version is None:
+            self._recording.say_once("no_trainer_version", rollout_id, NO_PUSHES)
+
+    def _say(self, rollout: Rollout, kind: str, note: str) -> None:
+        if rollout.place.speaks:
+            self._recording.say_once(kind, rollout.id, note)

@@ -1,0 +1,193 @@
+"""tinker-cookbook's RL loop: the client sees rollout and current log-probs of every datum when an iteration has been trained.
+
+`compute_full_batch_metrics_and_get_sampling_client` gets the iteration's data and the log-probs that forward_backward returned;
+everything is on the host by then. Around it, in the order of the calls:
+
+    do_train_step...(config, i_batch)       the iteration: its number is what is logged as the step
+    compute_sampling_client_metrics         the weights that sampled each group, where sampling runs ahead of training
+    assemble_training_data                  which trajectory of which group a datum comes from; its metadata is thrown away after
+    prepare_minibatch                       that these data are trained on (examples are assembled too, to be printed)
+    _training_logprobs_from_fwd_bwd         results arriving: one per update, or while streaming one per minibatch of an update
+
+There is no old policy: the losses take the ratio of current to rollout on the server. Versions count iterations, as
+sampling_client_step does; updates within an iteration (num_substeps) are minibatches. A datum's lists begin with its second
+token, all alike. Observation tokens have log-prob 0.0 and mask 0; so has the mask of turns left out for parse errors, but not
+their log-probs: they were sampled, and are not in the loss.
+
+Written from tinker_cookbook/rl/{train,metrics,data_processing}.py of tinker-cookbook 0.6.1 and of 9dfcc3a2 (2026-08-19).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...hooks import Call, Hook
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from ..installed_name import installed
+from .rows import Source, datum_rows
+
+_TRAIN, _LOGGER = "tinker_cookbook.rl.train", "tinker_cookbook.utils.ml_log"
+HOOKS = (
+    Hook(_TRAIN, "do_train_step_and_get_sampling_client", before="iteration_begins"),
+    Hook(_TRAIN, "do_train_step_streaming_and_get_sampling_client", before="streaming_begins", needed=False),
+    Hook("tinker_cookbook.rl.metrics", "compute_sampling_client_metrics", before="groups_sampled", needed=False),
+    Hook("tinker_cookbook.rl.data_processing", "assemble_training_data", after="assembled"),
+    Hook(_TRAIN, "prepare_minibatch", after="prepared"),
+    Hook(_TRAIN, "_training_logprobs_from_fwd_bwd", after="results_arrived", needed=False),
+    Hook(_TRAIN, "compute_full_batch_metrics_and_get_sampling_client", before="trained"),
+    Hook(_TRAIN, "save_checkpoint_and_get_sampling_client", after="synced", needed=False),
+    Hook("tinker_cookbook.checkpoint_utils", "get_last_checkpoint", after="checkpoint_found", needed=False),
+    Hook(_LOGGER, "MultiplexLogger.log_metrics", swap="with_scalars", needed=False),
+)
+NO_OLD = (
+    "tinker-cookbook has no old policy: its losses take the ratio of current to rollout, so total is recorded; with one update "
+    "per iteration (num_substeps=1, the default) it is the mismatch"
+)
+NO_ROLLOUT = (
+    "every log-prob that tinker-cookbook holds of what was sampled is 0.0, a placeholder, so total is not recorded; a custom "
+    "TokenCompleter must return the log-probs of its tokens (TokensWithLogprobs.maybe_logprobs)"
+)
+_SETTINGS = (
+    "model_name", "lora_rank", "learning_rate", "loss_fn", "loss_fn_config", "num_substeps", "temperature", "max_tokens",
+    "kl_penalty_coef", "compute_post_kl",
+)  # fmt: skip
+
+
+@dataclass
+class _Iteration:
+    """What has been seen of the iteration that is being trained.
+
+    sources: of the data, in the order in which they are trained. updates: of each result so far, the update that it belongs
+    to. has_results: whether results of the update have come, so that data that come later are of the next one.
+    """
+
+    is_streaming: bool = False
+    sources: list[Source | None] = field(default_factory=list)
+    groups: int = 0
+    updates: list[int] = field(default_factory=list)
+    update: int = 0
+    has_results: bool = False
+
+
+class TinkerRecorder:
+    """Watches one training loop."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._config: Any = None
+        self._tokenizer: Any = None
+        self._resumed: int | None = None
+        self._is_described = False
+        self._assembled: tuple[Any, list[Source]] | None = None
+        self._sampled_with: dict[int, Any] = {}
+        self._now = _Iteration()
+
+    def iteration_begins(self, call: Call) -> None:
+        self._begin(call, _Iteration())
+
+    def streaming_begins(self, call: Call) -> None:
+        self._begin(call, _Iteration(is_streaming=True))
+
+    def groups_sampled(self, call: Call) -> None:
+        wrapped = call.arguments["wrapped_trajectory_groups"]
+        self._sampled_with = {id(one.trajectory_group): one for one in wrapped}  # held, so that no id is used again
+
+    def assembled(self, call: Call) -> None:
+        groups = call.arguments["trajectory_groups_P"]
+        data, metadata = call.result
+        self._assembled = data, [Source(groups[m["group_idx"]], m["group_idx"], m["traj_idx"]) for m in metadata]
+
+    def prepared(self, call: Call) -> None:
+        now, data = self._now, call.result[0]
+        if now.has_results:
+            now.update, now.has_results = now.update + 1, False
+        if self._assembled is not None and self._assembled[0] is data:
+            now.sources += [
+                replace(source, group_index=now.groups + source.group_index) for source in self._assembled[1]
+            ]
+        now.groups += len(call.arguments["trajectory_groups_P"])
+        self._assembled = None
+
+    def results_arrived(self, call: Call) -> None:
+        now = self._now
+        now.updates += [now.update] * len(call.result)
+        if now.is_streaming:
+            now.has_results = True
+        else:
+            now.update += 1
+
+    def trained(self, call: Call) -> None:
+        step = int(call.arguments["i_batch"]) - 1  # it is given the number of the next iteration, for the checkpoint
+        data, logprobs, now = call.arguments["data_D"], call.arguments["training_logprobs_D"], self._now
+        self._now = _Iteration()
+        sources = now.sources if len(now.sources) == len(data) else [None] * len(data)
+        updates = now.updates if len(now.updates) == len(data) else [0] * len(data)
+        self._describe()
+        self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        trained = zip(data, logprobs, sources, strict=True)
+        rows: list[dict[str, Any]] = list(datum_rows(step, trained, lambda source: self._rollout_version(step, source)))
+        if not any(row["rollout_logprobs"].any() for row in rows):
+            self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
+            for row in rows:
+                row["rollout_logprobs"] = None
+        for update in sorted(set(updates)):
+            self._log(step, update, [row for row in rows if updates[row["index"]] == update])
+        self._sampled_with = {}
+
+    def synced(self, call: Call) -> None:
+        if self._recording.has_collector:
+            step = int(call.arguments["i_batch"])
+            self._recording.event(
+                "weight_sync", step, f"a sampling client with the weights after iteration {step - 1} was made"
+            )
+
+    def checkpoint_found(self, call: Call) -> None:
+        self._resumed = None if call.result is None else int(getattr(call.result, "batch", None) or 0)
+
+    def with_scalars(self, call: Call) -> dict[str, Any] | None:
+        step, metrics = call.arguments.get("step"), call.arguments["metrics"]
+        if step is None or not self._recording.has_collector:
+            return None
+        self._recording.collector.flush(0)
+        added = self._recording.scalars(int(step), metrics)
+        return {"metrics": {**metrics, **added}} if added else None
+
+    def _begin(self, call: Call, now: _Iteration) -> None:
+        self._now = now
+        self._config, self._tokenizer = call.arguments["config"], call.arguments["tokenizer"]
+
+    def _describe(self) -> None:
+        if self._is_described:
+            return
+        self._is_described = True
+        settings = {name: getattr(self._config, name) for name in _SETTINGS if hasattr(self._config, name)}
+        self._recording.describe(
+            trainer=installed("tinker-cookbook"),
+            config=settings | {"async_config": getattr(self._config, "async_config", None)},
+            decode=None if self._config is None or self._tokenizer is None else decoder(self._tokenizer),
+            versions="sampling_client_step, in iterations; synchronous training samples with the weights that it trains",
+        )
+        if self._resumed:
+            self._recording.event("resume", self._resumed, f"training goes on with iteration {self._resumed}")
+
+    def _rollout_version(self, step: int, source: Source | None) -> int | None:
+        if (told := self._recording.rollout_version) is not None:
+            return told(self._config)
+        wrapped = None if source is None else self._sampled_with.get(id(source.group))
+        if wrapped is not None:
+            return int(wrapped.sampling_client_step)
+        is_synchronous = self._config is not None and getattr(self._config, "async_config", None) is None
+        return step if is_synchronous else None
+
+    def _log(self, step: int, update: int, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
+        columns = {name: [row.get(name) for row in rows] for name in rows[0] if name != "index"}
+        told = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+        self._recording.log(step=step, minibatch=update, **told)
+
+
+recorder = TinkerRecorder

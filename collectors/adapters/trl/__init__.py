@@ -1,0 +1,155 @@
+"""TRL (written from 1.16): its trainer objects, each watched for as long as it trains, without changing what it does.
+
+GRPOTrainer, RLOOTrainer    trl_recorder.py: old and current log-probs, and rollout where the engine tells them
+AsyncGRPOTrainer            trl_async.py: rollout and current; it computes no old log-probs
+unsloth's                   refused: its compiled loss keeps the current log-probs inside
+
+`attach(trainer, run_dir)` wraps methods of the one object. By name or by environment, `Trainer.train` of transformers, which
+all of them inherit, is watched instead, and the object is attached to while it trains. Every rank records its own rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ratioscope.errors import ConfigError
+
+from ...collector import Collector
+from ...hooks import MARK, Call, Hook, Patches, Refused
+from ...notice import say, warn
+from ...recording import Recording
+from ...tokenizer_copy import decoder
+from .asynchronous import AsyncRecorder
+from .config import config, version
+from .logs import put_scalars
+from .recorder import GrpoRecorder
+
+HOOKS = (Hook("transformers.trainer", "Trainer.train", before="begin", after="end"),)
+RECORDERS: dict[str, type[AsyncRecorder] | type[GrpoRecorder]] = {
+    "AsyncGRPOTrainer": AsyncRecorder,
+    "GRPOTrainer": GrpoRecorder,
+    "RLOOTrainer": GrpoRecorder,
+}
+UNSLOTH = ("UnslothGRPOTrainer", "UnslothRLOOTrainer")
+WRAPPED = GrpoRecorder.WRAPPED
+NOT_UNSLOTH = (
+    "this trainer is unsloth's, which rewrites TRL's: the current log-probs exist only inside its compiled, chunked loss, and "
+    "its _get_per_token_logps_and_entropies returns none, so that nothing is recorded; training goes on. TRL's own trainer can "
+    "be recorded: leave `import unsloth` out"
+)
+ANOTHER = "this process has recorded another trainer already, so that this one is not recorded: attach(trainer, another_run_dir)"
+_TRAIN_END_SECONDS = 30.0
+
+Trainer = Any
+
+
+class Starter:
+    """Attaches to a trainer while it trains, where nobody did before: to one per process, as two would number alike."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._first: weakref.ref[Trainer] | None = None
+        self._undo: Callable[[], None] | None = None
+
+    def begin(self, call: Call) -> None:
+        trainer = call.target
+        if _kind(trainer) is None or is_attached(trainer):
+            return
+        if self._first is not None and self._first() is not trainer:
+            warn("%s", ANOTHER)
+            return
+        try:
+            self._undo = start(trainer, self._recording)
+            self._first = weakref.ref(trainer)
+        except Refused as refusal:
+            say(logging.ERROR, "%s", refusal)
+
+    def end(self, call: Call) -> None:
+        if self._first is not None and self._first() is call.target:
+            self.undo()
+
+    def undo(self) -> None:
+        """Leaves the trainer as it was, also in the midst of its training."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+
+recorder = Starter
+
+
+def is_attached(trainer: Trainer) -> bool:
+    """Whether a collector records this trainer now."""
+    return any(hasattr(vars(trainer).get(name), MARK) for made in RECORDERS.values() for name in made.WRAPPED)
+
+
+def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:
+    """Wraps the trainer's methods and adds a callback; the returned call undoes both."""
+    made = RECORDERS[_demanded(trainer)]
+    recording.describe(
+        trainer=f"trl {version()}",
+        config=recording.watch(lambda: config(trainer)),
+        rank=trainer.accelerator.process_index,
+        decode=recording.watch(lambda: decoder(getattr(trainer, "_tokenizer", trainer.processing_class))),
+    )
+    recorder_of, patches = made(trainer, recording), Patches()
+    callback = _flushing_callback(recording.collector)
+    try:
+        recorder_of.put_on(patches)
+        if recording.options.get("scalars", False):
+            put_scalars(trainer, recording, patches)
+        trainer.add_callback(callback)
+    except Exception:
+        patches.restore()
+        raise
+
+    def undo() -> None:
+        patches.restore()
+        trainer.remove_callback(callback)
+
+    return undo
+
+
+def _kind(trainer: Trainer) -> str | None:
+    """The trainer's class that we know: the most derived one, subclasses of the user's left out."""
+    for base in type(trainer).__mro__:
+        if base.__name__ in UNSLOTH or (base.__name__ in RECORDERS and f"{base.__module__}.".startswith("trl.")):
+            return base.__name__
+    return None
+
+
+def _demanded(trainer: Trainer) -> str:
+    kind = _kind(trainer)
+    if kind is None or kind in UNSLOTH:
+        raise Refused(NOT_UNSLOTH)
+    lacking = [name for name in RECORDERS[kind].WRAPPED if not callable(getattr(trainer, name, None))]
+    if lacking:
+        raise Refused(
+            f"trl {version()} has no {', '.join(lacking)}, so that nothing is recorded; training goes on. This adapter is "
+            "written for 1.16: pip install 'trl==1.16.*'"
+        )
+    if is_attached(trainer):
+        raise ConfigError("a collector is attached to this trainer already; detach() it first")
+    return kind
+
+
+def _flushing_callback(collector: Collector) -> Any:
+    from transformers import TrainerCallback
+
+    class FlushingCallback(TrainerCallback):
+        """Hands the step to the writer when it ends, and waits for the disk once, at the end of training."""
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            if state.global_step > 0:
+                collector.event("resume", state.global_step + 1, f"training goes on after {state.global_step} steps")
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            collector.flush(0)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            collector.flush(_TRAIN_END_SECONDS)
+
+    return FlushingCallback()

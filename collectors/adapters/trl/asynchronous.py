@@ -1,0 +1,192 @@
+"""AsyncGRPOTrainer (trl.experimental.async_grpo, written from 1.16): rollout and current log-probs of packed rows.
+
+It computes no old log-probs. What its batches call `old_log_probs` are the engine's: they are recorded as rollout.
+
+    queue.get                     rank 0: each sample, with the version of the weights that sampled it
+    the collator's torch_call     rank 0: adds two keys to the batch, which travel to the other ranks with it; see trl_packed.py
+    compute_loss                  every rank: its own packed row, complete; this is where it is recorded
+
+The current log-probs are in the model's output, which a forward hook sees while the loss is computed: `log_probs`, flattened and
+gathered by `token_index`. compute_loss reads its metrics back from the device before it returns, so that looking at the batch
+after it waits for nothing. Versions are counted in updates of the trainer, not in syncs: a sample's is the step at which its
+weights were synced. Each sample enters one loss, so minibatch is 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...hooks import MARK, Patches
+from ...recording import Recording
+from .packed import FACTS, TOKENS, Sample, Unpacked, packed, sample_of, unpacked
+
+NO_OLD = (
+    "AsyncGRPOTrainer computes no old log-probs (its old_log_probs are the engine's), so mismatch and drift are not recorded: "
+    "total, current against rollout, is all that its loss sees"
+)
+BEFORE_ATTACH = "this batch was packed before attach, so that it is not recorded"
+VERSIONS = "model_version of each sample: the step after whose update its weights were synced"
+
+Tensor = Any
+Inputs = Mapping[str, Any]
+Trainer = Any
+Method = Callable[..., Any]
+
+
+class AsyncRecorder:
+    """Watches one trainer. It carries a sample's facts from the queue to the loss, beside what the trainer carries."""
+
+    WRAPPED = ("get_train_dataloader", "compute_loss")
+
+    def __init__(self, trainer: Trainer, recording: Recording) -> None:
+        self._trainer, self._recording = trainer, recording
+        self._patches = Patches()
+        self._number = 0
+        self._synced = {trainer.model_version: trainer.state.global_step}
+        self._told: dict[int, Sample] = {}
+        recording.describe(versions=VERSIONS)
+
+    def put_on(self, patches: Patches) -> None:
+        """Wraps the trainer's methods."""
+        self._patches = patches
+        patches.put(self._trainer, "get_train_dataloader", self.around_dataloader)
+        patches.put(self._trainer, "compute_loss", self.around_loss)
+
+    def around_dataloader(self, method: Method) -> Method:
+        def get_train_dataloader(*arguments: Any, **named: Any) -> Any:
+            loader = method(*arguments, **named)
+            self._recording.watch(lambda: self._watch_samples(loader))
+            return loader
+
+        return _marked(get_train_dataloader, method)
+
+    def around_collate(self, method: Method) -> Method:
+        def torch_call(examples: Any, *arguments: Any, **named: Any) -> Any:
+            batch = method(examples, *arguments, **named)
+            self._recording.watch(lambda: self._pack(examples, batch))
+            return batch
+
+        return _marked(torch_call, method)
+
+    def around_loss(self, method: Method) -> Method:
+        def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+            outputs: list[Any] = []
+            handle = self._recording.watch(lambda: model.register_forward_hook(lambda *seen: outputs.append(seen[-1])))
+            try:
+                loss = method(model, inputs, *arguments, **named)
+            finally:
+                if handle is not None:
+                    handle.remove()
+            self._recording.watch(lambda: self._record(inputs, outputs))
+            return loss
+
+        return _marked(compute_loss, method)
+
+    def carried(self, sample: Any) -> Any:
+        """The sample, with what the trainer will not carry fastened to its metrics, which go with it up to the collator."""
+        self._note_sync()
+        made = copy.copy(sample)
+        made.metrics = _Metrics(sample.metrics)
+        made.metrics.sample = sample
+        made.metrics.updates = self._synced.get(sample.model_version)
+        return made
+
+    def _watch_samples(self, loader: Any) -> None:
+        source = self._trainer._rollout_dataset
+        if source is None:  # only the main process has the queue
+            return
+        self._told.clear()
+        self._patches.put(source, "queue", lambda queue: _Queue(queue, self._recording, self.carried))
+        self._patches.put(loader.collate_fn, "torch_call", self.around_collate)
+
+    def _pack(self, examples: Any, batch: dict[str, Any]) -> None:
+        (rows,) = examples
+        samples = [[self._numbered(example) for example in row.samples] for row in rows]
+        batch.update(packed(samples))
+        own = samples[self._trainer.accelerator.process_index]
+        self._told |= {sample.number: sample for sample in own}
+
+    def _numbered(self, example: Mapping[str, Any]) -> Sample:
+        self._number += 1
+        metrics = example["metrics"]
+        return sample_of(metrics.sample, self._number, metrics.updates, self._trainer.eos_token_ids)
+
+    def _note_sync(self) -> None:
+        """Called on the trainer's thread, at the first sample after a sync: the step is still that of the sync."""
+        version, updates = self._trainer.model_version, self._trainer.state.global_step
+        if version not in self._synced:
+            self._synced[version] = updates
+            self._recording.event("weight_sync", updates + 1, f"version {version}: the weights after {updates} updates")
+
+    def _record(self, inputs: Inputs, outputs: list[Any]) -> None:
+        step = self._trainer.state.global_step + 1
+        if FACTS not in inputs:
+            self._recording.say_once("before_attach", step, BEFORE_ATTACH)
+            return
+        self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        selected = inputs["token_index"] >= 0
+        index = inputs["token_index"][selected]
+        scores = outputs[0]
+        row = unpacked(inputs[FACTS], inputs[TOKENS], len(index))
+        told = [self._told.pop(number, None) for number in row.numbers]
+        self._recording.log(
+            step=step,
+            minibatch=0,
+            rollout_logprobs=row.spread(inputs["old_log_probs"][selected]),
+            current_logprobs=row.spread(scores.log_probs.detach().flatten()[index]),
+            entropy=None if scores.entropy is None else row.spread(scores.entropy.detach().flatten()[index]),
+            trainer_version=step - 1,
+            prompt_texts=None if None in told else [sample.prompt for sample in told if sample is not None],
+            extra=[_extra(version, sample) for version, sample in zip(row.model_versions, told, strict=True)],
+            **_columns(row),
+        )
+
+
+class _Metrics(dict[str, float]):
+    """A sample's metrics, equal to what they were, with the sample they are of."""
+
+    sample: Any = None
+    updates: int | None = None
+
+
+class _Queue:
+    """The trainer's queue, whose samples pass through `carried`."""
+
+    def __init__(self, queue: Any, recording: Recording, carried: Callable[[Any], Any]) -> None:
+        self._queue, self._recording, self._carried = queue, recording, carried
+
+    def get(self, *arguments: Any, **named: Any) -> Any:
+        sample = self._queue.get(*arguments, **named)
+        made = self._recording.watch(lambda: self._carried(sample))
+        return sample if made is None else made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+def _columns(row: Unpacked) -> dict[str, Any]:
+    return {
+        "lengths": row.lengths,
+        "mask": row.trained,
+        "loss_mask": row.trained,
+        "token_ids": row.token_ids,
+        "turns": row.turns,
+        "sequence_ids": row.sequence_ids,
+        "group_ids": row.groups,
+        "rollout_versions": row.rollout_versions,
+        "rewards": row.rewards,
+        "advantages": row.advantages,
+        "finish_reasons": row.finish_reasons,
+    }
+
+
+def _extra(model_version: int, sample: Sample | None) -> dict[str, Any]:
+    parts = {} if sample is None or len(sample.rewards) < 2 else {"rewards": dict(sample.rewards)}
+    return {"model_version": model_version, **parts}
+
+
+def _marked(wrapper: Method, original: Method) -> Method:
+    setattr(wrapper, MARK, original)
+    return wrapper

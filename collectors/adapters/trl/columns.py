@@ -1,0 +1,67 @@
+"""Columns of a micro-batch of GRPOTrainer's or RLOOTrainer's: from its keys, and from what was known of its rows when sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .rloo import ROLLOUT
+from .rows import Row, turns, turns_of
+
+Tensor = Any
+"""A torch.Tensor. `Any`, because torch is no dependency."""
+Inputs = Mapping[str, Any]
+Trainer = Any
+
+
+def left(mask: Tensor, inputs: Inputs, kept: Sequence[Tensor], trainer: Trainer) -> Tensor:
+    """The mask without what the loss multiplies by 0: rejected for its ratio or age, or of too little entropy.
+
+    kept: (B, 1) or (B, T), what the loss asked of its filters, 0 at what it leaves out.
+    """
+    ratio = inputs.get("importance_sampling_ratio")
+    if ratio is not None and _rejects(trainer):
+        mask = mask & (ratio != 0)
+    for each in kept:
+        mask = mask & (each != 0)
+    return mask
+
+
+def _rejects(trainer: Trainer) -> bool:
+    mode, loss = getattr(trainer, "vllm_importance_sampling_mode", ""), getattr(trainer, "loss_type", "")
+    return mode.endswith("_mask") and loss != "vespo"  # which takes the logarithm of the ratio, clamped
+
+
+def facts(rows: list[Row], inputs: Inputs) -> dict[str, Any]:
+    lengths = [row.length for row in rows]
+    return {
+        "token_ids": inputs["completion_ids"],
+        "lengths": None if None in lengths else lengths,
+        "sequence_ids": [row.sequence_id for row in rows],
+        "group_ids": [row.group_id for row in rows],
+        "generation_step": [row.step for row in rows],
+        "rollout_versions": [row.rollout_version for row in rows],
+        "turns": turns(inputs["tool_mask"].bool()) if "tool_mask" in inputs else None,
+        "replica": None if all(row.replica is None for row in rows) else [row.replica for row in rows],
+        "rewards": [row.reward for row in rows],
+        "finish_reasons": [row.finish_reason for row in rows],
+        "prompt_texts": [row.prompt for row in rows],
+        "extra": None if all(row.extra is None for row in rows) else [row.extra for row in rows],
+    }
+
+
+def hidden_turns(rows: list[Row]) -> list[Any] | None:
+    """Of rows whose tool mask TRL has set to 0."""
+    told = [turns_of(row) for row in rows]
+    return None if all(turn is None for turn in told) else told
+
+
+def rollout_of(inputs: Inputs) -> Tensor | None:
+    return inputs.get("sampling_per_token_logps", inputs.get(ROLLOUT))
+
+
+def chosen(inputs: Inputs, index: list[int]) -> dict[str, Any]:
+    """The rows of a batch; what is not per row is left out."""
+    rows = len(inputs["completion_ids"])
+    tensors = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0) > 0 and len(value) == rows}
+    return {name: value[index] for name, value in tensors.items()}

@@ -1,0 +1,121 @@
+"""AsyncGRPOTrainer's samples, packed beside its own batch: two tensors with a row per rank, which are dispatched with it.
+
+    ratioscope_facts     (ranks, samples, FIELDS) float64, NaN where there is no such sample
+    ratioscope_tokens    (ranks, tokens) int64: the responses one after the other; token id + turn * 2**32, and of a token that is
+                         not trained, -1 minus that
+
+A response is what lies between the first and the last trained token. In between the loss has the trained tokens only: `spread`
+puts its values back to where they stand. So a rank needs nothing but its own row, and no message of ours is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rows import prompt_text
+
+FACTS, TOKENS = "ratioscope_facts", "ratioscope_tokens"
+FIELDS = ("number", "group", "model_version", "rollout_version", "reward", "advantage", "stop", "tokens", "trained")
+_TURN = 32  # bits that token ids have
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of the queue. facts: in the order of FIELDS. tokens: of the response, coded as above."""
+
+    number: int
+    facts: tuple[float, ...]
+    tokens: NDArray[np.int64]
+    prompt: str | None
+    rewards: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A rank's row. Per sequence: lists. Per token, tensors of all responses one after the other, on the batch's device."""
+
+    numbers: list[int]
+    sequence_ids: list[str]
+    groups: list[str]
+    model_versions: list[int]
+    rollout_versions: list[int | None]
+    rewards: list[float | None]
+    advantages: list[float | None]
+    finish_reasons: list[str | None]
+    lengths: list[int]
+    trained: Tensor
+    token_ids: Tensor
+    turns: Tensor
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the trained tokens at their places, 0 in between."""
+        return values.new_zeros(len(self.trained)).masked_scatter(self.trained, values)
+
+
+def sample_of(sample: Any, number: int, updates: int | None, ends: Sequence[int]) -> Sample:
+    """A RolloutSample as it is recorded. number: how many-th of the run. updates: version of its weights, None: unknown."""
+    trained = np.asarray(sample.completion_mask).astype(bool)
+    trained[0] = False  # nothing predicts the first token, so TRL takes no loss over it
+    places = np.flatnonzero(trained)
+    response = slice(places[0], places[-1] + 1) if len(places) else slice(0)
+    ids, trained = np.asarray(sample.input_ids)[response].astype(np.int64), trained[response]
+    begins = trained & ~np.concatenate(([False], trained[:-1]))
+    coded = ids + (np.maximum(np.cumsum(begins) - 1, 0) << _TURN)
+    facts = (
+        number, int(sample.group_id), sample.model_version, math.nan if updates is None else updates,
+        sample.metrics.get("reward", math.nan), sample.advantage, float(len(ids) > 0 and int(ids[-1]) in ends),
+        len(ids), trained.sum(),
+    )  # fmt: skip
+    parts = {name.removeprefix("rewards/"): v for name, v in sample.metrics.items() if name.startswith("rewards/")}
+    return Sample(
+        number, tuple(map(float, facts)), np.where(trained, coded, -1 - coded), prompt_text(sample.prompt), parts
+    )
+
+
+def packed(rows: Sequence[Sequence[Sample]]) -> dict[str, Tensor]:
+    """The two tensors; `rows` has the samples of each rank."""
+    facts = np.full((len(rows), max(map(len, rows)), len(FIELDS)), np.nan)
+    tokens = np.zeros((len(rows), max(sum(len(sample.tokens) for sample in row) for row in rows)), np.int64)
+    for index, row in enumerate(rows):
+        flat = np.concatenate([np.zeros(0, np.int64), *(sample.tokens for sample in row)])
+        facts[index, : len(row)] = [sample.facts for sample in row]
+        tokens[index, : len(flat)] = flat
+    from_numpy = sys.modules["torch"].from_numpy
+    return {FACTS: from_numpy(facts), TOKENS: from_numpy(tokens)}
+
+
+def unpacked(facts: Tensor, tokens: Tensor, trained: int) -> Unpacked:
+    """One rank's row, (1, samples, FIELDS) and (1, tokens). trained: tokens in its loss; ValueError if it is of others."""
+    (row,) = facts.tolist()
+    column = dict(zip(FIELDS, zip(*(fact for fact in row if not math.isnan(fact[0])), strict=True), strict=True))
+    if sum(column["trained"]) != trained:
+        raise ValueError(f"the loss is over {trained} tokens, {sum(column['trained']):.0f} were packed")
+    lengths = [int(length) for length in column["tokens"]]
+    coded = tokens[0, : sum(lengths)]
+    is_trained = coded >= 0
+    coded = coded.where(is_trained, -1 - coded)
+    return Unpacked(
+        numbers=[int(number) for number in column["number"]],
+        sequence_ids=[
+            f"{group:.0f}-{number:.0f}" for group, number in zip(column["group"], column["number"], strict=True)
+        ],
+        groups=[f"{group:.0f}" for group in column["group"]],
+        model_versions=[int(version) for version in column["model_version"]],
+        rollout_versions=[None if math.isnan(version) else int(version) for version in column["rollout_version"]],
+        rewards=[None if math.isnan(reward) else reward for reward in column["reward"]],
+        advantages=list(column["advantage"]),
+        finish_reasons=["stop" if stop else "length" for stop in column["stop"]],
+        lengths=lengths,
+        trained=is_trained,
+        token_ids=coded & ((1 << _TURN) - 1),
+        turns=coded >> _TURN,
+    )

@@ -1,0 +1,242 @@
+"""GRPOTrainer and RLOOTrainer: what one of them holds when it computes a loss, without changing what it does.
+
+Methods of the one trainer object are wrapped, so that those of the user's subclasses are seen as well; each original is
+called exactly once with exactly its arguments.
+
+    _generate                             lengths and tool masks of the sampled completions, as plain lists
+    _generate_and_score_completions       adds a key to the batch: what is known of each row; TRL shuffles and splits it along
+    _get_per_token_logps_and_entropies    current log-probs and entropies, while the loss is being computed
+    get_off_policy_mask, get_high_entropy_mask    what the loss leaves out, where it is told to
+    _compute_loss                         one micro-batch, complete: this is where it is recorded
+
+The loss never looks at the key that is added. Steps are those TRL logs: global_step + 1 while the loss is computed. minibatch
+is 0, as all micro-batches of an optimizer step see the same weights; a row that comes by a second time within one step
+gets 1. Where TRL computes no old log-probs, it takes the detached current ones as old; so do the records. Rows that
+`mask_truncated_completions` hides are not scored by the trainer: they keep their rollout log-probs only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...hooks import MARK, Patches
+from ...recording import Recording
+from .columns import chosen, facts, hidden_turns, left, rollout_of
+from .rloo import OLD, REFERENCE, RlooScores, is_rloo
+from .rows import Completions, Row, sampled_rows
+
+ROWS = "ratioscope_rows"
+NO_ROLLOUT = (
+    "the trainer holds no rollout log-probs, so neither mismatch nor total is recorded; they come with GRPOConfig(use_vllm=True) "
+    "or a rollout_func that returns them"
+)
+NO_ROLLOUT_IN_RLOO = (
+    "the trainer holds no rollout log-probs, so neither mismatch nor total is recorded; they come with "
+    "RLOOConfig(use_vllm=True), whose engine tells them though RLOO itself ignores them"
+)
+OLD_IS_CURRENT = (
+    "TRL computes no old log-probs with these settings and uses the detached current ones; old is recorded as that"
+)
+USERS = "the rollout_version given to attach"
+ENGINES = "the trainer's last weight sync to vLLM (_last_loaded_step)"
+TRAINERS = "the trainer's step: it samples with its own weights, unless a rollout_func says rollout_version of a row"
+
+Tensor = Any
+"""A torch.Tensor. `Any`, because torch is no dependency."""
+Inputs = Mapping[str, Any]
+Trainer = Any
+Method = Callable[..., Any]
+
+
+@dataclass
+class _Scores:
+    """What the loss computed. kept: (B, 1) or (B, T), 0 at what it leaves out."""
+
+    logprobs: Tensor = None
+    entropies: Tensor = None
+    kept: list[Tensor] = field(default_factory=list)
+
+    def rows(self, index: list[int]) -> _Scores:
+        entropies = None if self.entropies is None else self.entropies[index]
+        return _Scores(self.logprobs[index], entropies, [kept[index] for kept in self.kept])
+
+
+class GrpoRecorder:
+    """Watches methods of one trainer and logs each micro-batch. It reads results and changes none of them."""
+
+    WRAPPED = ("_generate", "_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss")
+
+    def __init__(self, trainer: Trainer, recording: Recording) -> None:
+        self._trainer, self._recording = trainer, recording
+        self._rollout_version = recording.rollout_version or _loaded_version
+        self._rloo = RlooScores(trainer) if is_rloo(trainer) else None
+        self._completions: Completions | None = None
+        self._scores: _Scores | None = None
+        self._sampled: Counter[int] = Counter()
+        self._passes: Counter[tuple[int, str]] = Counter()
+        self._loaded = getattr(trainer, "_last_loaded_step", None)
+        source = USERS if recording.rollout_version else ENGINES if trainer.use_vllm else TRAINERS
+        recording.describe(versions=source)
+
+    def put_on(self, patches: Patches) -> None:
+        """Wraps the trainer's methods."""
+        around = (self.around_generate, self.around_batch, self.around_scores, self.around_loss)
+        for name, wrapper_of in zip(self.WRAPPED, around, strict=True):
+            patches.put(self._trainer, name, wrapper_of)
+        for name in ("get_off_policy_mask", "get_high_entropy_mask"):
+            if hasattr(self._trainer, name):
+                patches.put(self._trainer, name, self.around_filter)
+        if self._rloo is not None:
+            self._rloo.put_on(patches, self._recording)
+
+    def around_generate(self, method: Method) -> Method:
+        def _generate(*arguments: Any, **named: Any) -> Any:
+            result = method(*arguments, **named)
+            self._recording.watch(lambda: self._generated(result))
+            return result
+
+        return _marked(_generate, method)
+
+    def around_batch(self, method: Method) -> Method:
+        def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
+            self._completions = None
+            if self._rloo is not None:
+                self._rloo.begin()
+            batch = method(inputs, *arguments, **named)
+            self._recording.watch(lambda: self._add_rows(inputs, batch))
+            return batch
+
+        return _marked(_generate_and_score_completions, method)
+
+    def around_scores(self, method: Method) -> Method:
+        def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
+            result = method(*arguments, **named)
+            self._recording.watch(lambda: self._keep_scores(result))
+            return result
+
+        return _marked(_get_per_token_logps_and_entropies, method)
+
+    def around_filter(self, method: Method) -> Method:
+        def kept(*arguments: Any, **named: Any) -> Any:
+            result = method(*arguments, **named)
+            if self._scores is not None:
+                self._scores.kept.append(result)
+            return result
+
+        return _marked(kept, method)
+
+    def around_loss(self, method: Method) -> Method:
+        def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+            self._scores = scores = _Scores()
+            try:
+                loss = method(model, inputs, *arguments, **named)
+            finally:
+                self._scores = None
+            self._recording.watch(lambda: self._record(inputs, scores))
+            return loss
+
+        return _marked(_compute_loss, method)
+
+    def _generated(self, result: Any) -> None:
+        self._completions = Completions(ids=result[1], sampled=None if self._rloo is not None else result[2])
+
+    def _keep_scores(self, result: Any) -> None:
+        if self._scores is not None:
+            self._scores.logprobs = result[0].detach()
+            self._scores.entropies = None if result[1] is None else result[1].detach()
+        elif self._rloo is not None:
+            self._rloo.scored(result[0])
+
+    def _add_rows(self, examples: Any, batch: dict[str, Any]) -> None:
+        completions, self._completions = self._completions, None
+        if self._trainer.model.training:
+            self._note_sync()
+            version = self._trainer.state.global_step
+            first = self._sampled[version]  # more than one batch may be sampled before the weights change
+            loaded = self._rollout_version(self._trainer)
+            batch[ROWS] = sampled_rows(self._trainer, examples, completions, first=first, loaded=loaded)
+            self._sampled = Counter({version: first + len(examples)})
+        if self._rloo is not None:
+            self._rloo.add_to(batch)
+
+    def _record(self, inputs: Inputs, scores: _Scores) -> None:
+        rows: list[Row] | None = inputs.get(ROWS)
+        if rows is None or scores.logprobs is None:  # evaluation, or a batch made before attach
+            return
+        hidden = [index for index, row in enumerate(rows) if row.is_hidden]
+        if not hidden:
+            self._log(rows, inputs, scores)
+            return
+        visible = [index for index, row in enumerate(rows) if not row.is_hidden]
+        if visible:
+            self._log([rows[i] for i in visible], chosen(inputs, visible), scores.rows(visible))
+        self._log_hidden([rows[i] for i in hidden], chosen(inputs, hidden))
+
+    def _log(self, rows: list[Row], inputs: Inputs, scores: _Scores) -> None:
+        step = self._trainer.state.global_step + 1
+        rollout, old = rollout_of(inputs), inputs.get("old_per_token_logps", inputs.get(OLD))
+        if rollout is None:
+            without = NO_ROLLOUT if self._rloo is None else NO_ROLLOUT_IN_RLOO
+            self._recording.say_once("no_rollout_logprobs", step, without, logging.WARNING)
+        if old is None:
+            self._recording.say_once("old_is_current", step, OLD_IS_CURRENT, logging.INFO)
+        mask = inputs["completion_mask"].bool()
+        if "tool_mask" in inputs:
+            mask = mask & inputs["tool_mask"].bool()
+        self._recording.log(
+            step=step,
+            minibatch=self._pass(step, rows),
+            rollout_logprobs=rollout,
+            old_logprobs=scores.logprobs if old is None else old,
+            current_logprobs=scores.logprobs,
+            reference_logprobs=inputs.get("ref_per_token_logps", inputs.get(REFERENCE)),
+            entropy=scores.entropies,
+            mask=mask,
+            loss_mask=left(mask, inputs, scores.kept, self._trainer),
+            advantages=inputs["advantages"],
+            trainer_version=[step - 1 if old is None else row.version for row in rows],
+            **facts(rows, inputs),
+        )
+
+    def _log_hidden(self, rows: list[Row], inputs: Inputs) -> None:
+        rollout = rollout_of(inputs)
+        if rollout is None:
+            return
+        step = self._trainer.state.global_step + 1
+        self._recording.log(
+            step=step,
+            minibatch=self._pass(step, rows),
+            rollout_logprobs=rollout,
+            mask=[row.sampled or [1] * (row.length or 0) for row in rows],
+            loss_mask=inputs["completion_mask"].bool(),
+            advantages=inputs["advantages"],
+            **(facts(rows, inputs) | {"turns": hidden_turns(rows)}),
+        )
+
+    def _pass(self, step: int, rows: list[Row]) -> int:
+        """How often these rows have come by in this step before."""
+        if not any(key[0] == step for key in self._passes):
+            self._passes.clear()
+        key = (step, rows[0].sequence_id)
+        self._passes[key] += 1
+        return self._passes[key] - 1
+
+    def _note_sync(self) -> None:
+        loaded = self._rollout_version(self._trainer) if hasattr(self._trainer, "_last_loaded_step") else None
+        if loaded != self._loaded:
+            self._loaded = loaded
+            step = self._trainer.state.global_step + 1
+            self._recording.event("weight_sync", step, f"the engine samples with the weights after {loaded} updates")
+
+
+def _loaded_version(trainer: Trainer) -> int:
+    return int(trainer._last_loaded_step if trainer.use_vllm else trainer.state.global_step)
+
+
+def _marked(wrapper: Method, original: Method) -> Method:
+    setattr(wrapper, MARK, original)
+    return wrapper

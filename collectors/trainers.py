@@ -1,0 +1,275 @@
+"""The trainers that can be attached to: one row each, read by `attach`, by `ratioscope attach`, by the docs and by the tests.
+
+Importing this loads none of the adapters. An adapter has HOOKS, the functions that it watches, and `recorder(recording)`,
+an object with the methods that HOOKS name; see hooks.py. One for objects may have `start(trainer, recording) -> undo`
+instead, which puts its own hooks on the one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any, Literal, Protocol, cast
+
+from .hooks import Hook
+from .recording import Recording
+
+
+class AdapterModule(Protocol):
+    """What the package of an adapter offers."""
+
+    HOOKS: tuple[Hook, ...]
+
+    def recorder(self, recording: Recording) -> Any:
+        """The object whose methods HOOKS name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A trainer. file: its folder in adapters/. package: what it imports as; its hooks are put on when that is imported.
+
+    classes: `module:Class` of objects that `attach` takes; the module is a prefix, and subclasses count. distribution: what
+    pip calls it, None where it is not published. tested: its versions (or dates of the source read) the tests were run with;
+    against: the real package, or stand-ins of its signatures. lines: what to paste, {run} is the run folder.
+    """
+
+    name: str
+    title: str
+    file: str
+    package: str
+    classes: tuple[str, ...]
+    distribution: str | None
+    tested: tuple[str, ...]
+    against: Literal["package", "stand-ins"]
+    lines: str
+    records: str
+
+    def load(self) -> AdapterModule:
+        """The package in adapters/."""
+        return cast(AdapterModule, import_module(f".adapters.{self.file}", __package__))
+
+    def fits(self, trainer: Any) -> bool:
+        """Whether the trainer, or one of its bases, is of `classes`."""
+        return any(_is(base, name) for base in type(trainer).__mro__ for name in self.classes)
+
+    @property
+    def version(self) -> str | None:
+        """The version that is installed; None if it cannot be told."""
+        try:
+            return None if self.distribution is None else metadata.version(self.distribution)
+        except metadata.PackageNotFoundError:
+            return None
+
+
+ADAPTERS: tuple[Adapter, ...] = (
+    Adapter(
+        name="verl",
+        title="verl",
+        file="verl",
+        package="verl",
+        classes=("verl.trainer.ppo:PPOTrainer", "verl.trainer.ppo:RayPPOTrainer"),
+        distribution="verl",
+        tested=("0.9.1",),
+        against="package",
+        lines="RATIOSCOPE_RUN={run} python -m verl.trainer.main_ppo <your arguments>",
+        records="rollout, old, current, reference, entropy, both masks, versions, groups, rewards, advantages; bypass too",
+    ),
+    Adapter(
+        name="slime",
+        title="slime",
+        file="slime",
+        package="slime",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines=(
+            "ratioscope run --out {run} -- <your training command>\n\n"
+            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
+            "  --custom-megatron-init-path ratioscope.collectors.adapters.slime.megatron_init \\\n"
+            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.slime.rollout_log"
+        ),
+        records=(
+            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
+            "advantages, turns, cached tokens; context-parallel slices with positions"
+        ),
+    ),
+    Adapter(
+        name="miles",
+        title="miles",
+        file="miles",
+        package="miles",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines=(
+            "ratioscope run --out {run} -- <your training command>\n\n"
+            "or RATIOSCOPE_RUN={run} and RATIOSCOPE_LAUNCH=$(date +%s) among the env_vars of Ray's runtime environment, and\n"
+            "  --custom-megatron-init-path ratioscope.collectors.adapters.miles.megatron_init \\\n"
+            "  --custom-rollout-log-function-path ratioscope.collectors.adapters.miles.rollout_log"
+        ),
+        records=(
+            "rollout, old, current, reference, entropy, masks before and after rejection, versions per call, groups, rewards, "
+            "advantages, turns, cached tokens; context-parallel slices with positions"
+        ),
+    ),
+    Adapter(
+        name="skyrl",
+        title="SkyRL",
+        file="skyrl",
+        package="skyrl",
+        classes=("skyrl.train:RayPPOTrainer", "skyrl.train:FullyAsyncRayPPOTrainer"),
+        distribution="skyrl",
+        tested=("0.4.0",),
+        against="package",
+        lines="ratioscope run --out {run} -- python -m skyrl.train.entrypoints.main_base <your arguments>",
+        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages, stop reasons; in the driver",
+    ),
+    Adapter(
+        name="nemo_rl",
+        title="NeMo-RL",
+        file="nemo_rl",
+        package="nemo_rl",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-22",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- python examples/run_grpo.py ...  # ratioscope in the workers' environments, too",
+        records="rollout, old, current, reference, masks, versions, groups, rewards, advantages",
+    ),
+    Adapter(
+        name="fireworks",
+        title="Fireworks cookbook",
+        file="fireworks",
+        package="training",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-19",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- python -m training.recipes.async_rl_loop  # or your recipe",
+        records="rollout, raw (in extra), old, current, reference, masks, versions, groups, rewards, advantages",
+    ),
+    Adapter(
+        name="areal",
+        title="AReaL",
+        file="areal",
+        package="areal",
+        classes=(
+            "areal.trainer:PPOTrainer",
+            "areal.trainer:PPOActor",
+            "areal.trainer:PPOActorController",
+            "areal.trainer:PPOActorControllerV2",
+            "areal.engine:FSDPPPOActor",
+            "areal.engine:MegatronPPOActor",
+            "areal.experimental:ArchonPPOActor",
+        ),  # fmt: skip
+        distribution="areal",
+        tested=("1.0.4",),
+        against="package",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout, old, current, reference, entropy, masks, versions per token, turns, groups, rewards, advantages",
+    ),
+    Adapter(
+        name="trl",
+        title="TRL",
+        file="trl",
+        package="trl",
+        classes=(
+            "trl:GRPOTrainer",
+            "trl:RLOOTrainer",
+            "trl:AsyncGRPOTrainer",
+            "UnslothGRPOTrainer:UnslothGRPOTrainer",  # unsloth's are known, and refused with the reason
+            "UnslothRLOOTrainer:UnslothRLOOTrainer",
+            "unsloth_cache_UnslothGRPOTrainer:UnslothGRPOTrainer",
+            "unsloth_cache_UnslothRLOOTrainer:UnslothRLOOTrainer",
+        ),
+        distribution="trl",
+        tested=("1.16.0",),
+        against="package",
+        lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
+        records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the "
+        "same, rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, "
+        "rewards, advantages; unsloth's trainers are recognised and refused: their loss shows no log-probs",
+    ),
+    Adapter(
+        name="prime_rl",
+        title="prime-rl",
+        file="prime_rl",
+        package="prime_rl",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-21",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; "
+        "it has no old policy",
+    ),
+    Adapter(
+        name="openrlhf",
+        title="OpenRLHF",
+        file="openrlhf",
+        package="openrlhf",
+        classes=(),
+        distribution="openrlhf",
+        tested=("0.11.2",),
+        against="package",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout (only with --algo.advantage.is_correction_level), old, current, reference, entropy, mask, versions "
+        "(synchronous), groups, rewards, advantages",
+    ),
+    Adapter(
+        name="open_instruct",
+        title="open-instruct",
+        file="open_instruct",
+        package="open_instruct",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-20",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout, old, current, reference, entropy, both masks, advantages; from the data preparation versions, groups, "
+        "rewards",
+    ),
+    Adapter(
+        name="roll",
+        title="ROLL",
+        file="roll",
+        package="roll",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-19",),
+        against="stand-ins",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout (only with generating_args.logprobs: 1), old, current, reference, entropy, both masks, turns, versions "
+        "(synchronous), groups, rewards, advantages",
+    ),
+    Adapter(
+        name="tinker_cookbook",
+        title="tinker-cookbook",
+        file="tinker_cookbook",
+        package="tinker_cookbook",
+        classes=(),
+        distribution="tinker-cookbook",
+        tested=("0.6.1",),
+        against="package",
+        lines="ratioscope run --out {run} -- <your training command>",
+        records="rollout, current, both masks, turns, versions, groups, rewards, advantages; it has no old policy",
+    ),
+)
+
+
+def adapter_named(name: str) -> Adapter | None:
+    """The adapter of this name; - and _ are the same."""
+    return next((a for a in ADAPTERS if a.name == name.lower().replace("-", "_")), None)
+
+
+Start = Callable[[Any, Recording], Callable[[], None]]
+"""(trainer, recording) -> undo."""
+
+
+def _is(base: type, name: str) -> bool:
+    module, _, class_name = name.partition(":")
+    return base.__name__ == class_name and f"{base.__module__}.".startswith(f"{module}.")

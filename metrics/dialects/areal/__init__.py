@@ -1,0 +1,168 @@
+"""AReaL: `ppo_actor/update/*` metrics, the behaviour weight in its three generations, M2PO and the versions of tokens.
+
+Names there: logprobs = rollout (behaviour), prox_logp = old (proximal), theta = current. A metric is an average over all
+valid tokens of all micro-batches and ranks; one whose denominator is empty is dropped, not zero.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import Rows, row_groups, selected
+from ..partial import completed, notes, told
+from ..single_precision import Single, single
+from .behave import behave, m2po
+from .loss import Inputs, record_loss, surrogate
+from .proximal import Policies, proximal, record_proximal, record_versions
+from .settings import VERSIONS, Settings, parse
+from .tracker import Record, exported
+from .write import write
+
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+
+PREFIX = "ppo_actor/update/"
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "off": {"rejection_sampling": None},
+    "token-mask": {"rejection_sampling": {"level": "token", "action": "mask", "metric": "ratio", "upper": 5.0}},
+    "token-clamp": {"rejection_sampling": {"level": "token", "action": "clamp", "metric": "ratio", "upper": 5.0}},
+    "m2po": {"rejection_sampling": None, "m2_threshold": 0.04},
+}
+"""For 1.0.4: token-mask is what its warning tells users of the former default to set; m2po as in the shipped example."""
+
+CANONICAL: dict[str, str | None] = {
+    "ppo_actor/update/behave_imp_weight/avg": "mismatch/mean_weight_token",
+    "ppo_actor/update/behave_approx_kl/avg": "mismatch/mean_log_ratio",
+    "ppo_actor/update/behave_approx_kl/max": "mismatch/max_log_ratio",
+    "ppo_actor/update/behave_approx_kl/min": "mismatch/min_log_ratio",
+    "ppo_actor/update/compute_logp/kl_div_direct/avg": "total/kl_direct",
+    "ppo_actor/update/compute_logp/kl_div_taylor/avg": "total/kl_k2",
+    "ppo_actor/update/compute_logp/kl_div_dual/avg": "total/kl_k3",
+    "ppo_actor/update/approx_kl/avg": "drift/mean_log_ratio",
+    "ppo_actor/update/importance_weight/avg": None,
+    "ppo_actor/update/rs_filtered_fraction": None,
+    "ppo_actor/update/n_valid_tokens": "mismatch/tokens",
+}
+
+NOTES: dict[str, str] = {
+    "ppo_actor/update/behave_imp_weight/avg": "over tokens that kept a weight above 0 only, after the clamp: it cannot show "
+    "how large the rejected weights were",
+    "ppo_actor/update/behave_approx_kl/avg": "old minus rollout over the kept tokens: estimates -KL(rollout || old)",
+    "ppo_actor/update/approx_kl/avg": "current minus old: positive means that current gives more",
+    "ppo_actor/update/importance_weight/avg": "in 1.0.4 rejected tokens count as 0: it reads (1 - filtered share) * mean",
+    "ppo_actor/update/rs_filtered_fraction": "a mean over micro-batches, however many tokens each has",
+    "ppo_actor/update/compute_logp/kl_div_direct/avg": "compares rollout with current of each minibatch, so it holds the "
+    "policy update, and only over tokens that a rejection left",
+    "ppo_actor/update/compute_logp/kl_div_dual/avg": "K3 of current over rollout: holds the policy update, over the tokens "
+    "that a rejection left",
+    "ppo_actor/update/version_stats/sample_staleness_theta_avg": "versions are read one position late: the first token of "
+    "each generated segment is left out, and a mean over micro-batches",
+    "ppo_actor/update/entropy/avg": "0 where the batch came without entropy",
+    "ppo_actor/update/loss": "our name for the value the loss function returns; not logged",
+}
+
+
+_LOSS = ("actor_loss/*", "clip_ratio/*", "dual_clip_ratio/*", "clipped_*", "dual_clipped_*")
+_NEEDS = {
+    "current_logprobs": (*_LOSS, "importance_weight/*", "approx_kl/*", "new_logp/*", "sapo_*", "logp_*", "*kl_div_*"),
+    "advantages": (*_LOSS, "sapo_soft_gate/*"),
+}
+
+
+@np.errstate(all="ignore")
+def evaluate(
+    batch: BatchLike,
+    config: Mapping[str, Any],
+    *,
+    version: str | None = None,
+    kind: str | None = None,
+    micro_batches: MicroBatches | int | None = None,
+) -> Evaluation:
+    """What AReaL logs and applies for one update.
+
+    Reads besides: `versions` (rows, positions) with -1 at prompt and tool tokens, `current_version`, `sample_mask`,
+    `entropy`. Versions belong to the token whose log-prob stands at that position; a `kind` with
+    "versions_unshifted" in it reads them one position late, as the trainer does. `weights`: the behaviour weight, None where
+    none is formed. `mask`: the tokens that keep one; without, those M2PO left.
+    """
+    settings = parse(config, version)
+    needs = {} if settings.prox_logp_method in ("loglinear", "metrics", "reuse_train_logp") else _NEEDS
+    arrays, absent = completed(batch_arrays(batch), needs)
+    groups = row_groups(micro_batches, len(arrays.mask), kind)
+    parts = [_micro_batch(selected(arrays, rows), settings, kind) for rows in groups]
+    # The engine weighs micro-batches by the valid tokens they came with.
+    tokens = sum(part.tokens for part in parts)
+    losses = {} if absent else {"loss": sum(part.loss * part.tokens for part in parts) / max(tokens, 1)}
+    recorded = exported([part.record for part in parts])
+    found = _assembled(arrays.shape, groups, parts)
+    silent = () if "entropy" in arrays.extra else ("the batch has no entropy: its metrics read 0",)
+    return Evaluation(
+        metrics={PREFIX + name: value for name, value in (told(recorded, absent, needs) | losses).items()},
+        weights=found.get("behave_imp_weight"),
+        mask=found.get("behave_mask", found["loss_mask"]),
+        warnings=(*settings.warnings, *notes(absent), *silent),
+        losses=losses,
+        arrays=found,
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One micro-batch: what it records, its loss, its valid tokens, and arrays under the trainer's names."""
+
+    record: Record
+    loss: float
+    tokens: int
+    arrays: dict[str, Array]
+
+
+def _micro_batch(batch: DialectBatch, s: Settings, kind: str | None) -> _Part:
+    sampled = batch.mask & (np.asarray(batch.extra.get("sample_mask", np.ones(len(batch.mask)))) > 0)[:, None]
+    p = _policies(batch, s, kind)
+    old = proximal(p, s)
+    mask = sampled if s.m2_threshold is None else m2po(old, p.rollout, sampled, s.m2_threshold)
+    found = behave(old, p.rollout, mask, s) if s.weighted else None
+    left, kept = (mask, mask) if found is None else (found.loss_mask, found.kept)
+    step = surrogate(p.current, old, single(batch.needed("advantages")), mask, left, s)
+    entropy = single(batch.extra.get("entropy", np.zeros(batch.shape)))
+    inside = np.arange(batch.shape[1]) < batch.lengths[:, None]
+    record = Record()
+    loss = record_loss(record, Inputs(p.rollout, old, p.current, entropy, inside), mask, step, found, s)
+    record_proximal(record, p, kept, s)
+    record_versions(record, p, kept)
+    arrays: dict[str, Array] = {
+        "loss_mask": mask,
+        "prox_logp": old,
+        "importance_weight": np.where(mask, step.ratio, single(0)),
+    }
+    if found is not None:
+        arrays |= {"behave_imp_weight": found.weight, "behave_mask": found.kept}
+    return _Part(record, loss, int(sampled.sum()), arrays)
+
+
+def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
+    """Without the decoupled loss old is rollout, or, where log-probs are recomputed, rollout is old."""
+    rollout, current = single(batch.needed("rollout_logprobs")), single(batch.needed("current_logprobs"))
+    versions, version = batch.extra.get("versions"), batch.extra.get("current_version")
+    if versions is not None and "versions_unshifted" in (kind or ""):
+        versions = np.concatenate([np.full_like(versions[:, :1], -1), versions[:, :-1]], axis=1)
+    given: Single | None
+    if s.prox_logp_method == "reuse_train_logp":
+        given = current
+    elif s.decoupled:
+        given = None if s.prox_logp_method == "loglinear" else single(batch.needed("old_logprobs"))
+    else:
+        given = rollout = single(batch.needed("old_logprobs")) if s.recompute_logprob else rollout
+    return Policies(rollout, current, given, versions, None if version is None else int(version))
+
+
+def _assembled(shape: tuple[int, int], groups: Sequence[Rows], parts: Sequence[_Part]) -> dict[str, Array]:
+    """The micro-batches' arrays put back into the batch's rows; rows of no micro-batch stay zero."""
+    whole = {name: np.zeros(shape, value.dtype) for name, value in parts[0].arrays.items()}
+    for rows, part in zip(groups, parts, strict=True):
+        for name, value in part.arrays.items():
+            whole[name][rows] = value
+    return whole

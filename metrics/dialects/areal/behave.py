@@ -1,0 +1,137 @@
+"""AReaL's behaviour weight exp(old - rollout): which tokens keep it and how it is bounded, and M2PO's mask."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluation import Mask
+from ..single_precision import Single, exp, log, row_totals, single
+from .settings import Rejection, Settings
+
+
+@dataclass(frozen=True)
+class Behave:
+    """`weight`: zero outside the loss mask left. `kept`: weight above 0 in that mask. `loss_mask`: the tokens left by a
+    rejection (the older generations reject by weight 0 alone). `filtered`: share of valid tokens rejected or clamped."""
+
+    weight: Single
+    kept: Mask
+    loss_mask: Mask
+    filtered: float | None = None
+
+
+def behave(old: Single, rollout: Single, loss_mask: Mask, settings: Settings) -> Behave:
+    """The weight in the generation of the settings. Infinite and NaN log-ratios count as 0 since 1.0.4, only there."""
+    if settings.rejection is not None:
+        return _rejected(old, rollout, loss_mask, settings.rejection)
+    if "behav_imp_weight_cap" in settings.generation.switch:
+        return _capped(exp(old - rollout), loss_mask, settings.behav_imp_weight_cap)
+    return _moded(old - rollout, loss_mask, settings.behave_imp_weight_mode, settings.behave_imp_weight_cap)
+
+
+def _capped(weight: Single, loss_mask: Mask, cap: float | None) -> Behave:
+    kept = loss_mask if cap is None else (weight <= cap) & loss_mask
+    return Behave(single(np.where(kept, weight, 0.0)), kept, loss_mask)
+
+
+def _moded(log_ratio: Single, loss_mask: Mask, mode: str, cap: float | None) -> Behave:
+    weight = exp(row_means(log_ratio, loss_mask) if "sequence" in mode else log_ratio)
+    weight = np.broadcast_to(weight, log_ratio.shape)
+    if cap is not None and "truncate" in mode:
+        weight = np.clip(weight, 0.0, cap)
+    elif cap is not None:
+        weight = single(np.where(weight > cap, 0.0, weight))
+    weight = single(np.where(loss_mask, weight, 0.0))
+    return Behave(weight, (weight > 0) & loss_mask, loss_mask)
+
+
+def _rejected(old: Single, rollout: Single, loss_mask: Mask, r: Rejection) -> Behave:
+    log_ratio = old - rollout
+    log_ratio = single(np.where(np.isfinite(log_ratio), log_ratio, 0.0))
+    per_sequence_weight = r.level == "sequence" and r.metric == "ratio"
+    weight = exp(row_means(log_ratio, loss_mask) if per_sequence_weight else log_ratio)
+    weight = np.broadcast_to(weight, log_ratio.shape)
+    inside = _inside(log_ratio, _metric(old, rollout, log_ratio, r), loss_mask, r)
+    if r.action == "mask":
+        left = loss_mask & inside
+        filtered = _share(loss_mask & ~inside, loss_mask)
+    else:
+        clamped = np.clip(weight, 0.0 if r.lower is None else r.lower, r.upper)
+        bounded = single(np.where(inside, weight, clamped)) if r.level == "sequence" else clamped
+        left, filtered = loss_mask, _share(loss_mask & (bounded != weight), loss_mask)
+        weight = bounded
+    weight = single(np.where(left, weight, 0.0))
+    return Behave(weight, (weight > 0) & left, left, filtered)
+
+
+def _share(part: Mask, whole: Mask) -> float:
+    return float(part.sum() / max(whole.sum(), 1))
+
+
+def _metric(old: Single, rollout: Single, log_ratio: Single, r: Rejection) -> Single:
+    """What is held against the bounds, per token. Only the ratio counts a log-ratio that is not finite as 0."""
+    raw = old - rollout
+    if r.metric == "ratio":
+        return exp(log_ratio)
+    if r.metric == "kl_k1":
+        return raw
+    if r.metric == "kl_k2":
+        return single(np.square(raw) / 2)
+    if r.metric == "kl_k3":
+        return single(exp(-raw) - 1 + raw)
+    return np.maximum(_bernoulli_kl(old, rollout), _bernoulli_kl(rollout, old))
+
+
+def _bernoulli_kl(log_p: Single, log_q: Single) -> Single:
+    """KL between two coins that show the token or not (KPop)."""
+    p, q = (np.clip(exp(each), 1e-8, 1 - 1e-8) for each in (log_p, log_q))
+    return single(p * log(p / q) + (1 - p) * log((1 - p) / (1 - q)))
+
+
+def _inside(log_ratio: Single, metric: Single, loss_mask: Mask, r: Rejection) -> Mask:
+    if r.level == "token":
+        found = metric
+    elif r.metric == "ratio":
+        found = exp(_aggregate(log_ratio, loss_mask, r.agg))
+    else:
+        found = _aggregate(metric, loss_mask, r.agg)
+    inside = found <= r.upper
+    if r.lower is not None:
+        inside = inside & (found >= r.lower)
+    return np.broadcast_to(inside, log_ratio.shape)
+
+
+def _aggregate(values: Single, mask: Mask, agg: str) -> Single:
+    """Per row, (rows, 1); 0 for a row without valid tokens."""
+    if agg == "mean":
+        return row_means(values, mask)
+    if agg == "sum":
+        return row_totals(np.where(mask, values, 0.0))
+    highest = np.where(mask, values, -np.inf).max(axis=1, keepdims=True)
+    return single(np.where(mask.any(axis=1, keepdims=True), highest, 0.0))
+
+
+def row_means(values: Single, mask: Mask) -> Single:
+    """Mean over the valid tokens of each row, (rows, 1); 0 for a row without any."""
+    return single(row_totals(np.where(mask, values, 0.0)) / np.maximum(mask.sum(axis=1, keepdims=True), 1))
+
+
+def m2po(old: Single, rollout: Single, loss_mask: Mask, threshold: float) -> Mask:
+    """The loss mask without the tokens of largest (rollout - old)^2, until the mean of the rest is below the threshold.
+
+    One token always stays. Among equal values the earlier token goes first; upstream leaves that open.
+    """
+    values = np.square(rollout - old)[loss_mask]
+    if not values.size:
+        return loss_mask
+    order = np.argsort(-values, kind="stable")  # NaN last
+    order = np.roll(order, np.isnan(values).sum())  # NaN first, as upstream sorts it
+    descending = values[order].astype(np.float64)
+    suffix = single(np.cumsum(descending[::-1])[::-1])
+    below = np.flatnonzero(suffix / single(np.arange(values.size, 0, -1)) < threshold)
+    dropped = int(below[0]) if below.size else values.size - 1
+    kept = np.ones(values.size, bool)
+    kept[order[:dropped]] = False
+    left = np.zeros_like(loss_mask)
+    left[loss_mask] = kept
+    return left

@@ -1,0 +1,112 @@
+"""Between AReaL's settings and our Correction, both ways; what AReaL cannot say is a ConfigError that says so.
+
+AReaL's kl_k1 is our -K1, and its kl_k3 takes the inverse ratio, which no correction of ours does.
+"""
+
+from math import inf, log
+from typing import Any, Literal
+
+from ratioscope.errors import ConfigError
+
+from ...correction import Correction, Level, Reject, Step, Weigh
+from .settings import Rejection, Settings
+
+By = Literal["token", "sum", "mean", "max"]
+_BY: dict[str, By] = {"sum": "sum", "mean": "mean", "max": "max"}
+NO_BOUND = 1e30
+"""An upper bound no weight reaches that has to be named. AReaL limits no log-ratio."""
+
+
+def correction_of(settings: Settings) -> Correction:
+    """The steps AReaL takes; ConfigError for M2PO, which reads the whole batch, and for what our steps cannot say."""
+    if settings.m2_threshold is not None:
+        raise ConfigError("m2_threshold drops tokens until a mean is small; no correction does: evaluate the dialect")
+    name = f"areal {settings.version}"
+    if not settings.weighted or not settings.decoupled:
+        return Correction(name, ())
+    if settings.rejection is not None:
+        return Correction(name, tuple(_steps(settings.rejection)))
+    if "behav_imp_weight_cap" in settings.generation.switch:
+        return Correction(name, (Weigh("token", high=_bound(settings.behav_imp_weight_cap), outside="zero"),))
+    level: Level = "geometric" if "sequence" in settings.behave_imp_weight_mode else "token"
+    outside: Literal["clamp", "zero"] = "clamp" if "truncate" in settings.behave_imp_weight_mode else "zero"
+    return Correction(name, (Weigh(level, high=_bound(settings.behave_imp_weight_cap), outside=outside),))
+
+
+def settings_for(correction: Correction) -> Settings:
+    """AReaL 1.0.4's settings for a correction."""
+    if not correction.steps:
+        return Settings(use_decoupled_loss=True)
+    weigh, rest = correction.steps[0], correction.steps[1:]
+    if correction.gap == "total":
+        raise _unsayable("weights on current / rollout")
+    if not isinstance(weigh, Weigh):
+        raise _unsayable("rejection without importance weights")
+    if weigh.level == "sequence":
+        raise _unsayable("the product of a sequence's ratios; its sequence weight is their geometric mean")
+    if len(rest) > 1:
+        raise _unsayable("more than one rejection")
+    rejection = Rejection(**(_rejecting(weigh, rest[0]) if rest else _bounded(weigh)))
+    return Settings(use_decoupled_loss=True, rejection=rejection)
+
+
+def _bound(cap: float | None) -> float:
+    return inf if cap is None else cap
+
+
+def _steps(r: Rejection) -> list[Step]:
+    low = -inf if r.lower is None else r.lower
+    level: Level = "geometric" if r.level == "sequence" and r.metric == "ratio" else "token"
+    if r.action == "clamp":
+        if r.level == "sequence" and r.agg != "mean":
+            raise ConfigError(f"clamping where the {r.agg} is out of bounds is no step of ours: evaluate the dialect")
+        return [Weigh(level, max(low, 0.0), r.upper)]
+    by = "token" if r.level == "token" else _BY[r.agg]
+    if r.metric == "ratio":
+        return [Weigh(level), Reject("weight", by, low, r.upper)]
+    if r.metric == "kl_k1" and by != "max":
+        return [Weigh(level), Reject("k1", by, -r.upper, -low)]
+    if r.metric == "kl_k2":
+        return [Weigh(level), Reject("k2", by, low, r.upper)]
+    raise ConfigError(f"rejection of {r.metric} by {by} is no step of ours: evaluate the dialect")
+
+
+def _bounded(weigh: Weigh) -> dict[str, Any]:
+    action = "mask" if weigh.outside == "zero" or weigh.high == inf else "clamp"
+    if action == "mask" and weigh.outside == "clamp" and weigh.low > 0:
+        raise _unsayable("a lower bound that weights are moved to, without an upper one")
+    level = "token" if weigh.level == "token" else "sequence"
+    return {"level": level, "action": action, **_ratio_bounds(weigh.low, weigh.high)}
+
+
+def _rejecting(weigh: Weigh, step: Step) -> dict[str, Any]:
+    if not isinstance(step, Reject):
+        raise _unsayable("normalised weights")
+    if (weigh.low, weigh.high) != (0.0, inf):
+        raise _unsayable("rejection beside bounded weights")
+    if weigh.level == "token" and step.of == "weight" and step.by in ("sum", "mean"):
+        step = Reject("k1", step.by, -_logarithm(step.high), -_logarithm(step.low))
+    if step.by == "any" or step.of == "k3" or (step.of, step.by) == ("k1", "max"):
+        raise _unsayable(f"rejection of {step.of} by {step.by}")
+    by = {"level": "token"} if step.by == "token" else {"level": "sequence", "agg": step.by}
+    if (weigh.level == "geometric") != (by["level"] == "sequence" and step.of == "weight"):
+        raise _unsayable(f"{weigh.level} weights beside rejection of {step.of} by {step.by}")
+    if step.of == "weight":
+        return {**by, **_ratio_bounds(step.low, step.high)}
+    low, high = (step.low, step.high) if step.of == "k2" else (-step.high, -step.low)
+    return {**by, "metric": f"kl_{step.of}", "upper": min(high, NO_BOUND), "lower": None if low == -inf else low}
+
+
+def _logarithm(bound: float) -> float:
+    """Of a weight's bound, for kl_k1: the metric that leaves the weights one per token."""
+    return -inf if bound <= 0 else inf if bound == inf else log(bound)
+
+
+def _ratio_bounds(low: float, high: float) -> dict[str, Any]:
+    if high <= 1:
+        raise _unsayable(f"an upper bound of {high:g}: it has to be above 1")
+    return {"upper": min(high, NO_BOUND), "lower": low if low > 0 else None}
+
+
+def _unsayable(what: str) -> ConfigError:
+    return ConfigError(f"areal has no setting for {what}; choose another correction")

@@ -1,0 +1,55 @@
+"""AReaL's statistics tracker: what micro-batches record, and what is exported from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..evaluation import Array, Mask
+from ..single_precision import single
+
+
+@dataclass
+class Record:
+    """What one micro-batch records. `stats`: name -> (values, mask); `counts`: name -> mask; `scalars`: name -> value."""
+
+    stats: dict[str, tuple[Array, Mask]] = field(default_factory=dict)
+    counts: dict[str, Mask] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+
+    def stat(self, mask: Mask, scope: str = "", /, **values: Array) -> None:
+        """Values to be averaged, and their extremes taken, where the mask is true."""
+        self.stats |= {scope + name: (value, mask) for name, value in values.items()}
+
+
+def exported(records: Sequence[Record]) -> dict[str, float]:
+    """avg, min and max over the masked values of all micro-batches, counts added, scalars averaged unweighted.
+
+    A name without any masked value is absent, and so is an extreme that is infinite. NaN at masked positions is gone.
+    """
+    found: dict[str, float] = {}
+    for name in _names([record.stats for record in records]):
+        found |= _summary(name, [record.stats[name] for record in records if name in record.stats])
+    for name in _names([record.counts for record in records]):
+        found[name] = float(sum(record.counts[name].sum() for record in records if name in record.counts))
+    for name in _names([record.scalars for record in records]):
+        values = [record.scalars[name] for record in records if name in record.scalars]
+        found[name] = float(single(sum(values)) / single(len(values)))
+    return found
+
+
+def _names(tables: Sequence[Mapping[str, object]]) -> dict[str, None]:
+    return dict.fromkeys(name for table in tables for name in table)
+
+
+def _summary(name: str, parts: Sequence[tuple[Array, Mask]]) -> dict[str, float]:
+    masked = [value[mask] for value, mask in parts]
+    values = np.concatenate(masked)
+    if not values.size:
+        return {}
+    # Python's own min and max over micro-batches, as upstream: whether a NaN among them shows depends on its place.
+    lowest = min(float(each.min(initial=np.inf)) for each in masked)
+    highest = max(float(each.max(initial=-np.inf)) for each in masked)
+    extremes = {f"{name}/min": lowest, f"{name}/max": highest}
+    average = float(single(values.sum(dtype=np.float64)) / single(values.size))
+    return {f"{name}/avg": average} | {key: value for key, value in extremes.items() if not np.isinf(value)}

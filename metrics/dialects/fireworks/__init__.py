@@ -1,0 +1,244 @@
+"""Fireworks cookbook: `train/*` metrics of its client-side losses and the TIS weight between old and rollout.
+
+One datum is one sequence. A metric is a mean over the active tokens of each datum, then a plain mean over the datums that
+have any: a short answer counts as much as a long one. The loss is a sum. In pull request 169 there was no loss mask.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import row_groups
+from ..partial import completed, notes, told
+from ..single_precision import Single, exp, mean, single, total
+from .losses import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
+from .settings import VERSIONS, Settings, parse
+from .write import write
+
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+
+PREFIX = "train/"
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {"tis": {}},
+    "sequence": {"tis": {"level": "sequence"}},
+    "icepop": {"tis": {"icepop_threshold": 2.0}},
+    "anchor-rollout": {"tis": {}, "anchor_logp": "rollout"},
+}
+
+CANONICAL: dict[str, str | None] = {
+    "train/tis/weight_mean": "mismatch/mean_weight_token",
+    "train/inference_k3": "total/kl_k3",
+    "train/inference_k1": "total/mean_log_ratio",
+    "train/ppo_kl": None,
+    "train/ppo_ratio_mean": None,
+    "train/tis/clip_frac": None,
+    "train/active_tokens": "mismatch/tokens",
+}
+
+NOTES: dict[str, str] = {
+    "train/tis/weight_mean": "after cap and icepop; a mean over sequences of means over tokens, not a mean over tokens",
+    "train/tis/clip_frac": "what the cap changed; tokens that icepop zeroed are not counted",
+    "train/inference_k1": "current minus rollout: positive means that the trainer gives more, and it estimates "
+    "-KL(rollout || current); it holds the policy update, too",
+    "train/inference_k3": "compares rollout's raw log-probs with current, not old: it holds the policy update, too. Until "
+    "2026-07-06 (as inference_kld) it compared with behaviour log-probs",
+    "train/ppo_kl": "K3 of current over old on samples of the rollout policy; not the reference KL it is taken for",
+    "train/ppo_ratio_mean": "over all response tokens, masked ones included, except in GRPO",
+    "train/mask_ratio": "share of tokens that are active, not of those masked",
+    "train/loss_sum": "our name for the value the closure returns: a sum over tokens and sequences; not logged",
+}
+
+
+_LOSS = ("mean_loss", "mean_adv_loss", "policy_gradient/*", "dro_quad_penalty")
+_NEEDS = {
+    "current_logprobs": (*_LOSS, "ppo_*", "*po_clip_frac", "is_ratio_mean", "mean_kl*", "ref_kl", "*inference_*"),
+    "advantages": _LOSS,
+}
+
+
+@np.errstate(all="ignore")
+def evaluate(
+    batch: BatchLike,
+    config: Mapping[str, Any],
+    *,
+    version: str | None = None,
+    kind: str | None = None,
+    micro_batches: MicroBatches | int | None = None,
+) -> Evaluation:
+    """What the cookbook logs and applies for one optimizer step; micro-batches are its chunks.
+
+    Reads besides: `sample_mask` (rows,), folded into the weights; `raw_rollout_logprobs`, the sampler's raw log-probs
+    (rows without any: NaN; absent: the behaviour log-probs stand in); `reference_logprobs`. One advantage per row, its
+    first; igpo takes one per token. Weights are the TIS weight, zero at inactive tokens; reinforce logs but ignores it.
+    """
+    settings = parse(config, version)
+    arrays, absent = completed(batch_arrays(batch), _NEEDS)
+    if "reference_logprobs" not in arrays.extra:
+        settings = replace(settings, kl_beta=0.0)
+    active = arrays.mask & (single(arrays.extra.get("sample_mask", np.ones(len(arrays.mask)))) > 0.5)[:, None]
+    datums = [_datum(arrays, active[row], row, settings) for row in range(len(active))]
+    weights = np.zeros(active.shape, np.float32)
+    for row, (datum, _) in enumerate(datums):
+        weights[row, active[row]] = datum.tis[datum.active]
+    parts = [_chunk([datums[row] for row in rows], settings) for rows in row_groups(micro_batches, len(active), kind)]
+    metrics = told(_step([metrics for metrics, _ in parts], settings), absent, _NEEDS)
+    losses = {} if settings.loss == "server" or absent else {"loss_sum": sum(loss for _, loss in parts)}
+    filtering = settings.icepop_threshold is not None and settings.loss not in ("reinforce", "igpo")
+    advantages = single(arrays.needed("advantages"))[:, :1]
+    return Evaluation(
+        metrics={PREFIX + name: float(value) for name, value in (metrics | losses).items()},
+        weights=weights,
+        mask=active & (weights > 0) if filtering else active,
+        warnings=(*settings.warnings, *notes(absent)),
+        losses=losses,
+        arrays={"tis_weight": weights, "server_advantages": advantages * weights},
+    )
+
+
+def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[Datum, dict[str, float]]:
+    """One row and what is logged of its TIS weight. Pull request 169 had no mask: the row is its active tokens. It and
+    igpo read a reference that is missing as 0, so that their mean_kl is then the mean log-prob."""
+    response = np.arange(len(active)) < arrays.lengths[row]
+    part = active if s.version == "pr169" else response
+    rollout = _tokens(arrays.needed("rollout_logprobs"), row, part)
+    raw, reference = (arrays.extra.get(name) for name in ("raw_rollout_logprobs", "reference_logprobs"))
+    old = rollout if s.anchor_logp == "rollout" else _tokens(arrays.needed("old_logprobs"), row, part)
+    counted = active[part]
+    tis, metrics = np.ones(counted.size, np.float32), dict[str, float]()
+    if s.loss == "igpo":
+        tis = exp(np.clip(old - rollout, -20.0, 20.0))
+    elif counted.any():
+        tis[counted], metrics = tis_weight(old[counted], rollout[counted], s)
+    advantages = single(arrays.needed("advantages"))[row]
+    if reference is None and (s.version == "pr169" or s.loss == "igpo"):
+        reference = np.zeros(arrays.shape, np.float32)
+    datum = Datum(
+        rollout=rollout,
+        raw=rollout if raw is None else None if np.isnan(raw[row]).all() else _tokens(raw, row, part),
+        old=old,
+        current=_tokens(arrays.needed("current_logprobs"), row, part),
+        reference=None if reference is None else _tokens(reference, row, part),
+        active=counted,
+        advantage=advantages[part] if s.loss == "igpo" else advantages[:1],
+        tis=tis,
+    )
+    return datum, metrics
+
+
+def _tokens(array: Array, row: int, part: Array) -> Single:
+    return single(array[row, part])
+
+
+def _chunk(datums: Sequence[tuple[Datum, dict[str, float]]], s: Settings) -> tuple[dict[str, float], float]:
+    """Metrics and loss of one forward and backward call. Datums without an active token are left out."""
+    full = [(datum, logged) for datum, logged in datums if datum.active.any()]
+    if s.loss == "server":
+        return {}, 0.0
+    losses = [POLICY_LOSSES[s.loss](datum, s) for datum, _ in full]
+    loss = total(np.array([total(each.per_token) for each in losses]))
+    if s.version == "pr169":
+        return _pr169_metrics(full, losses, len(datums), s), loss
+    active = sum(int(datum.active.sum()) for datum, _ in full)
+    metrics = _averages([logged for _, logged in full], len(full)) if s.loss != "igpo" else {}
+    if full and s.loss != "igpo":
+        metrics["ppo_kl"] = _average(mean(k3((d.current - d.old)[d.active])) for d, _ in full)
+    metrics |= _loss_averages(losses, max(len(full), 1), active, s)
+    if s.loss in COUNTED:
+        response = sum(datum.active.size for datum, _ in full)
+        metrics |= {"active_tokens": active, "total_resp_tokens": response}
+        metrics["mask_ratio"] = active / response if response else 0.0
+    if s.loss in ("grpo", "reinforce"):
+        metrics["mean_loss"] = loss / active if active else 0.0
+    if s.loss == "grpo":
+        metrics |= _variance([each.coefficient or 0.0 for each in losses]) | _inference([d for d, _ in full])
+    return metrics | _reference([d for d, _ in full], active, s), loss
+
+
+def _average(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def _averages(logged: Sequence[Mapping[str, float]], count: int) -> dict[str, float]:
+    """Each name's sum over datums, divided by the count; no names if there are no datums."""
+    return {name: sum(each[name] for each in logged) / count for name in (logged[0] if logged else ())}
+
+
+def _loss_averages(losses: Sequence[Loss], count: int, tokens: int, s: Settings) -> dict[str, float]:
+    names = set(SUMS.get(s.loss, ())) | {name for each in losses for name in each.sums}
+    sums = {name: sum(each.sums[name] for each in losses) / tokens if tokens else 0.0 for name in sorted(names)}
+    return {name: sum(each.means[name] for each in losses) / count for name in MEANS.get(s.loss, ())} | sums
+
+
+def _variance(coefficients: Sequence[float]) -> dict[str, float]:
+    """Unbiased variance over datums of the mean coefficient -A * ratio * w: a cheap measure of the gradient's noise."""
+    count = len(coefficients)
+    if not count:
+        return {}
+    values = np.array(coefficients)
+    squares = float((single(values) ** 2).sum(dtype=np.float64))
+    variance = max((squares - float(values.sum()) ** 2 / count) / (count - 1), 0.0) if count > 1 else 0.0
+    prefix = "policy_gradient/"
+    return {
+        f"{prefix}coefficient_variance_proxy": variance,
+        f"{prefix}estimator_variance_proxy": variance / count,
+        f"{prefix}estimator_std_error_proxy": (variance / count) ** 0.5,
+        f"{prefix}sample_count": count,
+    }
+
+
+def _inference(datums: Sequence[Datum]) -> dict[str, float]:
+    """Current against the sampler's raw log-probs; nothing when no datum came with them."""
+    gaps = [(d.current - d.raw)[d.active] for d in datums if d.raw is not None]
+    if not gaps:
+        return {}
+    return {
+        "raw_inference_logprob_coverage": sum(gap.size for gap in gaps) / sum(int(d.active.sum()) for d in datums),
+        "inference_k1": _average(map(mean, gaps)),
+        "inference_k3": _average(mean(k3(gap)) for gap in gaps),
+    }
+
+
+def _reference(datums: Sequence[Datum], tokens: int, s: Settings) -> dict[str, float]:
+    """KL against the reference model, where the batch has one; igpo always reports its own."""
+    pairs = [(d, d.reference) for d in datums if d.reference is not None]
+    total_kl = sum(total((d.current - reference) * d.mask) for d, reference in pairs)
+    if s.loss == "igpo":
+        return {"mean_kl": total_kl / tokens if tokens else 0.0}
+    if not pairs:
+        return {}
+    return {"mean_kl": total_kl / tokens, "ref_kl": _average(mean(k3((r - d.current)[d.active])) for d, r in pairs)}
+
+
+def _pr169_metrics(
+    full: Sequence[tuple[Datum, dict[str, float]]], losses: Sequence[Loss], rows: int, s: Settings
+) -> dict[str, float]:
+    """Clip and weight means are divided by all datums, empty ones included."""
+    datums = [datum for datum, _ in full]
+    tokens = sum(d.active.size for d in datums)
+    kl = sum(total(d.current - d.reference) for d in datums if d.reference is not None)
+    means = {name: sum(each.means[name] for each in losses) / max(rows, 1) for name in MEANS[s.loss]}
+    gaps = [d.current - d.rollout for d in datums]
+    inference = {
+        "inference_diff": _average(mean(np.abs(gap)) for gap in gaps),
+        "inference_kld": _average(mean(k3(gap)) for gap in gaps),
+    } if gaps else {}  # fmt: skip
+    return {"mean_kl": kl / tokens if tokens else 0.0, **means, **inference, **_averages([m for _, m in full], rows)}
+
+
+def _step(chunks: Sequence[dict[str, float]], s: Settings) -> dict[str, float]:
+    """One optimizer step's record: counts add, other values average over the chunks that report them. Pull request 169
+    kept the last chunk's values."""
+    if s.version == "pr169":
+        return dict(chunks[-1])
+    metrics: dict[str, float] = {}
+    for name in dict.fromkeys(name for chunk in chunks for name in chunk):
+        values = [chunk[name] for chunk in chunks if name in chunk]
+        metrics[name] = sum(values) / (1 if name in ("active_tokens", "total_resp_tokens") else len(values))
+    if metrics.get("total_resp_tokens"):
+        metrics["mask_ratio"] = metrics["active_tokens"] / metrics["total_resp_tokens"]
+    return metrics

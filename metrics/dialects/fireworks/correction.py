@@ -1,0 +1,77 @@
+"""Between the Fireworks cookbook's settings and our Correction, both ways; what it cannot say is a ConfigError.
+
+Its log-ratios are limited to 20 per token, before a sequence's mean is taken; ours limits the mean.
+"""
+
+from math import inf, isclose
+from typing import Any
+
+from ratioscope.errors import ConfigError
+
+from ...correction import Correction, Level, Reject, Step, Weigh
+from .losses import SAFETY_CLAMP
+from .settings import Settings
+
+NO_BOUND = 1e9
+"""A cap no weight reaches: exp(20) is 4.9e8."""
+
+
+def correction_of(settings: Settings) -> Correction:
+    """The steps the cookbook takes in the loss of the settings."""
+    if settings.loss == "reinforce":
+        return Correction("fireworks reinforce", (Weigh(log_limit=SAFETY_CLAMP),), "total")
+    if settings.anchor_logp == "rollout":
+        return Correction("fireworks", ())
+    if settings.loss == "igpo":
+        return Correction("fireworks igpo", (Weigh(log_limit=SAFETY_CLAMP),))
+    level: Level = "token" if settings.level == "token" else "geometric"
+    steps: list[Step] = [Weigh(level, high=settings.cap, log_limit=SAFETY_CLAMP)]
+    if settings.icepop_threshold is not None:
+        steps.append(Reject("weight", "token", 1 / settings.icepop_threshold, settings.icepop_threshold))
+    return Correction("fireworks", tuple(steps))
+
+
+def settings_for(correction: Correction) -> Settings:
+    """The cookbook's settings for a correction. Its weight cannot be switched off, but with the rollout anchor it is 1."""
+    if correction.gap == "total" and correction.steps:
+        raise _unsayable("weights on current / rollout")
+    if not correction.steps:
+        return Settings(anchor_logp="rollout")
+    weigh, rest = correction.steps[0], correction.steps[1:]
+    if not isinstance(weigh, Weigh):
+        raise _unsayable("rejection without importance weights")
+    if weigh.level == "sequence":
+        raise _unsayable("the product of a sequence's ratios; its level 'sequence' is their geometric mean")
+    if len(rest) > 1:
+        raise _unsayable("more than one rejection")
+    return Settings(
+        level="token" if weigh.level == "token" else "sequence",
+        cap=min(weigh.high, NO_BOUND),
+        **(_icepop(weigh, rest[0]) if rest else _band(weigh)),
+    )
+
+
+def _band(weigh: Weigh) -> dict[str, Any]:
+    if weigh.outside == "zero":
+        return _threshold(weigh.level, weigh.low, weigh.high)
+    if weigh.low > 0:
+        raise _unsayable("a lower bound that weights are moved to")
+    return {}
+
+
+def _icepop(weigh: Weigh, step: Step) -> dict[str, Any]:
+    if not isinstance(step, Reject) or (step.of, step.by) != ("weight", "token") or weigh.outside == "zero":
+        raise _unsayable(f"rejection of {step.of} by {step.by}" if isinstance(step, Reject) else "normalised weights")
+    return _band(weigh) | _threshold(weigh.level, step.low, step.high)
+
+
+def _threshold(level: str, low: float, high: float) -> dict[str, Any]:
+    if level != "token":
+        raise _unsayable("whole sequences set to zero")
+    if not 0 < low < inf or not isclose(low * high, 1.0, rel_tol=1e-9):
+        raise _unsayable(f"a band [{low:g}, {high:g}] that is not [1/T, T]")
+    return {"icepop_threshold": high}
+
+
+def _unsayable(what: str) -> ConfigError:
+    return ConfigError(f"fireworks has no setting for {what}; choose another correction")

@@ -1,0 +1,186 @@
+"""The Fireworks cookbook's client-side losses: one datum (one sequence) in, per-token loss and its statistics out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..evaluation import Array
+from ..single_precision import Single, exp, mean, single, total
+from .settings import Settings
+
+SAFETY_CLAMP = 20.0
+
+
+@dataclass(frozen=True)
+class Datum:
+    """One sequence's response tokens (1-D, float32). `tis`: its weight, 1 at inactive tokens. `advantage`: one value,
+    or one per token for igpo. `raw`, `reference`: None where the sampler sent none, where there is no such model."""
+
+    rollout: Single
+    raw: Single | None
+    old: Single
+    current: Single
+    reference: Single | None
+    active: Array
+    advantage: Single
+    tis: Single
+
+    @property
+    def mask(self) -> Single:
+        return single(self.active)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`per_token` is zero at inactive tokens. `means`: values averaged over datums. `sums`: values divided by the active
+    tokens of the batch. `coefficient`: mean multiplier of d(log-prob), of which GRPO reports the variance."""
+
+    per_token: Single
+    means: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    coefficient: float | None = None
+
+
+def tis_weight(old: Single, rollout: Single, s: Settings) -> tuple[Single, dict[str, float]]:
+    """The weight of the active tokens of one datum, and what is logged of it."""
+    log_ratio = np.clip(old - rollout, -SAFETY_CLAMP, SAFETY_CLAMP)
+    raw = exp(log_ratio)
+    if s.level == "sequence":
+        raw = np.broadcast_to(exp(single([mean(log_ratio)])), log_ratio.shape)
+    # Two steps, because np.clip with an upper bound below its lower one is undefined; pull request 169 allows that.
+    weight = np.minimum(np.maximum(raw, single(0.0)), single(s.cap))
+    metrics = {"tis/clip_frac": mean(weight != raw)}
+    if s.icepop_threshold is not None:
+        kept = (raw >= 1 / s.icepop_threshold) & (raw <= s.icepop_threshold)
+        weight = single(np.where(kept, weight, 0.0))
+        metrics["tis/icepop_clip_frac"] = mean(~kept)
+    if s.level == "sequence":
+        metrics["tis/seq_ratio"] = float(raw[0])
+    return weight, {"tis/weight_mean": mean(weight), **metrics}
+
+
+def k3(log_ratio: Single) -> Single:
+    """exp(x) - x - 1, as the cookbook writes it."""
+    return exp(log_ratio) - log_ratio - 1
+
+
+def _ratio(d: Datum, s: Settings) -> Single:
+    return exp(np.clip(d.current - d.old, -s.ratio_log_cap, s.ratio_log_cap))
+
+
+def _clipped(ratio: Single, s: Settings) -> Single:
+    return np.clip(ratio, 1 - s.eps_clip, 1 + s.clip_high)
+
+
+def _grpo(d: Datum, s: Settings) -> Loss:
+    ratio = exp(np.clip(d.current - d.old, -SAFETY_CLAMP, SAFETY_CLAMP))
+    clipped = _clipped(ratio, s)
+    plain, bounded = -ratio * d.advantage, -clipped * d.advantage
+    inside = (ratio >= 1 - s.eps_clip) & (ratio <= 1 + s.clip_high)
+    moving = single(np.where((plain >= bounded) | inside, ratio, 0.0))
+    loss = np.maximum(plain, bounded) * d.tis
+    sums = {"mean_adv_loss": total(-d.advantage * d.current * d.mask)}
+    if d.reference is not None and s.version == "pr169":
+        loss = loss + single(s.kl_beta) * (d.current - d.reference)
+    elif d.reference is not None:
+        penalty = single(s.kl_beta) * k3(d.reference - d.current)
+        sums["mean_kl_penalty"] = total(penalty * d.mask)
+        loss = loss + penalty
+    return Loss(
+        loss * d.mask,
+        {"ppo_clip_frac": mean((clipped != ratio)[d.active]), "ppo_ratio_mean": mean(ratio[d.active])},
+        sums,
+        mean((-d.advantage * moving * d.tis * d.mask)[d.active]),
+    )
+
+
+def _gspo(d: Datum, s: Settings) -> Loss:
+    """The sequence log-ratio is averaged over masked tokens, too."""
+    at_zero = d.current - d.current  # carries the gradient upstream; NaN where current is not finite
+    ratio = exp(np.minimum(at_zero + single(mean(d.current - d.old)), single(s.seq_ratio_log_cap)))
+    loss = np.maximum(-ratio * d.advantage, -_clipped(ratio, s) * d.advantage) * d.tis * d.mask
+    return Loss(loss, {"gspo_clip_frac": mean(_clipped(ratio, s) != ratio), "ppo_ratio_mean": mean(ratio)})
+
+
+def _dapo(d: Datum, s: Settings) -> Loss:
+    ratio = _ratio(d, s)
+    clipped = _clipped(ratio, s)
+    loss = np.maximum(-ratio * d.advantage, -clipped * d.advantage)
+    if s.eps_clip_c is not None:
+        dual = np.minimum(single(-s.eps_clip_c) * d.advantage, loss)
+        loss = np.where(d.advantage < 0, dual, loss)
+    return Loss(
+        single(loss) * d.tis * d.mask, {"dapo_clip_frac": mean(clipped != ratio), "ppo_ratio_mean": mean(ratio)}
+    )
+
+
+def _cispo(d: Datum, s: Settings) -> Loss:
+    ratio = _ratio(d, s)
+    clipped = _clipped(ratio, s)
+    means = {"cispo_clip_frac": mean(clipped != ratio), "ppo_ratio_mean": mean(ratio)}
+    return Loss(-(clipped * d.current * d.advantage) * d.tis * d.mask, means)
+
+
+def _importance_sampling(d: Datum, s: Settings) -> Loss:
+    ratio = _ratio(d, s)
+    return Loss(-(ratio * d.advantage) * d.tis * d.mask, {"is_ratio_mean": mean(ratio)})
+
+
+def _dro(d: Datum, s: Settings) -> Loss:
+    square = single(np.where(d.advantage != 0, np.square(d.current - d.old), 0.0))
+    penalty = single(single(0.5 * s.beta) * square)
+    loss = single(-(d.current * d.advantage * d.tis - penalty) * d.mask)
+    return Loss(loss, sums={"dro_quad_penalty": total(penalty * d.mask)})
+
+
+def _reinforce(d: Datum, s: Settings) -> Loss:
+    """exp(current - rollout) as it is: the TIS weight is logged, not used."""
+    ratio = exp(np.clip(d.current - d.rollout, -SAFETY_CLAMP, SAFETY_CLAMP))
+    loss = -ratio * d.advantage
+    beta = single(s.kl_beta)
+    if d.reference is not None and s.kl_beta > 0:
+        loss = loss + beta * (d.current - d.reference)
+    sums = {
+        "mean_adv_loss": total(-d.advantage * ratio * d.mask),
+        "mean_kl_penalty": total(beta * d.current * d.mask),
+    }
+    return Loss(loss * d.mask, {"is_ratio_mean": mean(ratio[d.active])}, sums)
+
+
+def _igpo(d: Datum, s: Settings) -> Loss:
+    """Advantages per token; the weight is exp(old - rollout) without a cap."""
+    ratio = exp(np.clip(d.current - d.old, -SAFETY_CLAMP, SAFETY_CLAMP))
+    clipped = np.clip(ratio, 1 - s.eps_clip, 1 + s.eps_clip)
+    loss = np.maximum(-ratio * d.advantage, -clipped * d.advantage) * d.tis
+    if d.reference is not None:
+        loss = loss + single(s.kl_beta) * (d.current - d.reference)
+    return Loss(loss * d.mask)
+
+
+POLICY_LOSSES: dict[str, Callable[[Datum, Settings], Loss]] = {
+    "grpo": _grpo,
+    "gspo": _gspo,
+    "dapo": _dapo,
+    "cispo": _cispo,
+    "importance_sampling": _importance_sampling,
+    "dro": _dro,
+    "reinforce": _reinforce,
+    "igpo": _igpo,
+}
+
+MEANS = {
+    "grpo": ("ppo_clip_frac", "ppo_ratio_mean"),
+    "gspo": ("gspo_clip_frac", "ppo_ratio_mean"),
+    "dapo": ("dapo_clip_frac", "ppo_ratio_mean"),
+    "cispo": ("cispo_clip_frac", "ppo_ratio_mean"),
+    "importance_sampling": ("is_ratio_mean",),
+    "reinforce": ("is_ratio_mean",),
+}
+"""Averaged over datums, 0 when every datum is empty."""
+
+SUMS = {"grpo": ("mean_adv_loss",), "dro": ("dro_quad_penalty",), "reinforce": ("mean_adv_loss", "mean_kl_penalty")}
+"""Divided by the active tokens, 0 when there are none."""
+
+COUNTED = ("grpo", "reinforce", "igpo")
+"""Losses that report active_tokens, total_resp_tokens and mask_ratio."""

@@ -1,0 +1,139 @@
+"""The Fireworks cookbook's settings: TISConfig and the clip ranges of its losses today, ISConfig of pull request 169."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..evaluation import not_allowed
+from ..settings import Rule, check, read, section, setting, unknown
+
+VERSIONS = ("head", "pr169")
+"""main of 2026-08-19; pull request 169 (2026-03-04, merged the day after)."""
+
+LOSSES = ("grpo", "gspo", "dapo", "cispo", "importance_sampling", "dro", "reinforce", "igpo", "server")
+PR169_LOSSES = ("grpo", "gspo", "dapo")
+ALIASES = {"is": "importance_sampling"}
+
+_EPS_HIGH = {"dapo": 0.28, "cispo": 0.28}
+_CAPPED = ("dapo", "cispo", "importance_sampling")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`tis` (cap, level, icepop_threshold) and what each loss clips with.
+
+    eps_clip and eps_clip_high: clip range [1 - low, 1 + high] of the PPO ratio in every loss that clips; None: that loss's
+    own default. level "sequence" is the geometric mean of the token ratios, not their product.
+    """
+
+    cap: float = setting(5.0)
+    level: str = setting("token", "token", "sequence")
+    icepop_threshold: float | None = setting(None)
+    loss: str = setting("grpo", *LOSSES)
+    anchor_logp: str = setting("old_policy", "old_policy", "rollout")
+    eps_clip: float = setting(0.2)
+    eps_clip_high: float | None = setting(None)
+    eps_clip_c: float | None = setting(None)
+    ratio_log_cap: float = setting(20.0)
+    seq_ratio_log_cap: float = setting(10.0)
+    beta: float = setting(0.05)
+    kl_beta: float = setting(0.001)
+    reference_job_id: str | None = setting(None)
+    reference_training_shape_id: str | None = setting(None)
+    completions_per_prompt: int = setting(4)
+    version: str = "head"
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def clip_high(self) -> float:
+        """How far above 1 the PPO ratio may go."""
+        return _EPS_HIGH.get(self.loss, self.eps_clip) if self.eps_clip_high is None else self.eps_clip_high
+
+
+def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
+    """Settings from a recipe's Config as a mapping: `tis` with cap, level and icepop_threshold, beside `loss`, clip ranges
+    and `anchor_logp` (or `anchor`); for pull request 169 tis_cap and tis_level. ConfigError for what it rejects."""
+    version = version or VERSIONS[0]
+    if version not in VERSIONS:
+        raise not_allowed("version", version, VERSIONS)
+    flat = _flat(config, version)
+    settings = read(Settings, {**flat, **_unvalidated(flat, version)}, version=version)
+    if version == "pr169" and settings.loss not in PR169_LOSSES:
+        raise not_allowed("loss", settings.loss, PR169_LOSSES)
+    if version == "head":
+        check(settings, _RULES)
+    strange = unknown(Settings, flat)
+    notes = [f"{name} is read by nothing here ({version}): the trainer accepts it silently" for name in strange]
+    return replace(settings, warnings=(*notes, *_silent(settings, flat)))
+
+
+def _flat(config: Mapping[str, Any], version: str) -> dict[str, Any]:
+    renamed = {"anchor": "anchor_logp"}
+    if version == "pr169":
+        renamed |= {"tis_cap": "cap", "tis_level": "level"}
+    renamed |= {"clip_ratio_low": "eps_clip", "clip_ratio_high": "eps_clip_high", "eps_low": "eps_clip"}
+    renamed |= {"eps_high": "eps_clip_high"}
+    flat = {renamed.get(name, name): value for name, value in config.items() if name != "tis"}
+    flat |= section(config, "tis")
+    if "loss" in flat:
+        flat["loss"] = ALIASES.get(flat["loss"], flat["loss"])
+    return flat
+
+
+def _unvalidated(flat: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Pull request 169 checks nothing: a level other than "sequence" is per token."""
+    return {"level": "token"} if version == "pr169" and flat.get("level") != "sequence" else {}
+
+
+def _silent(s: Settings, flat: Mapping[str, Any]) -> list[str]:
+    level = flat.get("level", s.level)
+    found = (
+        (level not in ("token", "sequence"), f"tis_level is {level!r}: anything but 'sequence' is read as 'token'"),
+        (s.version == "pr169" and s.cap < 0, f"tis_cap is {s.cap}: every weight is {s.cap}"),
+        (
+            s.icepop_threshold is not None and s.icepop_threshold > s.cap,
+            "icepop_threshold is above cap: kept tokens are still capped",
+        ),
+        (
+            s.loss == "reinforce",
+            "reinforce ignores the TIS weight that it logs: it uses exp(current - rollout) as it is",
+        ),
+        (
+            s.loss == "igpo" and (s.cap, s.level, s.icepop_threshold) != (5.0, "token", None),
+            "igpo ignores tis: its weight is exp(old - rollout) without a cap",
+        ),
+        (
+            s.anchor_logp == "rollout" and (s.cap, s.level, s.icepop_threshold) != (5.0, "token", None),
+            "with anchor_logp 'rollout' the TIS weight is 1: tis changes nothing",
+        ),
+    )
+    return [note for holds, note in found if holds]
+
+
+def _without_kl(name: str) -> Callable[[Settings], bool]:
+    return lambda s: s.kl_beta == 0 and getattr(s, name) is not None
+
+
+_RULES = (
+    Rule("cap", lambda s: s.cap < 0, "0 or above"),
+    Rule(
+        "icepop_threshold", lambda s: s.icepop_threshold is not None and s.level != "token", "null at level 'sequence'"
+    ),
+    Rule(
+        "icepop_threshold", lambda s: s.icepop_threshold is not None and s.icepop_threshold < 1, "1 or above, or null"
+    ),
+    Rule("eps_clip", lambda s: s.eps_clip < 0, "0 or above"),
+    Rule("eps_clip_high", lambda s: s.clip_high < 0, "0 or above"),
+    Rule(
+        "eps_clip_c", lambda s: s.loss == "dapo" and s.eps_clip_c is not None and s.eps_clip_c <= 1, "above 1, or null"
+    ),
+    Rule("ratio_log_cap", lambda s: s.loss in _CAPPED and s.ratio_log_cap < 0, "0 or above"),
+    Rule("seq_ratio_log_cap", lambda s: s.loss == "gspo" and s.seq_ratio_log_cap < 0, "0 or above"),
+    Rule("beta", lambda s: s.loss == "dro" and s.beta < 0, "0 or above"),
+    Rule("kl_beta", lambda s: s.kl_beta < 0, "0 or above"),
+    *(
+        Rule(name, _without_kl(name), "null while kl_beta is 0")
+        for name in ("reference_job_id", "reference_training_shape_id")
+    ),
+    Rule("completions_per_prompt", lambda s: s.completions_per_prompt < 2, "2 or above"),
+)

@@ -1,0 +1,141 @@
+"""NVIDIA NeMo-RL: `train/*` metrics of its loss and driver, the correction of `loss_fn`, the sequence error filter.
+
+Names there: generation_logprobs = rollout, prev_logprobs = old, next_token_logprobs = current. A metric is a sum over
+valid tokens of this rank and micro-batch over the valid tokens of the whole optimizer step, added up by the driver.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import row_groups
+from ..partial import completed, notes, told
+from ..single_precision import single, total
+from .loss import Denominators, loss_metrics, summed
+from .settings import VERSIONS, Settings, parse
+from .weights import Weights, correction_weights, in_the_loss, recorded, sequence_filter
+from .write import write
+
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+
+PREFIX = "train/"
+
+_TRUNCATED = {"use_importance_sampling_correction": True, "truncated_importance_sampling_type": "tis"}
+_GSPO = {
+    "sequence_level_importance_ratios": True,
+    "token_level_loss": False,
+    "use_importance_sampling_correction": True,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "off": {},
+    "token": {"use_importance_sampling_correction": True},
+    "tis": {**_TRUNCATED, "truncated_importance_sampling_ratio": 2.0},
+    "icepop": {
+        **_TRUNCATED,
+        "truncated_importance_sampling_type": "icepop",
+        "truncated_importance_sampling_ratio": 5.0,
+        "truncated_importance_sampling_ratio_min": 0.5,
+    },
+    "seq-mask-tis": {
+        **_TRUNCATED,
+        "truncated_importance_sampling_type": "seq-mask-tis",
+        "truncated_importance_sampling_ratio": 1.002,
+        "truncated_importance_sampling_ratio_min": 0.999,
+    },
+    "gspo": _GSPO,
+    "sequence-error-filter": {"seq_logprob_error_threshold": 2.0},
+}
+"""The values its recipes ship: tis 2, icepop 0.5 to 5, seq-mask-tis 0.999 to 1.002; the filter's from its guide."""
+
+CANONICAL: dict[str, str | None] = {
+    "train/gen_kl_error": "mismatch/kl_k3",
+    "train/sampling_importance_ratio": "mismatch/mean_weight_token",
+    "train/token_mult_prob_error": None,
+    "train/policy_kl_error": None,
+    "train/js_divergence_error": None,
+    "train/is_oob_ratio": None,
+    "train/probs_ratio": None,
+    "train/approx_entropy": None,
+    "train/max_seq_mult_prob_error": None,
+    "train/mean_seq_mult_prob_error": None,
+    "train/min_seq_mult_prob_error": None,
+}
+
+NOTES: dict[str, str] = {
+    "train/gen_kl_error": "follows reference_policy_kl_type: only with k3 is it K3. A NaN at a masked token makes it NaN",
+    "train/policy_kl_error": "samples come from the generator, so this is no estimate of KL(trainer || rollout): one "
+    "token with old far below rollout decides it",
+    "train/js_divergence_error": "uses only the sampled token, so it is not bounded by ln 2",
+    "train/sampling_importance_ratio": "taken after truncation or filtering, so a mean near 1 says nothing about the "
+    "raw ratio; at a sequence level it is too large by the rows of a micro-batch until pull request 3753",
+    "train/is_oob_ratio": "a weight that overflowed reads as 0 and, under tis, counts as inside; in pull request 2269 "
+    "the sum over k micro-batches reads k - share inside",
+    "train/token_mult_prob_error": "mean of exp(abs(log-ratio)): at least 1, and 0 only for a batch without valid tokens",
+    "train/approx_entropy": "weighted by the untruncated current / rollout ratio: it grows with the mismatch",
+    "train/probs_ratio": "with disable_ppo_ratio this is the mean current log-prob",
+    "train/loss": "filtered tokens stay in the denominator: icepop and seq-mask-tis shrink the loss",
+    "train/mean_seq_mult_prob_error": "a mean over sequences, not tokens; all zeros when the old forward was skipped",
+}
+
+
+_NEEDS = {
+    "current_logprobs": ("loss", "probs_ratio*", "kl_penalty", "approx_entropy", "positive_nll_loss"),
+    "advantages": ("loss", "masked_correct_pct"),
+}
+
+
+@np.errstate(all="ignore")
+def evaluate(
+    batch: BatchLike,
+    config: Mapping[str, Any],
+    *,
+    version: str | None = None,
+    kind: str | None = None,
+    micro_batches: MicroBatches | int | None = None,
+) -> Evaluation:
+    """What NeMo-RL logs and applies for one global batch (one optimizer step).
+
+    Reads besides: `sample_mask` (rows,), `rewards` (rows,), `reference_logprobs`. Weights are (rows, 1) at a sequence
+    level, else zero outside the token mask; ones when the correction is off. `mask` is after every filter.
+    `kind`: a run's name; one that ends in `_mbN` means micro-batches of N rows. Without current or advantages the
+    numbers of the loss are left out.
+    """
+    settings = parse(config, version)
+    needs = {} if settings.force_on_policy_ratio else _NEEDS
+    arrays, absent = completed(batch_arrays(batch), needs)
+    whole = recorded(arrays, settings)
+    driver = sequence_filter(whole, settings)
+    count = Denominators(total(whole.token_mask * driver.sample_mask), total(driver.sample_mask))
+    parts = []
+    for rows in row_groups(micro_batches, len(arrays.mask), kind):
+        part = in_the_loss(whole, settings, driver.sample_mask, rows)
+        parts.append(loss_metrics(part, correction_weights(part, settings), settings, count))
+    weights = correction_weights(in_the_loss(whole, settings, driver.sample_mask), settings)
+    left = arrays.mask & (driver.sample_mask > 0)
+    if weights.kept is not None:
+        left = left & weights.kept
+    return Evaluation(
+        metrics={PREFIX + name: value for name, value in told(summed(parts) | driver.metrics, absent, needs).items()},
+        weights=_applied(weights, arrays, settings),
+        mask=left,
+        warnings=(*settings.warnings, *notes(absent)),
+        arrays={"sample_mask": driver.sample_mask[:, 0] > 0, **_kept(weights, arrays)},
+    )
+
+
+def _applied(weights: Weights, arrays: DialectBatch, settings: Settings) -> Array:
+    if not settings.use_importance_sampling_correction:
+        return single(arrays.mask)
+    return weights.value * arrays.mask if settings.level == "token" else weights.value
+
+
+def _kept(weights: Weights, arrays: DialectBatch) -> dict[str, Array]:
+    """The filter's decisions under the names of its variables."""
+    if weights.kept is None:
+        return {}
+    if weights.geometric_mean is not None:
+        return {"seq_kept": weights.kept[:, 0], "seq_geomean": weights.geometric_mean[:, 0]}
+    return {"token_kept": weights.kept if weights.kept.shape[1] == 1 else weights.kept & arrays.mask}

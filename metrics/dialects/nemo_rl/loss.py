@@ -1,0 +1,165 @@
+"""NeMo-RL's clipped policy-gradient loss: what it returns for one micro-batch, and how the driver adds them up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..single_precision import Single, exp, log, single, total
+from .settings import Settings
+from .weights import EPSILON, Tensors, Weights, masked_row_means
+
+
+@dataclass(frozen=True)
+class Denominators:
+    """Valid tokens and valid sequences of the whole global batch. A sample counts even if all its tokens are masked."""
+
+    tokens: float
+    sequences: float
+
+
+def loss_metrics(t: Tensors, weights: Weights, settings: Settings, count: Denominators) -> dict[str, float]:
+    """What the loss reports for one micro-batch: numerators of this micro-batch over the denominators of all."""
+    tokens = _mean_over(t.mask, count.tokens)
+    ratio, clamped = _ratios(t, settings)
+    kl = _reference_kl(t, settings, count)
+    nll = _positive_nll(t, settings)
+    actor = _reduced(_applied(weights, settings) * _clipped_loss(t, ratio, clamped, settings), t, settings, count)
+    mixture = log(single((exp(t.old) + exp(t.rollout)) / 2))
+    return {
+        "loss": actor + kl + settings.positive_example_nll_weight * nll,
+        "probs_ratio": tokens(ratio),
+        "probs_ratio_clamped": tokens(clamped),
+        **_extremes("probs_ratio", ratio, t),
+        **_extremes("probs_ratio_clamped", clamped, t),
+        "kl_penalty": kl / settings.reference_policy_kl_penalty if kl else 0.0,
+        "token_mult_prob_error": tokens(exp(np.abs(t.rollout - t.old) * t.mask)),
+        "gen_kl_error": tokens(_kl(t.old - t.rollout, settings.reference_policy_kl_type)),
+        "policy_kl_error": tokens(_kl(t.rollout - t.old, settings.reference_policy_kl_type)),
+        "js_divergence_error": tokens(single((_kl(t.old - mixture, "k3") + _kl(t.rollout - mixture, "k3")) / 2)),
+        "sampling_importance_ratio": _logged_weight(t, weights, settings, count),
+        "num_valid_samples": total(t.sample_mask),
+        "approx_entropy": -tokens(exp(t.current - t.rollout) * t.current),
+        **_out_of_bounds(t, weights, settings, count),
+        **({} if settings.version == "pr2269" else {"positive_nll_loss": nll}),
+    }
+
+
+def summed(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The driver's reduction over micro-batches: sums; extrema after dropping infinities, -1 if none are left."""
+    return {name: _reduction(name, [part[name] for part in parts]) for name in parts[0]}
+
+
+def _reduction(name: str, values: list[float]) -> float:
+    if not name.endswith(("_min", "_max")):
+        return sum(values)
+    finite = [value for value in values if not np.isinf(value)]
+    return (min if name.endswith("_min") else max)(finite) if finite else -1.0
+
+
+def _mean_over(mask: Single, count: float) -> Callable[[Single], float]:
+    denominator = single(count) + single(EPSILON)
+    return lambda values: float(single(total(values * mask)) / denominator)
+
+
+def _kl(log_ratio: Single, kind: str) -> Single:
+    """Per-token estimator of a divergence; `log_ratio` is later minus earlier."""
+    if kind == "k1":
+        return -log_ratio
+    return single(np.square(log_ratio) / 2 if kind == "k2" else exp(log_ratio) - 1 - log_ratio)
+
+
+def _ratios(t: Tensors, s: Settings) -> tuple[Single, Single]:
+    """PPO ratio before and after its clip; with disable_ppo_ratio both are the current log-prob."""
+    if s.force_on_policy_ratio:
+        one = exp(t.current - t.current)  # NaN where current is not finite, as upstream
+        return one, one
+    if s.disable_ppo_ratio:
+        return t.current, t.current
+    log_ratio = t.current - t.old
+    if s.sequence_level_importance_ratios:
+        log_ratio = np.broadcast_to(masked_row_means(log_ratio, t.token_mask), log_ratio.shape)
+    ratio = exp(log_ratio)
+    return ratio, np.clip(ratio, 1 - s.ratio_clip_min, 1 + s.ratio_clip_max)
+
+
+def _clipped_loss(t: Tensors, ratio: Single, clamped: Single, s: Settings) -> Single:
+    if s.use_cispo:
+        return single(-t.advantages * clamped * t.current)
+    loss = single(np.maximum(-t.advantages * ratio, -t.advantages * clamped))
+    if s.ratio_clip_c is None:
+        return loss
+    dual = np.minimum(loss, -t.advantages * single(s.ratio_clip_c))
+    return single(np.where(t.advantages < 0, dual, loss))
+
+
+def _applied(weights: Weights, s: Settings) -> Single:
+    return weights.value if s.use_importance_sampling_correction else np.ones_like(weights.value)
+
+
+def _reduced(values: Single, t: Tensors, s: Settings, count: Denominators) -> float:
+    """Mean over tokens, or over sequences of their means over tokens."""
+    if s.token_level_loss:
+        return _mean_over(t.mask, count.tokens)(values)
+    return _mean_over(t.sample_mask, count.sequences)(masked_row_means(values, t.token_mask))
+
+
+def _reference_kl(t: Tensors, s: Settings, count: Denominators) -> float:
+    """The KL term of the loss; 0 when its coefficient is 0, it sits in the reward, or the batch has no reference."""
+    if t.reference is None or s.use_kl_in_reward or s.reference_policy_kl_penalty == 0:
+        return 0.0
+    log_ratio = _clamped(t.reference - t.current, s.kl_input_clamp_value)
+    kl, weight = _kl(log_ratio, s.reference_policy_kl_type), _kl_weight(t, s)
+    if s.version == "pr2269":
+        weighted = weight * _clamped(kl, s.kl_output_clamp_value)
+    else:
+        weighted = _clamped(weight * kl, s.kl_output_clamp_value)
+    return _reduced(single(s.reference_policy_kl_penalty) * weighted, t, s, count)
+
+
+def _kl_weight(t: Tensors, s: Settings) -> Single:
+    if s.version == "pr2269" and not s.use_on_policy_kl_approximation:
+        return np.ones_like(t.current)
+    weight = exp(t.current - (t.rollout if s.use_on_policy_kl_approximation else t.current))
+    return single(np.where(np.isfinite(weight), weight, 0.0))
+
+
+def _clamped(values: Single, bound: float | None) -> Single:
+    return values if bound is None else np.clip(values, -bound, bound)
+
+
+def _positive_nll(t: Tensors, s: Settings) -> float:
+    """Mean of -log-prob over the tokens of rewarded samples of this micro-batch."""
+    if s.positive_example_nll_weight <= 0 or t.rewards is None:
+        return 0.0
+    correct = t.mask * single(t.rewards > 0).reshape(-1, 1)
+    return _mean_over(correct, total(correct))(-t.current) if correct.any() else 0.0
+
+
+def _logged_weight(t: Tensors, weights: Weights, s: Settings, count: Denominators) -> float:
+    """Mean of the weight after truncation. At a sequence level the trainer multiplies (rows, 1) with (rows,), which
+    broadcasts to (rows, rows): the sum of all weights times the number of valid samples. Pull request 3753 mends it."""
+    if s.level == "token":
+        return _mean_over(t.mask, count.tokens)(weights.value)
+    sample_mask = t.sample_mask if s.version == "pr3753" else t.sample_mask.T
+    return _mean_over(sample_mask, count.sequences)(weights.value)
+
+
+def _out_of_bounds(t: Tensors, weights: Weights, s: Settings, count: Denominators) -> dict[str, float]:
+    """Share outside the bounds. Pull request 2269 took 1 - share inside in every micro-batch: the sum over k of them
+    reads k - share inside."""
+    if weights.outside is None:
+        return {}
+    per_sequence = s.truncation == "seq-mask-tis"
+    share = _mean_over(t.sample_mask, count.sequences) if per_sequence else _mean_over(t.mask, count.tokens)
+    if s.version != "pr2269":
+        return {"is_oob_ratio": share(single(weights.outside))}
+    # A tis weight cannot be below 0, the only lower bound there.
+    return {"is_oob_ratio": 1.0 - share(single(~weights.outside))}
+
+
+def _extremes(name: str, values: Single, t: Tensors) -> dict[str, float]:
+    valid = values[t.mask > 0]
+    if not valid.size:
+        return {f"{name}_min": np.inf, f"{name}_max": -np.inf}
+    return {f"{name}_min": float(valid.min()), f"{name}_max": float(valid.max())}

@@ -1,0 +1,172 @@
+"""NeMo-RL's correction weights (raw ratio at some level, then tis, icepop or seq-mask-tis) and its sequence error filter."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluation import Array, DialectBatch
+from ..micro_batches import Rows
+from ..single_precision import Single, exp, row_totals, single
+from .settings import Settings
+
+EPSILON = 1e-8
+"""What the trainer adds to every denominator: without valid tokens a masked mean is 0, not NaN."""
+
+_READ_BESIDES = ("sample_mask", "rewards", "reference_logprobs")
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """What the loss holds, in float32: (rows, positions), but `sample_mask` (rows, 1), `rewards` (rows,) or None.
+
+    Masks are 0 and 1 and multiply. That removes no NaN and no infinity: NaN * 0 is NaN upstream too.
+    """
+
+    rollout: Single
+    old: Single
+    current: Single
+    advantages: Single
+    token_mask: Single
+    sample_mask: Single
+    reference: Single | None
+    rewards: Single | None
+
+    @property
+    def mask(self) -> Single:
+        """Valid tokens."""
+        return self.token_mask * self.sample_mask
+
+
+@dataclass(frozen=True)
+class Weights:
+    """`value`: (rows, positions) or (rows, 1), after truncation or filtering. `outside`: out of bounds, same shape
+    (seq-mask-tis: (rows, 1)); None without truncation. `kept`: what a filter leaves in; None if it filters nothing."""
+
+    value: Single
+    outside: Array | None = None
+    kept: Array | None = None
+    geometric_mean: Single | None = None
+
+
+def recorded(batch: DialectBatch, settings: Settings) -> Tensors:
+    """The tensors as the driver has them. Without `sample_mask` every row is valid; where the old-policy forward is
+    skipped, old may be absent."""
+    rows, _ = batch.shape
+    extra = {name: single(value) for name, value in batch.extra.items() if name in _READ_BESIDES}
+    current = batch.needed("current_logprobs")
+    skipped = settings.skips_old_forward and batch.old_logprobs is None
+    return Tensors(
+        rollout=single(batch.needed("rollout_logprobs")),
+        old=single(current if skipped else batch.needed("old_logprobs")),
+        current=single(current),
+        advantages=single(batch.needed("advantages")),
+        token_mask=single(batch.mask),
+        sample_mask=extra.get("sample_mask", np.ones(rows, np.float32)).reshape(rows, 1),
+        reference=extra.get("reference_logprobs"),
+        rewards=extra.get("rewards"),
+    )
+
+
+def in_the_loss(t: Tensors, settings: Settings, sample_mask: Single, rows: Rows | None = None) -> Tensors:
+    """The tensors of one micro-batch as the loss sees them: the driver's sample mask, and current in old's place under
+    `force_on_policy_ratio` (not yet so in pull request 2269)."""
+    forced = settings.force_on_policy_ratio and settings.version != "pr2269"
+    part = slice(None) if rows is None else rows
+    return Tensors(
+        rollout=t.rollout[part],
+        old=(t.current if forced else t.old)[part],
+        current=t.current[part],
+        advantages=t.advantages[part],
+        token_mask=t.token_mask[part],
+        sample_mask=sample_mask[part],
+        reference=None if t.reference is None else t.reference[part],
+        rewards=None if t.rewards is None else t.rewards[part],
+    )
+
+
+def masked_row_means(values: Single, mask: Single) -> Single:
+    """Mean over the tokens of each row, (rows, 1); 0 for a row without any."""
+    return single(row_totals(values * mask) / (row_totals(mask) + single(EPSILON)))
+
+
+def correction_weights(t: Tensors, settings: Settings) -> Weights:
+    """The weight the loss is multiplied with when the correction is on (it is logged when it is off, too).
+
+    What is not finite becomes 0, not the bound: a sequence whose log-ratios add up to more than 88.7 is silenced.
+    """
+    difference = t.old - t.rollout
+    if settings.level == "sequence":
+        log_weight = row_totals(difference * t.mask)
+    elif settings.level == "sequence_mean":
+        log_weight = masked_row_means(difference, t.token_mask)
+    else:
+        log_weight = difference
+    weight = exp(log_weight)
+    return _bounded(single(np.where(np.isfinite(weight), weight, 0.0)), t, settings)
+
+
+def _bounded(weight: Single, t: Tensors, settings: Settings) -> Weights:
+    low, high = settings.bounds
+    if settings.truncation is None:
+        return Weights(weight)
+    if settings.truncation == "tis":
+        return Weights(np.clip(weight, low, high), (weight > high) | (weight < low))
+    if settings.truncation == "icepop":
+        inside = (weight >= low) & (weight <= high)
+        return Weights(single(np.where(inside, weight, 0.0)), ~inside, inside)
+    log_ratio = t.old - t.rollout
+    mean = exp(masked_row_means(single(np.where(np.isfinite(log_ratio), log_ratio, 0.0)), t.token_mask))
+    inside = (mean >= low) & (mean <= high)
+    return Weights(weight * single(inside), ~inside, inside, mean)
+
+
+@dataclass(frozen=True)
+class SequenceFilter:
+    """What the driver does before the loss: `sample_mask` (rows, 1) after it, and the metrics it logs."""
+
+    sample_mask: Single
+    metrics: dict[str, float]
+
+
+def sequence_filter(t: Tensors, settings: Settings) -> SequenceFilter:
+    """Masks samples whose mean of exp(abs(rollout - old)) exceeds the threshold (NaN too); logged with or without one.
+
+    Rewards decide only `masked_correct_pct`; without them a row is correct where its first advantage is positive.
+    """
+    if settings.skips_old_forward:
+        return SequenceFilter(t.sample_mask, dict.fromkeys(_logged(settings.version), 0.0))
+    count = row_totals(t.mask)
+    valid = count[:, 0] > 0
+    error = single(row_totals(exp(np.abs(t.rollout - t.old) * t.mask) * t.mask) / np.maximum(count, 1))
+    if settings.version != "pr2269":
+        error = single(np.where(count > 0, error, 0.0))
+    kept = t.sample_mask[:, 0] > 0
+    if settings.seq_logprob_error_threshold is not None:
+        kept = kept & (error[:, 0] <= settings.seq_logprob_error_threshold)
+    dropped = (t.sample_mask[:, 0] > 0) & ~kept
+    rewards = t.advantages[:, :1].ravel() > 0 if t.rewards is None else t.rewards == 1
+    values = {
+        **_extremes(error[:, 0] if settings.version == "pr2269" else error[valid, 0], ""),
+        **_extremes(error[kept & valid, 0], "_after_mask"),
+        "num_masked_seqs_by_logprob_error": float(dropped.sum()),
+        "masked_correct_pct": float(rewards[dropped].mean()) if dropped.any() else 0.0,
+    }
+    if settings.seq_logprob_error_threshold is None:
+        values |= _extremes(error[valid, 0], "_after_mask")
+    return SequenceFilter(single(kept).reshape(-1, 1), {name: values[name] for name in _logged(settings.version)})
+
+
+def _extremes(errors: Single, suffix: str) -> dict[str, float]:
+    """max, mean and min over sequences; zeros for none."""
+    if not errors.size:
+        return {f"{word}_seq_mult_prob_error{suffix}": 0.0 for word in ("max", "mean", "min")}
+    found = {"max": errors.max(), "mean": single(errors.mean(dtype=np.float64)), "min": errors.min()}
+    return {f"{word}_seq_mult_prob_error{suffix}": float(value) for word, value in found.items()}
+
+
+def _logged(version: str) -> tuple[str, ...]:
+    errors = [
+        f"{word}_seq_mult_prob_error{suffix}" for suffix in ("", "_after_mask") for word in ("max", "mean", "min")
+    ]
+    words = errors[:1] if version == "pr2269" else errors
+    return (*words, "num_masked_seqs_by_logprob_error", "masked_correct_pct")

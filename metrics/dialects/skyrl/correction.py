@@ -1,0 +1,140 @@
+"""Between SkyRL's settings and our Correction, both ways; what SkyRL cannot say is a ConfigError that says so.
+
+SkyRL's order is fixed: outliers, single tokens, weights, sequences. Only a token mask makes the order matter, because the
+products and means of sequences then run over what it left.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ratioscope.errors import ConfigError
+
+from ...correction import Correction, Reject, Step, Weigh
+from .settings import WITHOUT_CORRECTION, Settings
+
+LOG_LIMIT = 20.0
+NO_BOUND = 1e9
+"""An upper bound no weight reaches: SkyRL clamps log-ratios to 20, and exp(20) is 4.9e8."""
+SEQUENCE_MASKS: Mapping[str, tuple[Literal["sum", "mean"], str]] = {
+    "product": ("sum", "product_mask"),
+    "geometric": ("mean", "geo_mask"),
+}
+"""sequence_mask_metric -> what it rejects by, and how its bounds are named."""
+
+
+def correction_of(settings: Settings) -> Correction:
+    """The steps SkyRL takes; ConfigError for DPPO, which reads advantages, and for corrections of two gaps at once."""
+    if settings.anchors_on_rollout:
+        return _anchored(settings)
+    steps = () if settings.policy_loss_type in WITHOUT_CORRECTION else tuple(_steps(settings))
+    return Correction("skyrl off_policy_correction", steps)
+
+
+def settings_for(correction: Correction) -> Settings:
+    """SkyRL's settings for a correction; one of the whole gap becomes a loss anchored on the rollout policy."""
+    if correction.gap == "total":
+        return _anchored_settings(correction.steps)
+    keys: dict[str, Any] = {}
+    for step in correction.steps:
+        found = _keys(step)
+        if set(found) & set(keys):
+            raise _unsayable(f"more than one step that sets {sorted(set(found) & set(keys))[0]}")
+        keys |= found
+    _check_order(correction.steps)
+    return Settings(**keys)
+
+
+def _anchored(settings: Settings) -> Correction:
+    if settings.corrects or settings.policy_loss_type == "dppo":
+        what = "off_policy_correction beside it" if settings.corrects else "the advantages"
+        raise ConfigError(f"policy_loss_type {settings.policy_loss_type!r} reads {what}: no single correction does")
+    if settings.policy_loss_type == "cispo":
+        low, high = settings.cispo_eps_clip_low, settings.cispo_eps_clip_high
+        return Correction("skyrl cispo", (Weigh("token", max(1 - low, 0.0), 1 + high, log_limit=LOG_LIMIT),), "total")
+    bounds = max(1 - settings.eps_clip_low, 0.0), 1 + settings.eps_clip_high
+    return Correction("skyrl rollout_is", (Weigh("token", *bounds, "zero", LOG_LIMIT),), "total")
+
+
+def _steps(settings: Settings) -> list[Step]:
+    steps: list[Step] = []
+    if settings.masks_outliers:
+        low, high = settings.outlier_token_is_threshold_low, settings.outlier_token_is_threshold_high
+        steps.append(Reject("weight", "any", -math.inf if low is None else low, math.inf if high is None else high))
+    low, high = settings.token_mask_is_threshold_low, settings.token_mask_is_threshold_high
+    if low is not None and high is not None:
+        steps.append(Reject("weight", "token", low, high, "remaining"))
+    if settings.tis_ratio_type == "token":
+        steps.append(Weigh("token", high=settings.token_tis_ratio_clip_high, log_limit=LOG_LIMIT))
+    if settings.tis_ratio_type == "sequence":
+        cap = settings.sequence_tis_ratio_clip_high
+        steps.append(Weigh("sequence", high=cap, log_limit=LOG_LIMIT, over="remaining"))
+    if settings.sequence_mask_metric is not None:
+        by, name = SEQUENCE_MASKS[settings.sequence_mask_metric]
+        low, high = getattr(settings, f"{name}_low"), getattr(settings, f"{name}_high")
+        steps.append(Reject("weight", by, low, high, "remaining"))
+    return steps
+
+
+def _anchored_settings(steps: Sequence[Step]) -> Settings:
+    step = steps[0] if len(steps) == 1 else None
+    if not isinstance(step, Weigh) or step.level != "token":
+        raise _unsayable("anything on current / rollout but one bounded weight per token")
+    low, high = 1 - step.low, min(step.high, NO_BOUND) - 1
+    if step.outside == "zero":
+        return Settings(policy_loss_type="rollout_is", eps_clip_low=low, eps_clip_high=high)
+    return Settings(policy_loss_type="cispo", cispo_anchor="rollout", cispo_eps_clip_low=low, cispo_eps_clip_high=high)
+
+
+def _keys(step: Step) -> dict[str, Any]:
+    """The settings that make one step, at whatever place it stands."""
+    if isinstance(step, Weigh):
+        return _weight_keys(step)
+    if not isinstance(step, Reject) or step.of not in ("weight", "k1") or step.by == "max":
+        raise _unsayable(f"rejection of {step.of} by {step.by}" if isinstance(step, Reject) else "normalised weights")
+    low, high = (step.low, step.high) if step.of == "weight" else (math.exp(-step.high), math.exp(-step.low))
+    if step.by == "any":
+        bounds = {"outlier_token_is_threshold_low": low, "outlier_token_is_threshold_high": high}
+        return {name: None if math.isinf(bound) else bound for name, bound in bounds.items()}
+    low, high = max(low, 0.0), min(high, NO_BOUND)
+    if step.by == "token":
+        return {"token_mask_is_threshold_low": low, "token_mask_is_threshold_high": high}
+    metric = next(metric for metric, (by, _) in SEQUENCE_MASKS.items() if by == step.by)
+    return _sequence_mask_keys(metric, low, high)
+
+
+def _weight_keys(step: Weigh) -> dict[str, Any]:
+    """TIS; weights set to zero outside a band are weights whose tokens or sequences leave the loss."""
+    if step.level == "geometric":
+        raise _unsayable("geometric importance weights")
+    if step.outside == "clamp" and step.low > 0:
+        raise _unsayable("a lower bound that weights are moved to")
+    cap = min(step.high, NO_BOUND)
+    keys: dict[str, Any] = {"tis_ratio_type": step.level, f"{step.level}_tis_ratio_clip_high": cap}
+    if step.outside == "clamp":
+        return keys
+    if step.level == "token":
+        return keys | {"token_mask_is_threshold_low": step.low, "token_mask_is_threshold_high": cap}
+    return keys | _sequence_mask_keys("product", step.low, cap)
+
+
+def _sequence_mask_keys(metric: str, low: float, high: float) -> dict[str, Any]:
+    name = SEQUENCE_MASKS[metric][1]
+    return {"sequence_mask_metric": metric, f"{name}_low": low, f"{name}_high": high}
+
+
+def _check_order(steps: Sequence[Step]) -> None:
+    """With a token mask, whole sequences must be judged after it and over what it left, outliers before it."""
+    masks = [i for i, step in enumerate(steps) if isinstance(step, Reject) and step.by == "token"]
+    for i, step in enumerate(steps if masks else ()):
+        outlier = isinstance(step, Reject) and step.by == "any"
+        whole = (isinstance(step, Weigh) and step.level == "sequence") or (
+            isinstance(step, Reject) and step.by in ("sum", "mean")
+        )
+        after = i > masks[0] and getattr(step, "over", "") == "remaining"
+        if (outlier and after) or (whole and not after):
+            raise _unsayable("this order: it masks outliers, then tokens, then judges sequences over the rest")
+
+
+def _unsayable(what: str) -> ConfigError:
+    return ConfigError(f"SkyRL has no setting for {what}; choose another correction")

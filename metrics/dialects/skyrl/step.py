@@ -1,0 +1,117 @@
+"""One training step of SkyRL: mini-batches cut into ranks and micro-batches, and what each micro-batch reports and does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..evaluation import Array, DialectBatch, MicroBatches, not_allowed
+from ..micro_batches import Rows, row_groups
+from ..single_precision import single, total
+from .losses import token_loss
+from .reduce import loss_divisors, mini_batch_differences, reduced, with_std
+from .settings import WITHOUT_CORRECTION, Settings
+from .stages import Corrected, corrected
+from .tokens import PRECISIONS, Tokens
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Its rows and what SkyRL does with them; arrays are (rows, positions), `weights` also (rows, 1)."""
+
+    rows: Rows
+    metrics: dict[str, float]
+    mask: Array
+    weights: Array | None = None
+    loss_before: Array | None = None
+    loss_after: Array | None = None
+
+
+OptimizerStep = list[list[MicroBatch]]
+"""The micro-batches of each rank."""
+
+
+def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
+    """The whole batch in the precision of its log-probs; old is absent where SkyRL skips the policy forward.
+
+    Where nobody recorded a masked value SkyRL has a finite number, so 0 stands for it.
+    """
+    rounded = PRECISIONS[settings.dtype]
+    current, old, rollout, advantages = (
+        None if value is None else single(np.where(arrays.mask | np.isfinite(value), value, 0))
+        for value in (arrays.current_logprobs, arrays.old_logprobs, arrays.rollout_logprobs, arrays.advantages)
+    )
+    current, old, rollout = (None if value is None else rounded(value) for value in (current, old, rollout))
+    if settings.skips_policy_forward and rollout is not None:
+        old = None
+    return Tokens(single(arrays.mask), current, old, rollout, advantages, rounded)
+
+
+def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | None) -> list[OptimizerStep]:
+    """What happens in each mini-batch; `given` micro-batches belong to the mini-batch their first row is in."""
+    _check_rows(settings, len(tokens.mask))
+    scaled = replace(tokens, advantages=_scaled(tokens, settings))
+    return [
+        [[_micro_batch(scaled.rows(rows), rows, settings) for rows in rank] for rank in ranks]
+        for ranks in _cut(settings, len(tokens.mask), given)
+    ]
+
+
+def logged(steps: list[OptimizerStep]) -> dict[str, float]:
+    """The reduction chain: over the micro-batches of a rank, over ranks, over optimizer steps."""
+    ranks = [[reduced([part.metrics for part in rank], sum_losses=True) for rank in step] for step in steps]
+    return with_std(reduced([reduced(step, sum_losses=True) for step in ranks], sum_losses=False))
+
+
+def _check_rows(settings: Settings, rows: int) -> None:
+    """ConfigError for boundaries beyond the batch: they were another batch's."""
+    for name in ("mini_batch_boundaries", "prompt_boundaries"):
+        for pair in getattr(settings, name) or ():
+            if not 0 <= pair[0] <= pair[1] <= rows:
+                raise not_allowed(name, pair, f"(start, end) rows within the {rows} of this batch")
+
+
+def _mini_batches(settings: Settings, rows: int) -> tuple[tuple[int, int], ...]:
+    return settings.mini_batch_boundaries or ((0, rows),)
+
+
+def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
+    """Advantages as the losses get them, scaled within each mini-batch; rows of none keep 0."""
+    if tokens.advantages is None:
+        return None
+    scaled = np.zeros_like(tokens.advantages)
+    for start, end in _mini_batches(settings, len(scaled)):
+        step = slice(start, end)
+        scaled[step] = tokens.advantages[step] / loss_divisors(tokens.mask[step], settings, start)
+    return scaled
+
+
+def _cut(settings: Settings, count: int, given: MicroBatches | None) -> Iterator[list[list[Rows]]]:
+    """For each mini-batch the row numbers of each rank's micro-batches; ranks hold contiguous rows."""
+    for start, end in _mini_batches(settings, count):
+        if given is not None:
+            yield [[rows for rows in row_groups(given, count) if start <= rows[0] < end]]
+        else:
+            ranks = [rank for rank in np.array_split(np.arange(start, end), settings.dp_size) if len(rank)]
+            yield [[rank[rows] for rows in row_groups(settings.micro_batch_size, len(rank))] for rank in ranks]
+
+
+def _micro_batch(tokens: Tokens, rows: Rows, settings: Settings) -> MicroBatch:
+    """A micro-batch after its loss and correction; without current log-probs or advantages only after the correction."""
+    correction = _correction(tokens, settings)
+    metrics = {f"loss_metrics/{name}": value for name, value in correction.metrics.items()}
+    metrics |= {} if tokens.current is None else mini_batch_differences(tokens)
+    if not tokens.has_loss:
+        return MicroBatch(rows, metrics, correction.mask, correction.weights)
+    loss = token_loss(tokens, settings)
+    metrics |= {f"loss_metrics/{name}": value for name, value in loss.metrics.items()}
+    after = loss.loss if correction.weights is None else loss.loss * correction.weights
+    metrics["policy_loss"] = total(after * correction.mask)
+    weights = loss.rollout_weights if correction.weights is None else correction.weights
+    return MicroBatch(rows, metrics, correction.mask, weights, loss.loss, after)
+
+
+def _correction(tokens: Tokens, settings: Settings) -> Corrected:
+    if settings.policy_loss_type in WITHOUT_CORRECTION:
+        return Corrected(None, tokens.mask, {})
+    return corrected(tokens, settings)

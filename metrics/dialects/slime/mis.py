@@ -1,0 +1,132 @@
+"""slime's MIS example (mis.py): divergences, a bounded weight, rejection, veto and batch normalisation, in that order.
+
+A value of a whole sample is repeated on its tokens. exp is clamped to +-20 for weights and chi-squared, nowhere else.
+"""
+
+import numpy as np
+
+from ..evaluation import Array
+from ..single_precision import exp, row_totals, single, total
+from .hooks import HookOutcome
+from .settings import Settings
+from .tokens import Step
+
+SAFETY_BOUND = np.float32(20)
+SMALLEST_MEAN = 1e-8
+"""A micro-batch whose mean weight is not above it is not normalised."""
+
+
+def mis(step: Step, settings: Settings) -> HookOutcome:
+    """What the example returns; without use_tis only divergences, the loss and masks untouched."""
+    metrics = _divergences(step)
+    if not settings.use_tis:
+        return HookOutcome(None, step.mask, _prefixed(step, metrics))
+    log_ratio = step.old - step.needed("rollout", "mis")
+    raw = exp(_clamped(_at_level(step, log_ratio, settings.tis_level)))
+    weights, mask, found = _bounded(step, raw, settings)
+    metrics |= {"tis_weight_before_bound": raw, "tis_weight_after_bound": weights, **found}
+    if settings.use_rs:
+        mask, found = _rejected(step, mask, log_ratio, settings)
+        metrics |= found
+    metrics["is_ratio_mean_after_tis_rs"] = weights
+    if settings.tis_batch_normalize:
+        factor = _mean_weights(step, weights, settings.tis_level)
+        weights, metrics["batch_norm_factor"] = weights / factor, factor
+    metrics |= _final(step, weights)
+    return HookOutcome(weights, mask, _prefixed(step, metrics))
+
+
+def _divergences(step: Step) -> dict[str, Array]:
+    rollout, old = step.needed("rollout", "mis"), step.old
+    trainer, sampler = -step.row_means(old), -step.row_means(rollout)
+    log_ratio = old - rollout
+    gap = trainer - sampler
+    square = exp(_clamped(log_ratio)) ** 2
+    return {
+        "training_log_ppl": trainer,
+        "training_ppl": exp(trainer),
+        "rollout_log_ppl": sampler,
+        "rollout_ppl": exp(sampler),
+        "kl": rollout - old,
+        "k3_kl": exp(log_ratio) - log_ratio - np.float32(1),
+        "log_ppl_diff": gap,
+        "log_ppl_abs_diff": np.abs(gap),
+        "ppl_ratio": exp(gap),
+        "chi2_token": step.row_means(square) - np.float32(1),
+        "chi2_seq": exp(2 * _clamped(row_totals(log_ratio * step.mask))) - np.float32(1),
+    }
+
+
+def _clamped(log_ratio: Array) -> Array:
+    return np.clip(log_ratio, -SAFETY_BOUND, SAFETY_BOUND)
+
+
+def _at_level(step: Step, log_ratio: Array, level: str) -> Array:
+    """The log-ratio itself, its sum over a row's unmasked tokens, or its mean over them."""
+    match level:
+        case "token":
+            return log_ratio
+        case "sequence":
+            return np.broadcast_to(row_totals(log_ratio * step.mask), log_ratio.shape)
+        case _:
+            return np.broadcast_to(step.row_means(log_ratio), log_ratio.shape)
+
+
+def _bounded(step: Step, raw: Array, settings: Settings) -> tuple[Array, Array, dict[str, Array]]:
+    """Weights after `tis_mode`, 0 where masked, with the mask it leaves. `mask` takes tokens out and keeps weights."""
+    low, high = (single(bound) for bound in settings.tis_bounds)
+    below, above = raw < low, raw > high
+    match settings.tis_mode:
+        case "truncate":
+            return np.clip(raw, 0, high) * step.mask, step.mask, {"tis_truncate_fraction": above}
+        case "clip":
+            found = {"tis_clip_fraction_low": below, "tis_clip_fraction_high": above}
+            return np.clip(raw, low, high) * step.mask, step.mask, found
+        case _:
+            found = {"tis_mask_fraction_low": below, "tis_mask_fraction_high": above}
+            return raw * step.mask, step.mask * ((raw >= low) & (raw <= high)), found
+
+
+def _rejected(step: Step, mask: Array, log_ratio: Array, settings: Settings) -> tuple[Array, dict[str, Array]]:
+    """The mask without what lies outside the rejection bounds, and without samples that hold a vetoed token."""
+    low, high = (single(bound) for bound in settings.rs_bounds)
+    ratio = exp(_clamped(_at_level(step, log_ratio, settings.rs_level)))
+    metrics: dict[str, Array] = {"rs_mask_fraction_low": ratio < low, "rs_mask_fraction_high": ratio > high}
+    mask = mask * ((ratio >= low) & (ratio <= high))
+    if settings.rs_veto_threshold is None:
+        return mask, metrics
+    vetoed = (log_ratio < np.log(single(settings.rs_veto_threshold))) & (step.mask > 0)
+    any_vetoed = np.any(vetoed, axis=1)[:, None]
+    metrics |= {"rs_catastrophic_token_fraction": vetoed, "rs_catastrophic_seq_fraction": any_vetoed}
+    return mask * ~any_vetoed, metrics
+
+
+def _mean_weights(step: Step, weights: Array, level: str) -> Array:
+    """The mean weight of each row's micro-batch over the original mask, (rows, 1); 1 where it is next to nothing."""
+    means = np.ones((len(weights), 1), np.float32)
+    for rows in step.micro_batches:
+        weighed, mask = weights[rows] * step.mask[rows], step.mask[rows]
+        if level == "token":
+            mean = total(weighed) / max(total(mask), 1.0)
+        else:
+            mean = total(row_totals(weighed) / step.counts[rows]) / len(rows)
+        if mean > SMALLEST_MEAN:
+            means[rows] = mean
+    return means
+
+
+def _final(step: Step, weights: Array) -> dict[str, Array]:
+    """Mean, least and largest final weight of each row's unmasked tokens; 0 for a row without any."""
+    valid = step.mask > 0
+    some = valid.any(axis=1, keepdims=True)
+    least = np.where(valid, weights, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    most = np.where(valid, weights, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+    return {
+        "is_ratio_mean_final": step.row_means(weights),
+        "is_ratio_min_final": np.where(some, least, 0),
+        "is_ratio_max_final": np.where(some, most, 0),
+    }
+
+
+def _prefixed(step: Step, metrics: dict[str, Array]) -> dict[str, Array]:
+    return {f"mis_{name}": np.broadcast_to(single(value), step.mask.shape) for name, value in metrics.items()}

@@ -1,0 +1,162 @@
+"""Hugging Face TRL's GRPOTrainer: `sampling/*`, clip shares and entropy, and the vLLM importance-sampling correction.
+
+Names there: sampling_per_token_logps = rollout, old_per_token_logps = old, per_token_logps = current. `sampling/*` are of
+the whole generation batch, once; the others are averaged over the micro-batches since the last log line.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import Rows, row_groups
+from ..partial import completed, notes, told
+from ..single_precision import Single, single
+from .losses import Accumulation, Inputs, Step, micro_step
+from .ratio import importance_ratio, kept_sequences, sampling_metrics
+from .settings import MODES, VERSIONS, Settings, parse
+from .write import write
+
+__all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
+
+PRESETS: dict[str, dict[str, Any]] = {mode: {"vllm_importance_sampling_mode": mode} for mode in MODES} | {
+    "off": {"vllm_importance_sampling_correction": False},
+    "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo"},
+    "off-policy-mask": {"off_policy_mask_threshold": 0.5},
+}
+"""The four modes at TRL's own bounds (C_max 3); the threshold of its documentation's example."""
+
+CANONICAL: dict[str, str | None] = {
+    "sampling/sampling_logp_difference/mean": "mismatch/abs_log_ratio",
+    "sampling/sampling_logp_difference/max": "mismatch/max_abs_log_ratio",
+    "sampling/importance_sampling_ratio/mean": "mismatch/mean_weight_token",
+    "sampling/importance_sampling_ratio/min": None,
+    "sampling/importance_sampling_ratio/max": None,
+    "clip_ratio/low_mean": None,
+    "clip_ratio/high_mean": None,
+    "clip_ratio/region_mean": "drift/share_outside_0.8_1.2",
+    "clip_ratio/low_min": None,
+    "clip_ratio/high_max": None,
+}
+
+NOTES: dict[str, str] = {
+    "sampling/sampling_logp_difference/mean": "each process averages its own tokens, then processes count alike",
+    "sampling/importance_sampling_ratio/mean": "after clamping or masking; in sequence modes of products over sequences, "
+    "rows without tokens counting as 1",
+    "sampling/importance_sampling_ratio/min": "after the mask: 0 as soon as one value was masked out",
+    "sampling/importance_sampling_ratio/max": "after the clamp: never above C_max, so the true maximum does not show",
+    "clip_ratio/region_mean": "counts a token outside the clip range only where its advantage has the sign that clips; with "
+    "importance_sampling_level 'sequence' a mean over sequences, empty ones included",
+    "clip_ratio/low_min": "the smallest share of a sequence, averaged over micro-batches: no minimum of the step",
+    "clip_ratio/high_max": "the largest share of a sequence, averaged over micro-batches: no maximum of the step",
+}
+
+
+_CLIPPED = ("clip_ratio/*", "cispo_clip_ratio", "vespo/*")
+_NEEDS = {"current_logprobs": (*_CLIPPED, "kl"), "advantages": _CLIPPED}
+
+
+@np.errstate(all="ignore")
+def evaluate(
+    batch: BatchLike,
+    config: Mapping[str, Any],
+    *,
+    version: str | None = None,
+    kind: str | None = None,
+    micro_batches: MicroBatches | int | None = None,
+) -> Evaluation:
+    """What TRL logs and applies for one generation batch that is one accumulation window.
+
+    Reads besides: `entropy`, `reference_logprobs`, `rank` (rows,): the process that held a row; one if absent. NaN in
+    rollout means that the engine gave no log-prob. Without old, current stands in, as in TRL when steps are aligned.
+    `weights`: the ratio, None without correction. `mask`: what neither a mask mode nor the off-policy mask took out.
+    """
+    settings = parse(config, version)
+    needs = _NEEDS if settings.corrected and settings.off_policy_mask_threshold is None else {}
+    arrays, absent = completed(batch_arrays(batch), needs)
+    ratio, metrics = None, dict[str, float]()
+    if settings.corrected:
+        old, rollout = (single(arrays.needed(name)) for name in ("old_logprobs", "rollout_logprobs"))
+        ratio = importance_ratio(old, rollout, arrays.mask, settings)
+        metrics = sampling_metrics(old - rollout, ratio, arrays.mask, _processes(arrays), settings)
+    inputs = _inputs(arrays, ratio, settings)
+    groups = row_groups(micro_batches, len(arrays.mask), kind)
+    window = Accumulation(len(groups), int(arrays.mask.sum()))
+    steps = [micro_step(_rows(inputs, rows), settings, window) for rows in groups]
+    losses = {} if absent else {"loss": sum(step.loss for step in steps)}
+    return Evaluation(
+        metrics=metrics | told(_averaged(steps), absent, _NEEDS) | losses,
+        weights=_inside(ratio, arrays, settings),
+        mask=_left(arrays, ratio, inputs, settings),
+        warnings=(*settings.warnings, *notes(absent)),
+        losses=losses,
+        arrays={} if ratio is None else {"importance_sampling_ratio": ratio},
+    )
+
+
+def _inputs(arrays: DialectBatch, ratio: Single | None, s: Settings) -> Inputs:
+    current = single(arrays.needed("current_logprobs"))
+    old = current if arrays.old_logprobs is None else single(arrays.old_logprobs)
+    advantages = _advantages(arrays)
+    kept = None
+    if s.off_policy_mask_threshold is not None:
+        earlier = old if arrays.rollout_logprobs is None else single(arrays.rollout_logprobs)
+        kept = kept_sequences(advantages, earlier, current, arrays.mask, s.off_policy_mask_threshold)
+    entropy, reference = (arrays.extra.get(name) for name in ("entropy", "reference_logprobs"))
+    return Inputs(
+        old=old,
+        current=current,
+        mask=arrays.mask,
+        advantages=advantages,
+        ratio=ratio,
+        kept=kept,
+        entropy=None if entropy is None else single(entropy),
+        reference=None if reference is None else single(reference),
+    )
+
+
+def _advantages(arrays: DialectBatch) -> Single:
+    """(rows, 1), as the trainer has them, unless they differ between the tokens of a sequence."""
+    values = single(arrays.needed("advantages"))
+    one = np.take_along_axis(values, arrays.mask.argmax(axis=1)[:, None], axis=1)
+    return one if ((values == one) | ~arrays.mask).all() else values
+
+
+def _rows(i: Inputs, rows: Rows) -> Inputs:
+    return Inputs(
+        old=i.old[rows],
+        current=i.current[rows],
+        mask=i.mask[rows],
+        advantages=i.advantages[rows],
+        ratio=None if i.ratio is None else i.ratio[rows],
+        kept=None if i.kept is None else i.kept[rows],
+        entropy=None if i.entropy is None else i.entropy[rows],
+        reference=None if i.reference is None else i.reference[rows],
+    )
+
+
+def _processes(arrays: DialectBatch) -> list[Rows]:
+    ranks = np.asarray(arrays.extra.get("rank", np.zeros(len(arrays.mask))))
+    return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
+
+
+def _averaged(steps: Sequence[Step]) -> dict[str, float]:
+    """The trainer's log line: means over micro-batches that have a value; a name without any is left out."""
+    found = {}
+    for name in steps[0].metrics:
+        values = [value for step in steps if not math.isnan(value := step.metrics[name])]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+def _inside(ratio: Single | None, arrays: DialectBatch, s: Settings) -> Array | None:
+    return ratio if ratio is None or s.per_sequence else ratio * arrays.mask
+
+
+def _left(arrays: DialectBatch, ratio: Single | None, i: Inputs, s: Settings) -> Array:
+    left = arrays.mask if i.kept is None else arrays.mask & i.kept
+    masking = ratio is not None and s.vllm_importance_sampling_mode.endswith("mask")
+    return left & (ratio > 0) if ratio is not None and masking else left

@@ -1,0 +1,48 @@
+"""Between TRL's settings and our Correction, both ways; what TRL cannot say is a ConfigError that says so."""
+
+from math import inf
+from typing import Literal
+
+from ratioscope.errors import ConfigError
+
+from ...correction import Correction, Level, Weigh
+from .settings import Settings
+
+
+def correction_of(settings: Settings) -> Correction:
+    """The step TRL takes. The off-policy mask reads advantages, so it is no Correction: ConfigError."""
+    if settings.off_policy_mask_threshold is not None:
+        raise ConfigError("off_policy_mask_threshold reads advantages; no correction does: evaluate trl's dialect")
+    if not settings.corrected:
+        return Correction("trl", ())
+    low, high = settings.bounds
+    level: Level = "sequence" if settings.per_sequence else "token"
+    outside: Literal["clamp", "zero"] = (
+        "clamp" if settings.vllm_importance_sampling_mode.endswith("truncate") else "zero"
+    )
+    return Correction(f"trl {settings.vllm_importance_sampling_mode}", (Weigh(level, max(low, 0.0), high, outside),))
+
+
+def settings_for(correction: Correction) -> Settings:
+    """TRL's settings for a correction: one weight, per token or the product over a sequence."""
+    if not correction.steps:
+        return Settings(use_vllm=True, vllm_importance_sampling_correction=False)
+    weigh = correction.steps[0]
+    if correction.gap == "total":
+        raise _unsayable("weights on current / rollout")
+    if not isinstance(weigh, Weigh) or len(correction.steps) > 1:
+        raise _unsayable("rejection: it weighs, and a weight of 0 is its only mask")
+    if weigh.level == "geometric":
+        raise _unsayable("geometric importance weights")
+    # Without any bound nothing is masked, while a truncate mode has to have one.
+    masks = weigh.outside == "zero" or (weigh.low, weigh.high) == (0.0, inf)
+    return Settings(
+        use_vllm=True,
+        vllm_importance_sampling_mode=f"{weigh.level}_{'mask' if masks else 'truncate'}",
+        vllm_importance_sampling_clip_max=None if weigh.high == inf else weigh.high,
+        vllm_importance_sampling_clip_min=weigh.low or None,
+    )
+
+
+def _unsayable(what: str) -> ConfigError:
+    return ConfigError(f"trl has no setting for {what}; choose another correction")

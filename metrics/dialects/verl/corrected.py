@@ -1,0 +1,47 @@
+"""A verl correction applied to a batch: importance weights, rejection, and the metrics of both."""
+
+from dataclasses import dataclass
+
+from ratioscope.errors import SchemaError
+
+from ..evaluation import Array, Mask
+from .diagnostics import off_policy_metrics
+from .legacy import reject_by_ratio, veto
+from .ratio import Floats, log_ratio
+from .rejection import reject_by_divergence
+from .settings import VerlSettings
+from .weights import importance_weights
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """`metrics` under verl's full names; `weights` None where none are formed; `mask` after rejection."""
+
+    metrics: dict[str, float]
+    weights: Array | None
+    mask: Mask
+
+
+def corrected(train: Floats, rollout: Floats, mask: Mask, settings: VerlSettings) -> Corrected:
+    """Weights and rejection of the trainer's log-probs against the rollout's, (rows, positions).
+
+    Both read the mask as it came, so rejection changes neither weights nor their metrics.
+    """
+    some_valid(mask)
+    ratio = log_ratio(train, rollout, mask)
+    weights, metrics = (None, {}) if settings.is_level is None else importance_weights(ratio, settings)
+    if settings.generation.rejection == "ratio":
+        mask, rejected = reject_by_ratio(ratio, settings.rejections)
+        stays, vetoed = veto(ratio, settings.veto)
+        mask, metrics = mask & stays, metrics | rejected | vetoed
+    elif settings.rejections:
+        mask, rejected = reject_by_divergence(ratio, settings.rejections)
+        metrics = metrics | rejected
+    named = {f"rollout_corr/{name}": value for name, value in metrics.items()}
+    return Corrected(named | off_policy_metrics(train, rollout, ratio.mask), weights, mask)
+
+
+def some_valid(mask: Mask) -> None:
+    """SchemaError for a mask without a valid token, at which verl raises too."""
+    if not mask.any():
+        raise SchemaError("'mask' has no valid token in the whole batch; verl's correction needs at least one")

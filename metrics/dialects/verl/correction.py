@@ -1,0 +1,145 @@
+"""Between verl's settings and our Correction, both ways; what verl cannot say is a ConfigError that says so.
+
+verl holds every rejection against the mask as it came and bounds K1, the negative log-ratio, by the logs of a pair: a band
+[low, high] of the weight is the pair [1/high, 1/low].
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from ratioscope.errors import ConfigError
+
+from ...correction import Correction, Normalise, Reject, Step, Weigh
+from .presets import GENERATIONS
+from .ratio import SAFETY_BOUND
+from .settings import Rejection, VerlSettings
+
+LOWEST = sys.float_info.min
+"""Stands for a bound of 0, which verl refuses; no clamped weight and no product of fewer than 36 of them is below it."""
+
+Of = Literal["weight", "k1", "k2", "k3"]
+By = Literal["token", "sum", "mean", "max", "any"]
+_PER: Mapping[By, str] = {"token": "token", "sum": "seq_sum", "mean": "seq_mean", "max": "seq_max"}
+_RATIO: Mapping[By, str] = {"token": "token", "sum": "sequence", "mean": "geometric"}
+
+
+def correction_of(settings: VerlSettings) -> Correction:
+    """The steps verl takes: weights (set and normalised before anything is rejected), then rejections.
+
+    Divergences of single tokens are clamped to +-20 in verl; here they are not, so rows with such tokens may differ.
+    """
+    steps: list[Step] = []
+    if settings.is_level is not None:
+        low = settings.is_lower or 0.0
+        outside: Literal["clamp", "zero"] = "zero" if settings.is_lower else "clamp"
+        steps.append(Weigh(settings.is_level, low, settings.is_upper, outside, SAFETY_BOUND))
+        if settings.batch_normalize:
+            steps.append(Normalise(settings.is_level))
+    by_ratio = settings.generation.rejection == "ratio"
+    steps += [_ratio_step(each) if by_ratio else _divergence_step(each) for each in settings.rejections]
+    if settings.veto is not None:
+        steps.append(Reject("weight", "any", low=settings.veto))
+    gap: Literal["mismatch", "total"] = "total" if settings.bypass else "mismatch"
+    return Correction(f"verl {settings.version}", tuple(steps), gap)
+
+
+def settings_for(correction: Correction, version: str = "0.9.1") -> VerlSettings:
+    """verl's settings for a correction; a correction of `total` becomes bypass mode with the REINFORCE loss."""
+    weighs = [step for step in correction.steps if isinstance(step, Weigh)]
+    rejects = [step for step in correction.steps if isinstance(step, Reject)]
+    normalises = [step for step in correction.steps if isinstance(step, Normalise)]
+    _order(correction.steps)
+    generation = GENERATIONS[version]
+    veto = (
+        [step for step in rejects if step.by == "any" and step.of == "weight"]
+        if generation.rejection == "ratio"
+        else []
+    )
+    kept = [step for step in rejects if step not in veto]
+    if len(veto) > 1 or any(step.high != math.inf for step in veto):
+        raise _unsayable("more than a lower bound of single tokens' weights", version)
+    if generation.rejection == "ratio" and len(kept) > 1:
+        raise _unsayable("more than one rejection", version)
+    to_rejection = _ratio_rejection if generation.rejection == "ratio" else _divergence_rejection
+    level, upper, lower = _importance(weighs, version)
+    if normalises and (
+        level is None or normalises[0].by != level or "rollout_is_batch_normalize" not in generation.defaults
+    ):
+        raise _unsayable("a normalisation at another level than the weights", version)
+    return VerlSettings(
+        version=version,
+        is_level=level,
+        is_upper=upper,
+        is_lower=lower,
+        batch_normalize=bool(normalises),
+        rejections=tuple(to_rejection(step, version) for step in kept),
+        veto=veto[0].low if veto else None,
+        bypass=correction.gap == "total",
+        loss_type="reinforce" if correction.gap == "total" else "ppo_clip",
+    )
+
+
+def _order(steps: Sequence[Step]) -> None:
+    """Weights first, normalised before rejection, no step over what an earlier one left."""
+    kinds = [type(step) for step in steps]
+    wanted = sorted(kinds, key=(Weigh, Normalise, Reject).index)
+    later = [step for step in steps[1:] if not isinstance(step, Normalise) and step.over == "remaining"]
+    if kinds != wanted or kinds.count(Normalise) > 1 or later:
+        raise ConfigError(
+            "verl weighs, then normalises, then rejects, each over all sampled tokens; this correction does not"
+        )
+
+
+def _importance(
+    weighs: Sequence[Weigh], version: str
+) -> tuple[Literal["token", "sequence"] | None, float, float | None]:
+    if not weighs:
+        return None, 2.0, None
+    step = weighs[0]
+    if step.level == "geometric":
+        raise _unsayable("geometric importance weights", version)
+    if step.outside == "clamp" and step.low > 0:
+        raise _unsayable("a lower bound that weights are moved to", version)
+    if step.outside == "clamp":
+        return step.level, step.high, None
+    if GENERATIONS[version].reports == "raw":
+        raise _unsayable("weights set to zero outside a band", version)
+    return step.level, step.high, max(step.low, LOWEST)
+
+
+def _divergence_rejection(step: Reject, version: str) -> Rejection:
+    if step.by == "any" or (step.by == "max" and step.of in ("weight", "k1")):
+        raise _unsayable(f"rejection of whole sequences for one token's {step.of}", version)
+    if step.of == "weight":
+        return Rejection(f"{_PER[step.by]}_k1", max(1.0 / step.high, LOWEST), 1.0 / max(step.low, LOWEST))
+    if step.of == "k1":
+        return Rejection(f"{_PER[step.by]}_k1", max(math.exp(step.low), LOWEST), math.exp(step.high))
+    if step.low > 0:
+        raise _unsayable(f"a lower bound of {step.of}", version)
+    return Rejection(f"{_PER[step.by]}_{step.of}", None, step.high)
+
+
+def _ratio_rejection(step: Reject, version: str) -> Rejection:
+    if step.of != "weight" or step.by not in _RATIO:
+        raise _unsayable(f"rejection of {step.of} by {step.by}", version)
+    return Rejection(_RATIO[step.by], max(step.low, 0.0), step.high)
+
+
+def _divergence_step(rejection: Rejection) -> Reject:
+    per, of = rejection.option.rsplit("_", 1)
+    by: By = next(name for name, option in _PER.items() if option == per)
+    if rejection.lower is not None:
+        return Reject("weight", by, 1.0 / rejection.upper, 1.0 / rejection.lower)
+    kind: Of = "k2" if of == "k2" else "k3"
+    return Reject(kind, by, high=rejection.upper)
+
+
+def _ratio_step(rejection: Rejection) -> Reject:
+    by: By = next(name for name, option in _RATIO.items() if option == rejection.option)
+    return Reject("weight", by, -math.inf if rejection.lower is None else rejection.lower, rejection.upper)
+
+
+def _unsayable(what: str, version: str) -> ConfigError:
+    return ConfigError(f"verl {version} has no setting for {what}; choose another correction or version")

@@ -1,0 +1,112 @@
+"""The two losses verl's correction feeds, each a token mean: PPO-clip and, in bypass mode, REINFORCE."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluation import Array, DialectBatch, Evaluation, Mask
+from ..micro_batches import Rows, selected
+from .corrected import Corrected, corrected
+from .ratio import Floats, bounded, exp, token_mean
+from .settings import ClipRange, VerlSettings
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One micro-batch: loss per token before averaging, the mask it is averaged over, the weights in it, metrics."""
+
+    per_token: Floats
+    mask: Mask
+    weights: Array | None
+    metrics: dict[str, float]
+
+
+def decoupled_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Rows] | None) -> Evaluation:
+    """PPO-clip with the weights and the mask that the driver formed of old against rollout for the whole batch.
+
+    `groups`: rows of the workers' micro-batches; None: the loss function called once with all rows.
+    """
+    whole = corrected(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
+
+    def loss(part: DialectBatch, rows: Rows) -> Loss:
+        weights = None if whole.weights is None else whole.weights[rows]
+        return _ppo_clip(part, part.needed("old_logprobs"), whole.mask[rows], weights, settings.clip)
+
+    return _together(batch, groups, loss)
+
+
+def bypass_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Rows] | None) -> Evaluation:
+    """The bypass loss, which corrects by itself, current against rollout, in each micro-batch anew.
+
+    `ppo_clip` takes rollout for old and applies no weights; `reinforce` applies them.
+    """
+
+    def loss(part: DialectBatch, rows: Rows) -> Loss:
+        current, rollout = part.needed("current_logprobs"), part.needed("rollout_logprobs")
+        found = corrected(current, rollout, part.mask, settings)
+        if settings.loss_type == "ppo_clip":
+            policy = _ppo_clip(part, rollout, found.mask, None, settings.clip)
+        else:
+            policy = _reinforce(part, found)
+        return Loss(policy.per_token, found.mask, policy.weights, policy.metrics | found.metrics)
+
+    return _together(batch, groups, loss)
+
+
+def _ppo_clip(batch: DialectBatch, old: Floats, mask: Mask, weights: Array | None, clip: ClipRange) -> Loss:
+    """PPO with dual clip; weights multiply the clipped loss. The log-ratio is clamped to +-20 first."""
+    current, advantages = batch.needed("current_logprobs"), batch.needed("advantages")
+    difference = bounded(current.astype(np.float64) - old.astype(np.float64))
+    losses, _, _ = _clipped(np.exp(difference), advantages.astype(np.float64), clip)
+    _, binds, dual_binds = _clipped(exp(bounded(current - old)), advantages, clip)
+    metrics = {
+        "actor/pg_clipfrac": token_mean(binds, mask),
+        "actor/ppo_kl": token_mean(-difference, mask),
+        "actor/pg_clipfrac_lower": token_mean(dual_binds, mask),
+    }
+    return Loss(losses if weights is None else losses * weights, mask, weights, metrics)
+
+
+def _reinforce(batch: DialectBatch, found: Corrected) -> Loss:
+    """-w * current * advantage; `actor/ppo_kl` is the mean of rollout minus current over what rejection left, unclamped."""
+    current, rollout = (batch.needed(name).astype(np.float64) for name in ("current_logprobs", "rollout_logprobs"))
+    losses = -batch.needed("advantages").astype(np.float64) * current
+    if found.weights is not None:
+        losses = losses * found.weights
+    return Loss(losses, found.mask, found.weights, {"actor/ppo_kl": token_mean(rollout - current, found.mask)})
+
+
+def _clipped(ratio: Floats, advantages: Floats, clip: ClipRange) -> tuple[Floats, Mask, Mask]:
+    """Loss per token, where the clip binds, and where the dual clip binds."""
+    plain, held = -advantages * ratio, -advantages * np.clip(ratio, 1 - clip.low, 1 + clip.high)
+    worse, floor = np.maximum(plain, held), -advantages * clip.dual
+    negative = advantages < 0
+    return np.where(negative, np.minimum(floor, worse), worse), held > plain, (worse > floor) & negative
+
+
+def _together(
+    batch: DialectBatch, groups: Sequence[Rows] | None, loss: Callable[[DialectBatch, Rows], Loss]
+) -> Evaluation:
+    """The losses of all micro-batches as one: metrics averaged, maxima too, as verl's workers do.
+
+    Called once, verl's loss function divides by the tokens it is averaged over; workers divide by all tokens before rejection.
+    """
+    every = np.arange(len(batch.mask))
+    parts = [(rows, loss(selected(batch, rows), rows)) for rows in ([every] if groups is None else groups)]
+    per_token, mask = np.zeros(batch.shape), np.zeros(batch.shape, np.bool_)
+    weights = None if parts[0][1].weights is None else np.zeros(batch.shape, parts[0][1].weights.dtype)
+    for rows, part in parts:
+        per_token[rows], mask[rows] = part.per_token, part.mask
+        if weights is not None and part.weights is not None:
+            weights[rows] = part.weights
+    divisor = mask.sum() if groups is None else batch.mask.sum()
+    pg_loss = float(np.where(mask, per_token, 0.0).sum() / divisor)
+    metrics = {name: float(np.mean([part.metrics[name] for _, part in parts])) for name in parts[0][1].metrics}
+    return Evaluation(
+        metrics | {"actor/pg_loss": pg_loss},
+        weights,
+        mask,
+        losses={"pg_loss": pg_loss},
+        arrays={"pg_losses": per_token},
+    )

@@ -1,0 +1,164 @@
+"""What verl accepts without a word and does otherwise than meant: one rule a line, read from the block and the settings."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..settings import section
+from .settings import VerlSettings
+
+USUAL_CAPS = (1.0, 10.0)
+"""verl's documentation gives 1.5-5 for token and 2-10 for sequence weights; below 1 every weight shrinks."""
+HARMLESS_ASYMMETRY = 1e-5
+"""A K1 pair whose log bounds differ less than this in size keeps the same tokens either way round, to float32."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`applies(settings, block, whole configuration)`; `text` may name fields of the block."""
+
+    applies: Callable[[VerlSettings, Mapping[str, Any], Mapping[str, Any]], bool]
+    text: str
+
+
+def warnings_about(settings: VerlSettings, block: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[str, ...]:
+    """The text of every rule that applies, in the order of RULES."""
+    return tuple(rule.text.format(**block) for rule in RULES if rule.applies(settings, block, whole))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _lost_pair(threshold: object) -> bool:
+    """A number that is no usual cap: what is left of an unquoted pair."""
+    return _is_number(threshold) and not USUAL_CAPS[0] <= float(str(threshold)) <= USUAL_CAPS[1]
+
+
+def _fragile_pair(threshold: object) -> bool:
+    """A pair that is a number with digit separators to YAML and Hydra: at most one dot, no comma."""
+    return isinstance(threshold, str) and "_" in threshold and "," not in threshold and threshold.count(".") <= 1
+
+
+def _thrice(threshold: object) -> bool:
+    texts = str(threshold).split(",") if isinstance(threshold, str) else []
+    return any(text.count("_") > 1 for text in texts)
+
+
+def _k1(settings: VerlSettings) -> bool:
+    return any(each.option.endswith("k1") for each in settings.rejections)
+
+
+def _one_sided_k1(settings: VerlSettings) -> bool:
+    bounds = [(each.lower, each.upper) for each in settings.rejections if each.option.endswith("k1") and each.lower]
+    return any(abs(math.log(lower) + math.log(upper)) > HARMLESS_ASYMMETRY for lower, upper in bounds if lower)
+
+
+def _empty_band(settings: VerlSettings) -> bool:
+    return any(each.lower is not None and each.lower > each.upper for each in settings.rejections)
+
+
+def _not_finite(settings: VerlSettings) -> bool:
+    bounds = [settings.is_upper, settings.is_lower, *(each.upper for each in settings.rejections)]
+    return any(bound is not None and not math.isfinite(bound) for bound in bounds)
+
+
+def _repeated(chosen: object) -> bool:
+    parts = [part.strip() for part in chosen.split(",") if part.strip()] if isinstance(chosen, str) else []
+    return len(set(parts)) < len(parts)
+
+
+def _loss_mode(whole: Mapping[str, Any]) -> object:
+    return section(section(section(whole, "actor_rollout_ref"), "actor"), "policy_loss").get("loss_mode")
+
+
+def _log_probs_off(whole: Mapping[str, Any]) -> bool:
+    return section(section(whole, "actor_rollout_ref"), "rollout").get("calculate_log_probs") is False
+
+
+RULES = (
+    Rule(
+        lambda s, b, w: b["rollout_is"] is not None and b["rollout_is_threshold"] is None,
+        "rollout_is is {rollout_is!r} but rollout_is_threshold is None: verl skips importance sampling without a word",
+    ),
+    Rule(
+        lambda s, b, w: s.is_level is not None and _lost_pair(b["rollout_is_threshold"]),
+        "rollout_is_threshold is the number {rollout_is_threshold!r}, used as a truncation cap; if a pair was meant, "
+        'quote it: YAML and Hydra read 0.5_2 as 0.52 and 5_10 as 510, "0.5_2.0" stays a pair',
+    ),
+    Rule(
+        lambda s, b, w: _k1(s) and _lost_pair(b["rollout_rs_threshold"]),
+        "rollout_rs_threshold is the number {rollout_rs_threshold!r}, used with its reciprocal; if a pair was meant, "
+        "quote it: YAML and Hydra read 5_10 as 510",
+    ),
+    Rule(
+        lambda s, b, w: s.is_level is not None and _fragile_pair(b["rollout_is_threshold"]),
+        "rollout_is_threshold {rollout_is_threshold!r} is a pair here, but a number to YAML and Hydra unless its quotes "
+        "reach them (0.5_2 becomes 0.52): write both bounds with a dot",
+    ),
+    Rule(
+        lambda s, b, w: bool(s.rejections) and _fragile_pair(b["rollout_rs_threshold"]),
+        "rollout_rs_threshold {rollout_rs_threshold!r} holds a pair that YAML and Hydra read as a number unless its "
+        "quotes reach them: write both bounds with a dot",
+    ),
+    Rule(
+        lambda s, b, w: _thrice(b["rollout_is_threshold"]) or _thrice(b["rollout_rs_threshold"]),
+        "a threshold has more than one underscore (rollout_is_threshold {rollout_is_threshold!r}, rollout_rs_threshold "
+        "{rollout_rs_threshold!r}): verl splits at the first and reads the rest as one number, 5_7 as 57",
+    ),
+    Rule(
+        lambda s, b, w: _not_finite(s),
+        "a threshold is not finite (rollout_is_threshold {rollout_is_threshold!r}, rollout_rs_threshold "
+        "{rollout_rs_threshold!r}): inf bounds nothing; nan makes every weight nan or rejects everything",
+    ),
+    Rule(
+        lambda s, b, w: s.generation.rejection == "divergence" and _one_sided_k1(s),
+        "the K1 bounds {rollout_rs_threshold!r} act on rollout / trainer, the inverse of the importance ratio: trainer / "
+        "rollout is kept within 1/upper .. 1/lower",
+    ),
+    Rule(
+        lambda s, b, w: _empty_band(s),
+        "the lower bound of rollout_rs_threshold {rollout_rs_threshold!r} is above the upper: everything is rejected",
+    ),
+    Rule(
+        lambda s, b, w: s.generation.rejection == "divergence" and _repeated(b["rollout_rs"]),
+        "rollout_rs {rollout_rs!r} names an option twice: verl drops the second before it counts thresholds",
+    ),
+    Rule(
+        lambda s, b, w: not s.rejections and b["rollout_rs_threshold"] is not None,
+        "rollout_rs_threshold is {rollout_rs_threshold!r} but rollout_rs is None: nothing is rejected",
+    ),
+    Rule(
+        lambda s, b, w: s.batch_normalize and s.is_level is None,
+        "rollout_is_batch_normalize has no effect without rollout_is",
+    ),
+    Rule(
+        lambda s, b, w: s.bypass and s.generation.bypass_loss and _loss_mode(w) != "bypass_mode",
+        "bypass_mode alone only puts the rollout's log-probs in the place of the old ones: no rollout_corr metric, no "
+        "rejection, loss_type ignored. Set actor_rollout_ref.actor.policy_loss.loss_mode: bypass_mode and copy this "
+        "block to +actor_rollout_ref.actor.policy_loss.rollout_correction",
+    ),
+    Rule(
+        lambda s, b, w: s.bypass and s.generation.bypass_loss and s.loss_type == "ppo_clip" and s.is_level is not None,
+        "rollout_is {rollout_is!r} in bypass mode with loss_type 'ppo_clip': the weights appear in metrics and are never "
+        "applied",
+    ),
+    Rule(
+        lambda s, b, w: not s.bypass and s.loss_type == "reinforce",
+        "the REINFORCE loss is read in bypass mode only: ignored here",
+    ),
+    Rule(
+        lambda s, b, w: s.version == "PR-3984" and not s.bypass and (s.is_level is not None or bool(s.rejections)),
+        "this generation's own trainer calls the correction without its settings in decoupled mode; these are the "
+        "numbers of the correction as called with them",
+    ),
+    Rule(
+        lambda s, b, w: s.version == "PR-3984" and s.bypass and s.loss_type == "ppo_clip" and s.is_level is not None,
+        "in this generation's bypass mode old = rollout, so the importance weights are all 1 and do nothing",
+    ),
+    Rule(
+        lambda s, b, w: _log_probs_off(w),
+        "actor_rollout_ref.rollout.calculate_log_probs is false: without rollout log-probs verl corrects nothing",
+    ),
+)

@@ -1,0 +1,141 @@
+"""verl's importance weights and the summary it reports of them, shared with the ratio rejection of older generations."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluation import Array, Mask
+from .ratio import (
+    SAFETY_BOUND,
+    Floats,
+    LogRatio,
+    any_in_row,
+    bounded,
+    exp,
+    mean,
+    row_means,
+    row_sums,
+    sample_std,
+    token_mean,
+    token_std,
+)
+from .settings import VerlSettings
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Importance ratios per token, (rows, positions), a row's ratio on each of its tokens at row level.
+
+    `log_rows`: the row's log-ratio before any clamp, (rows,); None at token level.
+    """
+
+    exact: Floats
+    own: Floats
+    log_rows: tuple[Floats, Floats] | None
+
+
+@dataclass(frozen=True)
+class Band:
+    """The bounds a summary counts against, and those its spread and effective sample size are clamped to."""
+
+    low: float
+    high: float
+    clamp_low: float
+
+
+def ratios(ratio: LogRatio, level: str) -> Ratios:
+    """exp of the log-ratio (token), of its row sum (sequence) or of its row mean (geometric), log-ratios within +-20."""
+    if level == "token":
+        return Ratios(np.exp(bounded(ratio.exact)), exp(bounded(ratio.own)), None)
+    over_rows = row_sums if level == "sequence" else row_means
+    exact, own = over_rows(ratio.exact, ratio.mask), over_rows(ratio.own, ratio.mask)
+    shape = ratio.mask.shape
+    spread = [np.broadcast_to(exp(bounded(rows))[:, None], shape) for rows in (exact, own)]
+    return Ratios(spread[0], spread[1], (exact, own))
+
+
+def importance_weights(ratio: LogRatio, settings: VerlSettings) -> tuple[Array, dict[str, float]]:
+    """The weights verl multiplies the loss with and their `rollout_is_` metrics (without prefix).
+
+    0 at masked positions, save a NaN log-ratio there under truncation: NaN * 0. Not zeroed by rejection.
+    """
+    assert settings.is_level is not None
+    mask, upper = ratio.mask, settings.is_upper
+    found = ratios(ratio, settings.is_level)
+    raw = Ratios(found.exact * mask, found.own * mask, found.log_rows)
+    inside = np.ones_like(mask)
+    if settings.is_lower is None:
+        applied = np.minimum(raw.exact, upper)
+    else:
+        inside = (raw.own >= settings.is_lower) & (raw.own <= upper)
+        applied = np.where(inside, raw.exact, 0.0)
+    lower = 1.0 / upper if settings.is_lower is None else settings.is_lower
+    if settings.generation.reports == "applied":
+        metrics = ratio_summary("rollout_is", applied, raw, mask, Band(lower, upper, 0.0))
+    else:
+        metrics = ratio_summary("rollout_is", raw.exact, raw, mask, Band(lower, upper, lower))
+    if settings.is_lower is not None:
+        outside = (raw.own < settings.is_lower) | (raw.own > upper)
+        metrics["rollout_is_oob_ratio"] = token_mean(outside, mask)
+    if settings.batch_normalize:
+        factor = _batch_mean(applied, mask, settings.is_level)
+        metrics["rollout_is_batch_norm_factor"] = factor
+        applied = applied / factor
+    return applied.astype(ratio.own.dtype), metrics
+
+
+def ratio_summary(prefix: str, values: Floats, raw: Ratios, mask: Mask, band: Band) -> dict[str, float]:
+    """The metrics verl gives of ratios: `values` are averaged, `raw` is held against the band in the trainer's dtype."""
+    rows = row_means(values, mask)
+    raw_rows = row_means(raw.own, mask)
+    clamped = np.clip(values, band.clamp_low, band.high)
+    summary = {
+        "mean": token_mean(values, mask),
+        **(_token_extremes(values, raw, mask, band) if raw.log_rows is None else _row_extremes(*raw.log_rows, band)),
+        "std": token_std(clamped, mask),
+        "eff_sample_size": _effective_share(clamped, mask),
+        "seq_mean": mean(rows),
+        "seq_std": sample_std(rows),
+        "seq_max": float(rows.max()),
+        "seq_min": float(rows.min()),
+        "seq_max_deviation": float(np.abs(rows - 1.0).max()),
+        "seq_fraction_high": mean(raw_rows > band.high),
+        "seq_fraction_low": mean(raw_rows < band.low),
+    }
+    return {f"{prefix}_{name}": value for name, value in summary.items()}
+
+
+def _token_extremes(values: Floats, raw: Ratios, mask: Mask, band: Band) -> dict[str, float]:
+    return {
+        "max": float(np.where(mask, values, -np.inf).max()),
+        "min": float(np.where(mask, values, np.inf).min()),
+        "ratio_fraction_high": token_mean(raw.own > band.high, mask),
+        "ratio_fraction_low": token_mean(raw.own < band.low, mask),
+    }
+
+
+def _row_extremes(exact: Floats, own: Floats, band: Band) -> dict[str, float]:
+    """Over all rows, empty ones included, before truncation; the minimum is not clamped. Bounds are float32 logs."""
+    log_low, log_high = np.log(np.float32(band.low)), np.log(np.float32(band.high))
+    return {
+        "max": float(np.exp(np.minimum(exact.max(), SAFETY_BOUND))),
+        "min": float(np.exp(exact.min())),
+        "ratio_fraction_high": mean(own > log_high),
+        "ratio_fraction_low": mean(own < log_low),
+    }
+
+
+def _effective_share(weights: Floats, mask: Mask) -> float:
+    """Effective sample size over the number of tokens, in (0, 1]; 0 where every weight is 0, at which verl itself divides
+    by zero."""
+    square = token_mean(np.square(weights / (token_mean(weights, mask) + 1e-8)), mask)
+    return 1.0 / square if square else 0.0
+
+
+def _batch_mean(weights: Floats, mask: Mask, level: str) -> float:
+    """What the weights are divided by: their mean over tokens, or over rows with a token; 1 if that is not above 1e-8."""
+    if level == "token":
+        found = token_mean(weights, mask)
+    else:
+        found = mean(row_means(weights, mask)[any_in_row(mask)])
+    return found if found > 1e-8 else 1.0
