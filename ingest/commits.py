@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ratioscope.errors import UPGRADE, SourceError
+from ratioscope.errors import SourceError
 from ratioscope.layout import STATISTICS, TOKENS, is_offline
-from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
+from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY, newer_schema
 
 from .quarantine import printable
 
@@ -224,13 +224,6 @@ def pairs(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
         raise SourceError(f"its commit tells of steps {str(found)[:60]!r}; wanted pairs of first and last")
     return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
-
-
-NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: {UPGRADE}"
-
-
-def newer_schema(found: int) -> str:
-    return f"it has schema version {found}; {NEWER}"
 
 
 def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:

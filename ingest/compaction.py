@@ -23,9 +23,10 @@ from .columns import conformed
 from .commits import Origin, Segment, TokenFile
 from .parquet_files import ParquetFiles, read
 from .record_rows import committed_size, demand_token_file
+from .required_columns import SCHEMA
 from .row_plan import Plan, plan
 from .segment_tables import SegmentTables
-from .statistics_files import SCHEMA, all_rows
+from .statistics_files import all_rows
 
 MOST_BYTES = 256 << 20
 """Of the token files that are merged into one: they are held in memory together. A convention."""

@@ -1,6 +1,6 @@
 """What was set aside while reading, and why. Nothing set aside is fatal, and nothing is set aside silently."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -8,6 +8,9 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
+
+SetAside = Callable[[str, str], None]
+"""Called with the path of a file that is not read, and the reason."""
 
 
 @dataclass(frozen=True, order=True)

@@ -11,16 +11,14 @@ from ratioscope.errors import RatioscopeError, SchemaError, SourceError
 from ratioscope.metrics.arrow_columns import pc
 from ratioscope.record import FIELDS, POLICIES, arrow_schema
 
-from .columns import conformed, extra_columns
+from .columns import conformed
 from .commits import TokenFile
 from .known_schemas import KnownSchemas
 from .parquet_files import Opened, ParquetFiles, read, recorded_columns
+from .quarantine import SetAside
+from .required_columns import demand_columns
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
-REQUIRED = ("attempt", "step", "sequence_id")
-
-SetAside = Callable[[str, str], None]
-"""Told the path of a file that is not read, and why."""
 
 
 class RecordRows:
@@ -88,16 +86,6 @@ def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]
     extra = _known_columns(metadata)
     if metadata.num_rows != file.rows:
         raise SourceError(f"it has {metadata.num_rows} rows, its commit says {file.rows}")
-    return extra
-
-
-def demand_columns(found: pa.Schema) -> tuple[str, ...]:
-    """SchemaError unless these columns can hold Records; the names of those that no Record has."""
-    extra = extra_columns(found, arrow_schema(), REQUIRED)
-    if not any(f"{policy}_logprobs" in found.names for policy in POLICIES):
-        raise SchemaError(
-            f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
-        )
     return extra
 
 

@@ -5,7 +5,7 @@ whether the statistics of its step were written after it: the sequences that the
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -18,8 +18,8 @@ from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
 from .commits import Segment, TokenFile, committed
 from .parquet_files import Opened, ParquetFiles, read, recorded_columns
-from .record_rows import demand_columns
-from .statistics_files import demand_segment, segment_rows
+from .quarantine import SetAside
+from .required_columns import demand_columns, demand_segment
 
 COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
 """Statistics that together count every sequence of a gap."""
@@ -70,7 +70,7 @@ def recovered_segment(files: ParquetFiles, path: str) -> Segment:
         return Segment(path, writer_of(path), attempts[0], frozenset(pc.unique(keys["step"]).to_pylist()), 0, None)
 
 
-def recovered(files: ParquetFiles, path: str, set_aside: Callable[[str, str], None]) -> TokenFile | Segment | None:
+def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile | Segment | None:
     """The file as a commit would have described it; None, and set aside, if it is not one of ours."""
     try:
         if is_offline(writer_of(path)):
@@ -108,9 +108,11 @@ def _part(file: TokenFile) -> _Part:
 def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
     """step -> sequences of the gap that has most of them; nothing where the segment cannot be believed."""
     try:
-        [table] = segment_rows(files, segment, [("all", COUNTS)])
+        with files.opened(segment.path, None, None) as parquet:
+            table = read(parquet, ("step", "slice", *COUNTS))
     except RatioscopeError:
         return {}
+    table = table.filter(pc.equal(table["slice"], "all"))
     steps: dict[int, int] = {}
     for row in table.to_pylist():
         steps[row["step"]] = max(steps.get(row["step"], 0), int(sum(row[name] or 0 for name in COUNTS)))

@@ -8,9 +8,8 @@ from ratioscope.errors import SourceError
 from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 from ratioscope.layout import RUN_FILE, checksum
-from ratioscope.record import SCHEMA_VERSION
+from ratioscope.record import SCHEMA_VERSION, newer_schema
 
-from .commits import newer_schema
 from .quarantine import printable
 
 _MOST_BYTES = 1 << 22

@@ -13,7 +13,7 @@ from ratioscope.layout import SEGMENT_STEPS
 from .commits import Segment
 from .kept_tables import MADE_OF, KeptTables, name_of
 from .parquet_files import ParquetFiles, Signature
-from .record_rows import SetAside
+from .quarantine import SetAside
 from .statistics_files import Asked, all_rows, segment_rows
 
 _THREADS = 4

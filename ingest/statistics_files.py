@@ -20,13 +20,11 @@ from ratioscope.metrics.merge import KEYS
 from ratioscope.metrics.numpy_engine import schema
 
 from .announcements import is_vouched_for
-from .columns import conformed, extra_columns
+from .columns import conformed
 from .commits import Segment
 from .known_schemas import KnownSchemas
 from .parquet_files import Changed, Opened, ParquetFiles, read
-
-SCHEMA = schema()
-
+from .required_columns import SCHEMA, demand_segment
 
 Asked = tuple[str, tuple[str, ...]]
 """A slice, and which statistics of it."""
@@ -61,16 +59,6 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
         frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names, present=SCHEMA.names), SCHEMA))
     assert isinstance(frame, pl.DataFrame)
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
-
-
-def demand_segment(found: pa.Schema) -> None:
-    """SchemaError unless every statistic that metrics read is there: sums over steps would leave out what one lacks."""
-    extra_columns(found, SCHEMA, KEYS)
-    names = set(found.names)
-    if missing := [name for name in SCHEMA.names if name not in names]:
-        raise SchemaError(
-            f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"
-        )
 
 
 def _rows(parquet: Opened, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:

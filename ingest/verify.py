@@ -14,11 +14,12 @@ from pathlib import Path
 from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError
 from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
+from ratioscope.record import NEWER
 
 from .bonds import foreign, missing, unaccounted
 from .catalog import Catalog
 from .claims import ADVICE, every_claim
-from .commits import NEWER, Segment, TokenFile
+from .commits import Segment, TokenFile
 from .condensing import checked
 from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .folder import run_folder

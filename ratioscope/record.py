@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from .errors import UPGRADE
+
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA_VERSION = 2
 """2 added positions. A reader takes a column that a file lacks as null, so that it reads every older version too."""
+NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: {UPGRADE}"
 
 POLICIES = ("rollout", "old", "current")
 GAPS = {"mismatch": ("rollout", "old"), "total": ("rollout", "current"), "drift": ("old", "current")}
 """gap -> (earlier policy, later policy); the gap's log-ratio is later minus earlier."""
+
+
+def newer_schema(found: int) -> str:
+    """Why a file of a newer schema version is not read."""
+    return f"it has schema version {found}; {NEWER}"
+
 
 Kind = Literal["bool", "int16", "int32", "int64", "float32", "float64", "string"]
 

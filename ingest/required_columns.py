@@ -1,0 +1,35 @@
+"""The columns without which a file holds no Records or no statistics: what makes a stranger's Parquet file none of ours."""
+
+import pyarrow as pa
+
+from ratioscope.errors import SchemaError
+from ratioscope.metrics.merge import KEYS
+from ratioscope.metrics.numpy_engine import schema
+from ratioscope.record import POLICIES, arrow_schema
+
+from .columns import extra_columns
+
+REQUIRED = ("attempt", "step", "sequence_id")
+"""Columns of every token file."""
+SCHEMA = schema()
+"""Columns of every statistics segment."""
+
+
+def demand_columns(found: pa.Schema) -> tuple[str, ...]:
+    """SchemaError unless these columns can hold Records; the names of those that no Record has."""
+    extra = extra_columns(found, arrow_schema(), REQUIRED)
+    if not any(f"{policy}_logprobs" in found.names for policy in POLICIES):
+        raise SchemaError(
+            f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
+        )
+    return extra
+
+
+def demand_segment(found: pa.Schema) -> None:
+    """SchemaError unless every statistic that metrics read is there: sums over steps would leave out what one lacks."""
+    extra_columns(found, SCHEMA, KEYS)
+    names = set(found.names)
+    if missing := [name for name in SCHEMA.names if name not in names]:
+        raise SchemaError(
+            f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"
+        )
