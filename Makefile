@@ -30,9 +30,10 @@ test-upstream: .venv/upstream/.done  ## run the trainers' own packages beside ou
 chaos: .venv/.dev  ## the chaos suite at full size, hours; keeps what it found in docs/reliability.md (CHAOS_MINUTES=2 for a short soak)
 	@cd tests && ../$(BIN)/python -m chaos
 
-check: .venv/.dev  ## lint, format and types
+check: .venv/.dev  ## lint, format, types, and who imports whom
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy
+	@found=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$found"; exit 1; }
 	@$(BIN)/pyright --warnings
 
 bench: .venv/.dev  ## measure speed, as ratios side by side

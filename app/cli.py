@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ratioscope import __version__
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
+from ratioscope.version import __version__
 
 from . import terminal
 

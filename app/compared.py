@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ratioscope.ingest.run_settings import settings
+from ratioscope.ingest.analysis.run_settings import settings
 from ratioscope.metrics.comparison import Compared, Estimate, Paired, holm, over_runs
 from ratioscope.metrics.registry import METRICS
 

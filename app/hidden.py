@@ -1,7 +1,7 @@
 """What of a run is not shown, or was lost, in words: dashboard, report and command line say the same."""
 
-from ratioscope.ingest.attempts import Shadow
-from ratioscope.ingest.conservation import UNSEEN
+from ratioscope.ingest.commits.attempts import Shadow
+from ratioscope.ingest.commits.conservation import UNSEEN
 
 from .digits import count
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import streamlit as st
 
-from ratioscope.ingest.cache import Cache
-from ratioscope.ingest.cache_folder import cache_folder
-from ratioscope.ingest.correction_effects import TrainerCorrection
-from ratioscope.ingest.correction_job import CorrectionJob, CorrectionWork, correction_job
-from ratioscope.ingest.correction_ledger import Ledger, correction_text
-from ratioscope.ingest.pair_job import PairJob, PairWork, Part, pair_job
-from ratioscope.ingest.paired import Key
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.paired import Key
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.files.cache_folder import cache_folder
+from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
+from ratioscope.ingest.jobs.correction_ledger import Ledger, correction_text
+from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, Part, pair_job
+from ratioscope.ingest.jobs.step_job import StepJob
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.step_job import StepJob
 from ratioscope.metrics.correction import Correction
 
 LEDGERS = 32

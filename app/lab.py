@@ -19,7 +19,7 @@ from math import inf, isfinite
 from typing import Any, Literal
 
 from ratioscope.errors import ConfigError, RatioscopeError
-from ratioscope.ingest.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.metrics.correction import CORRECTIONS, NONE, Correction, Reject
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.correction_ledger import Digests, Ledger
+from ratioscope.ingest.jobs.correction_ledger import Digests, Ledger
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.correction_effect import SUMS, effect_values
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram

@@ -19,7 +19,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.pulse import Sizes, latest, sizes, steps_since, words
+from ratioscope.ingest.commits.liveness import Sizes, latest, sizes, steps_since, words
 from ratioscope.process import Here, here
 
 from .digits import count

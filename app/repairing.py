@@ -6,8 +6,8 @@ from functools import partial
 
 from ratioscope import layout
 from ratioscope.collectors.offline import OfflineWriter
-from ratioscope.ingest.catalog import Catalog
-from ratioscope.ingest.repair import (
+from ratioscope.ingest.commits.catalog import Catalog
+from ratioscope.ingest.maintenance.repair import (
     lost_statistics,
     place_in_quarantine,
     temporary,

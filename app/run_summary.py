@@ -18,7 +18,8 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import RatioscopeError, SourceError
-from ratioscope.ingest.pulse import latest, sizes, words
+from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.commits.liveness import latest, sizes, words
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
@@ -27,7 +28,6 @@ from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 
 from .figures.thinned import thinned
-from .grading import verdict_of
 from .standing import Standing, standing
 from .theme import MARKS
 

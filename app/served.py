@@ -16,8 +16,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from ratioscope.ingest.quarantine import printable
-from ratioscope.ingest.run_tree import RunTree, runs_below
+from ratioscope.ingest.files.quarantine import printable
+from ratioscope.ingest.files.run_tree import RunTree, runs_below
 from ratioscope.layout import COMMITS
 
 from .serving.server import RUNS

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.slices import ON_DEMAND
 from ratioscope.metrics.slice_parts import bucket_label
 from ratioscope.metrics.slices import WRITTEN
 

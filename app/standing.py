@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ratioscope.ingest.pulse import Word
+from ratioscope.ingest.commits.liveness import Word
 from ratioscope.process import Here
 
 from .ages import age

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from ratioscope.collectors.offline import OfflineWriter
 from ratioscope.errors import SourceError
-from ratioscope.ingest.at_work import at_work
-from ratioscope.ingest.catalog import Catalog
-from ratioscope.ingest.compaction import Merged, Skipped, merged_rows, merged_statistics
-from ratioscope.ingest.condensed import lines
-from ratioscope.ingest.condensing import condensable
-from ratioscope.ingest.folder import run_folder
-from ratioscope.ingest.parquet_files import ParquetFiles
-from ratioscope.ingest.pruning import Deletion, Old, old_rows, superseded
-from ratioscope.ingest.run_file import run_file
-from ratioscope.ingest.segment_tables import SegmentTables
-from ratioscope.ingest.together import measured_together
+from ratioscope.ingest.commits.catalog import Catalog
+from ratioscope.ingest.commits.open_writers import at_work
+from ratioscope.ingest.commits.short_form import lines
+from ratioscope.ingest.commits.short_forms_of_run import condensable
+from ratioscope.ingest.files.folder import run_folder
+from ratioscope.ingest.files.parquet_files import ParquetFiles
+from ratioscope.ingest.files.run_file import run_file
+from ratioscope.ingest.maintenance.compaction import Merged, Skipped, merged_rows, merged_statistics
+from ratioscope.ingest.maintenance.joint_statistics import measured_together
+from ratioscope.ingest.maintenance.pruning import Deletion, Old, old_rows, superseded
+from ratioscope.ingest.statistics.segment_tables import SegmentTables
 from ratioscope.inside import is_file, status
 from ratioscope.process import here
 

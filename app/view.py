@@ -15,12 +15,12 @@ from typing import TypeVar, cast
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import Finding
 
-from .grading import signal_grades, step_grades, verdict_of
-from .happened import happened
 from .measured import bound
 from .shelf import Key, OnShow, Shelf
 

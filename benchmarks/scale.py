@@ -32,7 +32,7 @@ from ratioscope.collectors.sink import parquet_bytes
 READ = """
 import json, resource, sys
 from ratioscope import open_run
-from ratioscope.ingest.info import info
+from ratioscope.ingest.analysis.info import info
 def spent():
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime, used.ru_maxrss >> 10

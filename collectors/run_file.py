@@ -11,13 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ratioscope import __version__, process
+from ratioscope import process
 from ratioscope.flat_json import loaded
 from ratioscope.inside import content
 from ratioscope.kept_settings import kept
 from ratioscope.layout import RUN_FILE, checksum
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
+from ratioscope.version import __version__
 
 from .durable_file import create_whole, make_root, write_whole
 from .environment import LAUNCH

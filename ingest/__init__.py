@@ -1,1 +1,1 @@
-"""Reads: our runs and other programs' dumps, into Records; statistics and caches."""
+"""Reads a run: files, commits, rows, statistics, each built on the one before; `run` is the door."""

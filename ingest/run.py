@@ -17,33 +17,33 @@ from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.join import joined
 from ratioscope.record import GAPS, POLICIES
 
-from .attempts import Shadow
-from .cache import Cache
-from .cache_folder import cache_folder
-from .catalog import Catalog, Sight
-from .claims import Claims, ClaimsOfRun
-from .commits import TokenFile
-from .conservation import Conservation, conservation, endings
-from .folder import run_folder
-from .history_frames import (
+from .commits.attempts import Shadow
+from .commits.catalog import Catalog, Sight
+from .commits.conservation import Conservation, conservation, endings
+from .commits.entries import TokenFile
+from .commits.history_frames import (
     drops_frame,
     events_frame,
     last_settled_step,
     times_frame,
     writers_frame,
 )
-from .kept_tables import KeptTables
-from .parquet_files import ParquetFiles
-from .quarantine import Quarantined
-from .record_rows import RecordRows
-from .record_scan import record_scan, token_rows
-from .row_statistics import Progress, RowStatistics
-from .run_file import run_file
-from .run_metrics import RunMetrics
-from .run_statistics import RunStatistics
-from .segment_tables import SegmentTables
-from .sequences import READ, sequence_table
-from .token_frame import token_frame
+from .files.cache import Cache
+from .files.cache_folder import cache_folder
+from .files.folder import run_folder
+from .files.parquet_files import ParquetFiles
+from .files.quarantine import Quarantined
+from .files.run_file import run_file
+from .rows.claims import Claims, ClaimsOfRun
+from .rows.record_rows import RecordRows
+from .rows.record_scan import record_scan, token_rows
+from .rows.sequences import READ, sequence_table
+from .rows.token_frame import token_frame
+from .statistics.kept_tables import KeptTables
+from .statistics.row_statistics import Progress, RowStatistics
+from .statistics.run_metrics import RunMetrics
+from .statistics.run_statistics import RunStatistics
+from .statistics.segment_tables import SegmentTables
 
 if TYPE_CHECKING:
     import pandas as pd

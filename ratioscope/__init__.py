@@ -6,6 +6,8 @@ Public names resolve on first use, so that a trainer that imports the collector 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ratioscope.version import __version__
+
 if TYPE_CHECKING:
     from ratioscope import metrics as metrics
     from ratioscope.app import figures as figures
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
     from ratioscope.collectors.collector import Collector as Collector
     from ratioscope.ingest.run import Run as Run
     from ratioscope.ingest.run import open_run as open_run
-
-__version__ = "0.1.0"
 
 _PUBLIC = {
     "Collector": "ratioscope.collectors.collector",

@@ -67,7 +67,8 @@ NOTED = "noted"
 """A commit log has `altered` lines and `tail` bytes that cannot be read, and what they named was restored: `log`."""
 CONDENSED = "condensed"
 """What the first `bytes` of `log`, of digest `sha256`, say, without its commits of files that others replace or that were pruned:
-`entries`, `times`, and in part 0 of its `parts` what those commits add to the writer's counts. See ingest/condensed.py."""
+`entries`, `times`, and in part 0 of its `parts` what those commits add to the writer's counts. See
+ingest/commits/short_form.py."""
 QUARANTINE = "quarantine"
 CLOSE = "close"
 """A writer ended in order: `offered`, `written`, `left_out` (by the budget), `dropped` (sequences)."""

@@ -10,7 +10,7 @@ from edge_runs import made
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app.grading import signal_grades
+from ratioscope.ingest.analysis.grades import signal_grades
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
 from ratioscope.metrics.finding import Severity

@@ -17,9 +17,9 @@ from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import OK, main
 from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
-from ratioscope.ingest.chain import Chain
-from ratioscope.ingest.pruning import Old
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.commits.chain import Chain
+from ratioscope.ingest.maintenance.pruning import Old
+from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.metrics.arrow_columns import pc
 
 STEPS, ROWS = 6, 5

@@ -11,9 +11,9 @@ from run_folders import FakeWriter
 
 from ratioscope import open_run
 from ratioscope.app.report.quality import quality
-from ratioscope.ingest.claims import Claims
-from ratioscope.ingest.info import info
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.analysis.info import info
+from ratioscope.ingest.maintenance.verify import verify
+from ratioscope.ingest.rows.claims import Claims
 
 RECORDS = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
 STEPS = run_folders.by_step(RECORDS)

@@ -21,8 +21,8 @@ from ratioscope.app.cli import OK, UNREADABLE, main
 from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
 from ratioscope.errors import SourceError
-from ratioscope.ingest.pruning import Old
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.maintenance.pruning import Old
+from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.process import host_name, pid_namespace
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=6)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hostile import HOSTILE
 
-from ratioscope.ingest.comparability import Compared, comparability
+from ratioscope.ingest.analysis.comparability import Compared, comparability
 
 SAMPLES = Path(__file__).parent.parent / "sample_data" / "runs"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.cache import Cache
-from ratioscope.ingest.paired import METRICS, of_metric, prompt_table, together
+from ratioscope.ingest.analysis.paired import METRICS, of_metric, prompt_table, together
+from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.comparison import Compared, Estimate, Paired, holm, over_runs, paired, student_tail
 

@@ -17,13 +17,13 @@ from upkeep import demand_equal, killed_at, told
 from ratioscope import layout, open_run
 from ratioscope.app.cli import OK, main
 from ratioscope.app.upkeep import compact, prune
-from ratioscope.ingest import writer_history
-from ratioscope.ingest.catalog import Catalog
-from ratioscope.ingest.chain import Link
-from ratioscope.ingest.commits import Segment, TokenFile, committed
-from ratioscope.ingest.condensed import Condensed, LeftOut, condensed, lines
-from ratioscope.ingest.parquet_files import ParquetFiles
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.commits import writer_history
+from ratioscope.ingest.commits.catalog import Catalog
+from ratioscope.ingest.commits.chain import Link
+from ratioscope.ingest.commits.entries import Segment, TokenFile, committed
+from ratioscope.ingest.commits.short_form import Condensed, LeftOut, condensed, lines
+from ratioscope.ingest.files.parquet_files import ParquetFiles
+from ratioscope.ingest.maintenance.verify import verify
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
 

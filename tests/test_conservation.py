@@ -16,8 +16,8 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.report.quality import quality
 from ratioscope.app.report.shown import quality_facts
-from ratioscope.ingest.conservation import UNSEEN
-from ratioscope.ingest.happened import happened
+from ratioscope.ingest.analysis.events import happened
+from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.process import here, process_start
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=3))

@@ -14,14 +14,14 @@ from run_folders import FakeWriter
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.budget import Budget
-from ratioscope.ingest import correction_job as correction_jobs
-from ratioscope.ingest.cache import Cache
-from ratioscope.ingest.correction_effects import TrainerCorrection, correction_effects
-from ratioscope.ingest.correction_job import correction_job
-from ratioscope.ingest.correction_ledger import BLOCK, SCHEMA, Ledger, correction_text
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects
+from ratioscope.ingest.analysis.step_records import records_of
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.jobs import correction_job as correction_jobs
+from ratioscope.ingest.jobs.correction_job import correction_job
+from ratioscope.ingest.jobs.correction_ledger import BLOCK, SCHEMA, Ledger, correction_text
+from ratioscope.ingest.jobs.step_job import Progress
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.step_job import Progress
-from ratioscope.ingest.step_records import records_of
 from ratioscope.metrics.correction import CORRECTIONS, NONE, Correction, Weigh, off_policy_clip, truncate
 from ratioscope.metrics.correction_effect import SUMS
 from ratioscope.metrics.dialects import dialect

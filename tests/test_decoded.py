@@ -14,10 +14,10 @@ from hostile_parquet import Leaf, Page, alike, levels, parquet
 from ratioscope import layout, open_run
 from ratioscope.errors import SourceError
 from ratioscope.flat_json import MOST_NESTED, loaded
-from ratioscope.ingest import parquet_files
-from ratioscope.ingest.commits import committed
-from ratioscope.ingest.page_sizes import decoded_bytes
-from ratioscope.ingest.parquet_files import BEYOND, ParquetFiles, read
+from ratioscope.ingest.commits.entries import committed
+from ratioscope.ingest.files import parquet_files
+from ratioscope.ingest.files.page_sizes import decoded_bytes
+from ratioscope.ingest.files.parquet_files import BEYOND, ParquetFiles, read
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=2, rows=2)
 MECHANISMS = (

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import FakeWriter
 
-from ratioscope.app.grading import floors_of, signal_grades, step_grades
+from ratioscope.ingest.analysis.grades import floors_of, signal_grades, step_grades
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.floor import FIRST_STEPS, floors
 from ratioscope.metrics.numpy_engine import statistics

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.figures import marks
-from ratioscope.app.happened import happened
 from ratioscope.app.theme import DARK, LIGHT
-from ratioscope.ingest.happened import _missing
-from ratioscope.ingest.happened import happened as recorded
+from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.events import _missing
+from ratioscope.ingest.analysis.events import happened as recorded
+from ratioscope.ingest.analysis.run_settings import Difference, differences, settings
 from ratioscope.ingest.run import open_run
-from ratioscope.ingest.run_settings import Difference, differences, settings
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=12, rows=6))
 

@@ -10,9 +10,9 @@ import run_folders
 from run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.ingest.info import info
-from ratioscope.ingest.slices import ON_DEMAND
-from ratioscope.ingest.views import VIEWS
+from ratioscope.ingest.analysis.info import info
+from ratioscope.ingest.analysis.view_requirements import VIEWS
+from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.record import FIELDS
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)

@@ -11,9 +11,9 @@ from polars.testing import assert_frame_equal
 from real_runs import records
 from run_folders import by_step, few, write_run
 
-from ratioscope.ingest import kept_tables, run_metrics, segment_tables, statistics_files
-from ratioscope.ingest.cache import Cache
+from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
+from ratioscope.ingest.statistics import kept_tables, run_metrics, segment_tables, statistics_files
 
 BYS = (("step",), ("step", "lag"), (), ("lag",))
 

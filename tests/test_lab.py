@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ratioscope.app.config_text import mapping_in
 from ratioscope.app.lab import LONGEST, MOST, OURS, PASTED, entry_of, lab_of, own_text, threshold_text
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.correction_effects import TrainerCorrection
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS
 from ratioscope.metrics.threshold import CAPS, FLOORS, RULES, Threshold

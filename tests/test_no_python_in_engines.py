@@ -28,7 +28,7 @@ def test_no_function_of_ours_runs_inside_an_engine(folder: str) -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and _calls_back(node)
     ]
-    assert found == [], "change the text or numbers outside of polars: ingest/text_columns.py"
+    assert found == [], "change the text or numbers outside of polars: ingest/rows/text_columns.py"
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ from pathlib import Path
 from ratioscope.app.export import csv_of
 from ratioscope.app.panels import drawn
 from ratioscope.app.report.data import _events
-from ratioscope.ingest.cache import Cache
-from ratioscope.ingest.paired import prompt_table
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.analysis.paired import prompt_table
 from ratioscope.ingest.run import open_run
-from ratioscope.ingest.sequence_lines import log_ratio_lines
+from ratioscope.ingest.analysis.sequence_lines import log_ratio_lines
 
 drawn.st.dataframe = lambda frame, **_: frame.to_pandas()  # as Streamlit reads a frame
 run = open_run(Path(sys.argv[1]))

@@ -13,12 +13,12 @@ from statistics_runs import write_statistics_run
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app import run_summary
-from ratioscope.app.grading import verdict_of
 from ratioscope.app.names import shortened
 from ratioscope.app.pages import runs
 from ratioscope.app.run_summary import Summaries, Summary, signature_of, summary_of
 from ratioscope.app.served import found_below
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
 from ratioscope.process import Here
 

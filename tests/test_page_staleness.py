@@ -13,8 +13,8 @@ from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.lags import lag_shares, lags_over_steps
 from ratioscope.app.headline import BY_NAME
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.comparability import Compared
-from ratioscope.ingest.lag_course import lag_course, lag_table
+from ratioscope.ingest.analysis.comparability import Compared
+from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.decomposition import decomposition
 

@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
 from ratioscope.app.figures.tinted_text import Band, tint, token_text
 from ratioscope.app.panels.token_walk import worst_order
+from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
-from ratioscope.ingest.sequence_json import sequence_metrics
 from ratioscope.metrics.token_values import BY_NAME, VALUES
 
 

@@ -21,10 +21,10 @@ from ratioscope.app.headline import BY_NAME
 from ratioscope.app.panels.slice_pickers import METRICS
 from ratioscope.app.slice_words import SLICES
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.slice_course import slice_course, step_buckets
+from ratioscope.ingest.analysis.token_names import token_names
+from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.ingest.slice_course import slice_course, step_buckets
-from ratioscope.ingest.slices import ON_DEMAND
-from ratioscope.ingest.token_names import token_names
 from ratioscope.metrics.slice_parts import PARTS, slice_parts
 from ratioscope.metrics.slices import WRITTEN
 

@@ -18,9 +18,9 @@ from ratioscope.app.upkeep import compact
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.ranks import part_of
 from ratioscope.collectors.run_file import launch
-from ratioscope.ingest.attempts import Shadow
+from ratioscope.ingest.commits.attempts import Shadow
+from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.verify import verify
 from ratioscope.layout import EVENT
 
 RAY = {"RAY_JOB_ID": "01000000"}

@@ -11,7 +11,7 @@ from edge_runs import made
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, probability_density
+from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, probability_density
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.record import GAPS
 

@@ -10,9 +10,9 @@ from run_folders import FakeWriter
 
 from ratioscope.collectors.joining import place_in_run
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.at_work import SILENT_SECONDS, at_work
-from ratioscope.ingest.catalog import Catalog
-from ratioscope.ingest.parquet_files import ParquetFiles
+from ratioscope.ingest.commits.catalog import Catalog
+from ratioscope.ingest.commits.open_writers import SILENT_SECONDS, at_work
+from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.process import Process, here
 
 HERE = here()

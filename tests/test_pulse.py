@@ -10,7 +10,7 @@ import pytest
 from ratioscope.app.standing import SILENT, standing
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
-from ratioscope.ingest.pulse import Word, latest, sizes, steps_since, words
+from ratioscope.ingest.commits.liveness import Word, latest, sizes, steps_since, words
 from ratioscope.process import here, process_start
 
 HERE = here()

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import Collector, kept_settings, open_run, redaction
-from ratioscope.ingest.info import info
+from ratioscope.ingest.analysis.info import info
 from ratioscope.kept_settings import CHARACTERS, MEMBERS, NAMED, kept
 from ratioscope.redaction import REDACTED, without_secrets
 

@@ -19,7 +19,7 @@ from ratioscope import Collector, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.repairing import repair
 from ratioscope.app.upkeep import compact, prune
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.process import host_name, pid_namespace
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)

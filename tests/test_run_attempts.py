@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.ingest.attempts import Part, Shadow, limits
+from ratioscope.ingest.commits.attempts import Part, Shadow, limits
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=3))
 

@@ -13,7 +13,8 @@ from polars.testing import assert_frame_equal
 from run_folders import FakeWriter
 
 from ratioscope import layout, open_run
-from ratioscope.ingest import commit_log, parquet_files
+from ratioscope.ingest.commits import commit_log
+from ratioscope.ingest.files import parquet_files
 from ratioscope.ingest.run import Run
 from ratioscope.inside import open_regular
 

@@ -10,7 +10,7 @@ import run_folders
 
 from ratioscope import open_run
 from ratioscope.errors import SourceError
-from ratioscope.ingest.folder import runs_in
+from ratioscope.ingest.files.folder import runs_in
 from ratioscope.record import SCHEMA_VERSION
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=2, rows=3)

@@ -15,10 +15,10 @@ from run_folders import FakeWriter
 
 from ratioscope import open_run
 from ratioscope.errors import ConfigError
-from ratioscope.ingest import row_statistics
-from ratioscope.ingest.cache import Cache
-from ratioscope.ingest.cache_folder import cache_folder
-from ratioscope.ingest.slices import ON_DEMAND
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.files.cache_folder import cache_folder
+from ratioscope.ingest.rows.slices import ON_DEMAND
+from ratioscope.ingest.statistics import row_statistics
 from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import GAPS
 
@@ -134,7 +134,7 @@ def _refusing(*_: object) -> None:
 
 
 def test_the_cache_makes_room_for_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.ingest.cache.MOST_BYTES", 3000)
+    monkeypatch.setattr("ratioscope.ingest.files.cache.MOST_BYTES", 3000)
     cache = Cache(tmp_path / "kept")
     table = pa.table({"x": np.random.default_rng(0).random(100).tolist()})
     for number in range(6):

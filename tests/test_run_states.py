@@ -9,7 +9,7 @@ from test_collector_health import broken_on
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
 from ratioscope.collectors.budget import Budget
-from ratioscope.ingest.info import info
+from ratioscope.ingest.analysis.info import info
 
 
 def test_what_the_budget_left_out_is_neither_pending_nor_lost(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_folders import FakeWriter, write_run_file
 
-from ratioscope.ingest import run_tree
-from ratioscope.ingest.run_tree import RunTree, runs_below
+from ratioscope.ingest.files import run_tree
+from ratioscope.ingest.files.run_tree import RunTree, runs_below
 
 
 def test_runs_are_found_at_every_depth_and_in_one_order(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from edge_runs import RUNS, made
 from polars.testing import assert_frame_equal
 
 from ratioscope.errors import SourceError
-from ratioscope.ingest import sequence_json as document
+from ratioscope.ingest.rows import sequence_json as document
 from ratioscope.ingest.run import Run, open_run
 
 

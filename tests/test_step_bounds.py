@@ -7,7 +7,7 @@ import pytest
 
 from ratioscope import open_run
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.maintenance.verify import verify
 
 MOST = (1 << 63) - 1
 VALUES: dict[str, Any] = {"rollout_logprobs": [[-1.0]], "old_logprobs": [[-1.5]]}

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from real_runs import records
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.distributions import distribution_frame
+from ratioscope.ingest.statistics.distributions import distribution_frame
 from ratioscope.metrics.correction_effect import SUMS, correction_sums, effect_values
 from ratioscope.metrics.distribution import LEVELS, ess_after, histogram, mass_removed
 from ratioscope.metrics.numpy_engine import statistics

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from edge_runs import made
 
+from ratioscope.ingest.analysis.sequence_lines import log_ratio_lines, tokens_within
+from ratioscope.ingest.analysis.sequence_slices import sequence_keys
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.ingest.sequence_lines import log_ratio_lines, tokens_within
-from ratioscope.ingest.sequence_slices import sequence_keys
 from ratioscope.metrics.token_values import BY_NAME, VALUES, confident_disagreement, step_of
 
 

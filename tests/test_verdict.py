@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratioscope.app.figures.cards import verdict_line
-from ratioscope.app.grading import verdict_of
-from ratioscope.app.happened import happened
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
+from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.alerts import alerts
 from ratioscope.metrics.course import spells, worst_episode, worst_step

@@ -13,7 +13,7 @@ from ratioscope.app.pages import PAGES
 from ratioscope.app.serving import warming
 from ratioscope.app.slice_words import absences
 from ratioscope.ingest import run as run_module
-from ratioscope.ingest.lag_course import lag_course, lag_table
+from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
 
 
 def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from .arguments import AsJson, RunFolder, comma_separated, opened
 if TYPE_CHECKING:
     import polars as pl
 
-    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
     from ratioscope.metrics.correction import Correction, Level
 
 COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
@@ -46,7 +46,7 @@ def corrections(
     if slice and dialect:
         raise ConfigError(f"--by {by}: a trainer's own correction is shown by run or step")
     chosen = _chosen(dialect, preset, config, threshold, level)
-    from ratioscope.ingest.correction_effects import correction_effects, effect_frame
+    from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 
     from ..terminal import print_json, stages
 
@@ -95,7 +95,7 @@ def _number(part: str) -> float:
 
 def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
     """A trainer's presets by name, all of them where none is named, or what a file holds."""
-    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
     from ratioscope.metrics.dialects import dialect
 
     from ..config_text import mapping_in
@@ -132,7 +132,7 @@ def _shown(value: float | None) -> str:
 
 def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:
     """How to set this correction in the trainer."""
-    from ratioscope.ingest.correction_effects import TrainerCorrection
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
     from ratioscope.metrics.dialects import dialect
 
     from ..terminal import say

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def dialect_rows(run: "Run", dialect: str, preset: str | None, config: Path | None) -> list[dict[str, Any]]:
     """One row per step: "step", then the trainer's metrics; of the preset, the file, or else its first preset."""
-    from ratioscope.ingest.correction_effects import correction_effects
+    from ratioscope.ingest.analysis.correction_effects import correction_effects
 
     from ..terminal import stages
 

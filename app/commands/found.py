@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ratioscope.ingest.folder import is_run
-from ratioscope.ingest.run_tree import runs_below
+from ratioscope.ingest.files.folder import is_run
+from ratioscope.ingest.files.run_tree import runs_below
 
 from ..terminal import say
 from .arguments import opened

@@ -14,9 +14,9 @@ MOST_SHOWN = 12
 
 def info(run: RunFolder, as_json: AsJson = False) -> int:
     """Say what a run holds: steps, policies, gaps, counts, the verdict, and what is not available, because …"""
-    from ratioscope.ingest.info import info as facts_of
+    from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
+    from ratioscope.ingest.analysis.info import info as facts_of
 
-    from ..grading import plain_finding, verdict_of
     from ..terminal import print_json, say
 
     found = opened(run)

@@ -101,7 +101,7 @@ def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame
     """The frame by step with errors clustered by prompt group."""
     if cluster != "group" or keys != ("step",):
         raise ConfigError(f"--cluster {cluster}: wanted sequence, or group with --by step")
-    from ratioscope.ingest.group_errors import metrics_by_group
+    from ratioscope.ingest.analysis.group_errors import metrics_by_group
 
     from ..terminal import stages
 
@@ -111,7 +111,7 @@ def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame
 
 def _keys(by: str) -> tuple[str, ...]:
     """The columns to group by; ConfigError for a name that is none, or for two slices."""
-    from ratioscope.ingest.slices import ON_DEMAND
+    from ratioscope.ingest.rows.slices import ON_DEMAND
     from ratioscope.metrics.slices import WRITTEN
 
     keys = comma_separated(by)
@@ -128,7 +128,8 @@ def _keys(by: str) -> tuple[str, ...]:
 
 def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
     """The metric frame; by step with each row's severity after it."""
-    from ..grading import step_grades
+    from ratioscope.ingest.analysis.grades import step_grades
+
     from ..terminal import counting
 
     with counting("reading token rows") as progress:
@@ -140,7 +141,7 @@ def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
 
 
 def _verdict(run: "Run") -> "Severity":
-    from ..grading import verdict_of
+    from ratioscope.ingest.analysis.grades import verdict_of
 
     return verdict_of(run).severity
 

@@ -25,7 +25,7 @@ def prune(
     as_json: AsJson = False,
 ) -> int:
     """Delete files that compact replaced, after verifying what replaced them; with a limit, token rows of old steps too."""
-    from ratioscope.ingest.pruning import Old
+    from ratioscope.ingest.maintenance.pruning import Old
 
     from ..digits import count
     from ..terminal import print_json, say, working

@@ -8,7 +8,7 @@ import typer
 from .arguments import AsJson, RunFolder
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.verify import Verification
+    from ratioscope.ingest.maintenance.verify import Verification
 
 MOST_SHOWN = 25
 """Troubles in the terminal; --json holds all."""
@@ -18,7 +18,7 @@ Deep = Annotated[bool, typer.Option("--deep", help="Decode every page, and recom
 
 def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
     """Check every commit line, digest and footer of a run; exit 0 sound, 1 findings, 3 unreadable."""
-    from ratioscope.ingest.verify import verify as walk
+    from ratioscope.ingest.maintenance.verify import verify as walk
 
     from ..cli import FINDINGS, OK
     from ..terminal import counting, print_json, say

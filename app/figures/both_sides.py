@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ratioscope.ingest.comparability import Compared
+from ratioscope.ingest.analysis.comparability import Compared
 
 from ..escape import html as escaped
 from ..theme import FONT, LIGHT, Theme

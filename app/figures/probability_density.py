@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from ratioscope.ingest.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, Density
+from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, Density
 from ratioscope.record import GAPS
 
 from ..digits import count, digits

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.analysis.alert_events import happened, until
 from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
 from ratioscope.metrics.finding import Finding
 from ratioscope.metrics.signals import SIGNALS
@@ -13,7 +14,6 @@ from ..alert_rules import moved, rules_table, rules_toml
 from ..digits import count, digits
 from ..escape import streamlit_label as label
 from ..figures.alert_lanes import alert_lanes
-from ..happened import happened, until
 from ..live import selectable
 from ..panels.drawn import appearance, clicked, draw, table
 from ..panels.links import go_to

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.correction_ledger import Ledger
+from ratioscope.ingest.jobs.correction_ledger import Ledger
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.correction_advice import Advice, advice, risk
 from ratioscope.metrics.distribution import Histogram

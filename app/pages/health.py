@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.conservation import UNSEEN, Conservation, Dropped
+from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 
 from ..digits import count

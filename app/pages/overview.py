@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.conservation import Conservation
+from ratioscope.ingest.analysis.alert_events import happened, until
+from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.alerts import Alert
 from ratioscope.metrics.finding import LABELS, Finding
@@ -22,7 +23,6 @@ from ..escape import streamlit_label as label
 from ..figures.cards import facts_line, metric_cards, verdict_line
 from ..figures.over_steps import metric_over_steps
 from ..figures.ribbon import severity_ribbon
-from ..happened import happened, until
 from ..headline import BY_NAME, CARDS, CHARTS, limits_of
 from ..panels.drawn import appearance, clicked, draw, numbers_behind
 from ..panels.links import go_to

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.text_columns import changed
+from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.process import here
 
 from ..controls import MOST_OTHERS

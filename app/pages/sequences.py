@@ -5,8 +5,8 @@ import math
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.sequence_lines import POINTS, log_ratio_lines, tokens_within
-from ratioscope.ingest.sequence_slices import sequence_keys
+from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, tokens_within
+from ratioscope.ingest.analysis.sequence_slices import sequence_keys
 
 from ..controls import severity_of, step_picker
 from ..digits import count, digits, percent

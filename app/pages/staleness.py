@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.comparability import Compared, comparability
-from ratioscope.ingest.lag_course import SINGLE, lag_course, lag_table
+from ratioscope.ingest.analysis.comparability import Compared, comparability
+from ratioscope.ingest.analysis.lag_course import SINGLE, lag_course, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.decomposition import decomposition
 from ratioscope.metrics.metric import SAMPLED

@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.ingest.slice_course import slice_course
+from ratioscope.ingest.analysis.slice_course import slice_course
 from ratioscope.metrics.slice_parts import MOST, slice_parts
 
 from ..escape import streamlit_label as label

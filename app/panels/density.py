@@ -7,7 +7,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.probability_density import PROBABILITY_EDGES, Density, added, probability_density
+from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, Density, added, probability_density
 from ratioscope.record import GAPS
 
 from ..digits import count

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.text_columns import changed
+from ratioscope.ingest.rows.text_columns import changed
 
 from ..browser.chart import chart, points
 from ..browser.chart_config import CLICKED, CONFIG

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.ingest.correction_job import CorrectionJob
-from ratioscope.ingest.correction_ledger import Ledger
+from ratioscope.ingest.jobs.correction_job import CorrectionJob
+from ratioscope.ingest.jobs.correction_ledger import Ledger
 
 from ..digits import count
 from ..escape import streamlit_label as label

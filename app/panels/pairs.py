@@ -5,8 +5,8 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.pair_job import PairJob, Part
-from ratioscope.ingest.paired import KEYS, METRICS, Key, of_metric
+from ratioscope.ingest.analysis.paired import KEYS, METRICS, Key, of_metric
+from ratioscope.ingest.jobs.pair_job import PairJob, Part
 from ratioscope.metrics.comparison import Paired, paired
 
 from ..compared import paired_sentence

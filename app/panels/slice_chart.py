@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.token_names import token_names
 from ratioscope.metrics.slice_parts import slice_parts
 
 from ..controls import filter_by

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.sequence_json import SNIPPET, sequence_json
+from ratioscope.ingest.rows.sequence_json import SNIPPET, sequence_json
 
 from ..digits import count
 

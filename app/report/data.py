@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.ingest.happened import happened
-from ratioscope.ingest.text_columns import changed
+from ratioscope.ingest.analysis.events import happened
+from ratioscope.ingest.analysis.grades import floors_of, signal_grades, verdict_of
+from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.metrics.course import Spell, spells
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.finding import LABELS, Finding
@@ -15,7 +16,6 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 from ratioscope.metrics.severity import decided, told
 
-from ..grading import floors_of, signal_grades, verdict_of
 from .places import Place, places
 from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction

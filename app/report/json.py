@@ -27,10 +27,10 @@ from typing import Any
 
 import polars as pl
 
+from ratioscope.ingest.analysis.grades import plain_finding
 from ratioscope.metrics.distribution import Level, whole_histogram
 from ratioscope.metrics.metric import Metric
 
-from ..grading import plain_finding
 from ..terminal import jsonable
 from .data import SCHEMA, ReportData
 from .places import Place

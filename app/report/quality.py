@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.ingest.conservation import Dropped
-from ratioscope.ingest.views import missing_views
+from ratioscope.ingest.analysis.view_requirements import missing_views
+from ratioscope.ingest.commits.conservation import Dropped
 
 from ..hidden import replaced
 from .scrubbed import scrubbed_text
@@ -46,8 +46,8 @@ class Quality:
     """Counts over the whole run; tokens and what was set aside of the first gap on record.
 
     missing_steps: holes between recorded steps. exact: whether the metrics rest on every token that was logged. offered,
-    written, left_out, dropped, pending, lost: sequences, see ingest/conservation.py. rows_set_aside: token rows in files that
-    cannot be read. states: writers that cannot write all. replaced: steps that were recorded again, and why.
+    written, left_out, dropped, pending, lost: sequences, see ingest/commits/conservation.py. rows_set_aside: token rows in
+    files that cannot be read. states: writers that cannot write all. replaced: steps that were recorded again, and why.
     """
 
     first_step: int | None

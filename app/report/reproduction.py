@@ -4,8 +4,8 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ratioscope import __version__
 from ratioscope.metrics.signals import SIGNALS
+from ratioscope.version import __version__
 
 from .scrubbed import scrubbed, scrubbed_text
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.ingest.analysis.grades import signal_grades, whole_run_grades
 from ratioscope.metrics.floor import Floors
 from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.registry import METRICS
 
 from ..digits import digits
-from ..grading import signal_grades, whole_run_grades
 from ..headline import CHARTS, limits_of, signal_of
 from ..limit import Limit
 from ..measured import is_bound

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.conservation import UNSEEN
+from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.metrics.metric import Band, Metric
 from ratioscope.metrics.registry import METRICS
 from ratioscope.record import GAPS

@@ -73,7 +73,8 @@ def _read_ahead() -> None:
 
 def _next(shown: "View") -> Iterator["Wanted"]:
     """What pages need beside what the first shows: what happened, then what each of them wants ahead."""
-    from ..happened import happened
+    from ratioscope.ingest.analysis.alert_events import happened
+
     from ..pages import PAGES
 
     yield happened, ()
@@ -83,9 +84,8 @@ def _next(shown: "View") -> Iterator["Wanted"]:
 
 def _beside(shown: "View") -> Iterator["Wanted"]:
     """What the page Compare needs of the run that it lays beside another."""
+    from ratioscope.ingest.analysis.alert_events import happened
     from ratioscope.ingest.run import Run
-
-    from ..happened import happened
 
     yield happened, ()
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
@@ -93,7 +93,7 @@ def _beside(shown: "View") -> Iterator["Wanted"]:
 
 def _by_slice() -> list["Wanted"]:
     """What the pages Where and Staleness read of a run: merging its slices takes ten seconds for 10,000 steps."""
-    from ratioscope.ingest.lag_course import lag_course, lag_table
+    from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
     from ratioscope.metrics.slices import WRITTEN
 
     from ..slice_words import written_slices

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from threading import get_ident
 
-from ratioscope.ingest.cache_folder import cache_folder
+from ratioscope.ingest.files.cache_folder import cache_folder
 
 WATCHER = Path(__file__).with_name("watcher.py")
 EVERY = 1.0

@@ -41,7 +41,7 @@ def _shown(root: Path) -> int:
     from ratioscope.app.pages import PAGES
     from ratioscope.app.run_summary import Summaries
     from ratioscope.app.view import make_ahead, warm
-    from ratioscope.ingest.run_tree import runs_below
+    from ratioscope.ingest.files.run_tree import runs_below
     from ratioscope.process import here
 
     summaries = Summaries()

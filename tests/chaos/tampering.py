@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ratioscope.ingest.verify import verify
+from ratioscope.ingest.maintenance.verify import verify
 
 from .figures import Figures
 from .small_run import difference, shown, write_small_run

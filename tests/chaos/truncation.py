@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from ratioscope.ingest.commit_log import CommitLog
+from ratioscope.ingest.commits.commit_log import CommitLog
 from ratioscope.layout import decode_line
 
 from .figures import Figures

@@ -1,0 +1,222 @@
+"""Whether engine and trainer compute the same thing, as run.json tells: sampling settings, precision, log-prob mode, versions.
+
+A setting that is not on record is unknown; nothing is guessed from what trainers usually do.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..files.quarantine import printable
+
+State = Literal["ok", "differs", "unknown"]
+Handling = Literal["applies", "ignores"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One setting on both sides. source: the key of run.json it was read from; why: what it does to a gap."""
+
+    name: str
+    rollout: str
+    trainer: str
+    state: State
+    why: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class _Trainer:
+    """What a trainer does to its logits when it scores tokens, from its source."""
+
+    temperature: Handling | None = None
+    truncation: Handling | None = None
+
+
+_TRAINERS: Mapping[str, _Trainer] = {
+    "trl": _Trainer("applies", "ignores"),
+    "verl": _Trainer("applies", "ignores"),
+    "slime": _Trainer("applies", "applies"),
+    "nemo-rl": _Trainer("applies", "applies"),
+    "areal": _Trainer("applies", "ignores"),
+    "skyrl": _Trainer("applies"),
+    "roll": _Trainer("ignores", "ignores"),
+    "prime-rl": _Trainer("applies"),
+}
+_SAMPLING = ("sampling", "rollout", "generation", "gconfig", "generator", "generating_args")
+"""Parts of a key below which an engine's sampling settings stand."""
+_ELSEWHERE = ("eval", "val", "validation", "val_kwargs", "reward_model", "critic", "ref")
+_NOT_ON_RECORD = "not on record"
+_OFF = "off"
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A sampling setting that cuts or bends the distribution. neutral: values at which it does nothing."""
+
+    name: str
+    keys: tuple[str, ...]
+    neutral: tuple[float, ...]
+    why: str
+
+
+_CUTS = (
+    _Cut("top-p", ("top_p", "rollout_top_p"), (1.0,),
+         "The engine renormalises over the tokens it keeps: its log-probs are too high by up to −log p at every token."),
+    _Cut("top-k", ("top_k", "rollout_top_k"), (0.0, -1.0),
+         "As top-p: every log-ratio is one-sided, the more the flatter the distribution."),
+    _Cut("min-p", ("min_p",), (0.0,), "As top-p: the engine renormalises over the tokens it keeps."),
+    _Cut("repetition penalty", ("repetition_penalty",), (1.0,),
+         "The engine lowers tokens that have occurred; the trainer finds those more likely and new ones less."),
+)  # fmt: skip
+_TEMPERATURE = "A trainer that scores at another temperature finds every log-ratio bent by it: a slope, not noise."
+_DTYPE = "Other precision rounds every logit differently: the usual cause of the gap that is left at lag 0."
+_MODE = (
+    "Raw log-probs are those before temperature and truncation, processed ones after; both sides have to mean the same."
+)
+_VERSIONS = "Kernels change between releases: a gap that begins with an upgrade is looked for here."
+_ENGINES = ("vllm", "sglang")
+_LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "torch", "transformers")
+
+
+def comparability(info: Mapping[str, Any]) -> tuple[Compared, ...]:
+    """What run.json tells of both sides, setting by setting."""
+    config = info.get("config")
+    values = tuple(_leaves(config, ())) if isinstance(config, dict) else ()
+    trainer = next(
+        (known for name, known in _TRAINERS.items() if str(info.get("trainer", "")).lower().startswith(name)),
+        _Trainer(),
+    )
+    temperature = _temperature(values, trainer)
+    cuts = tuple(_cut(cut, values, trainer) for cut in _CUTS)
+    return (temperature, *cuts, _mode(values, (temperature, *cuts)), _dtype(values), _versions(info))
+
+
+_Leaf = tuple[tuple[str, ...], Any]
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
+    if isinstance(value, dict) and len(path) < 12:
+        for name, part in value.items():
+            yield from _leaves(part, (*path, *str(name).split(".")))
+    else:
+        yield path, value
+
+
+def _sampled(values: Sequence[_Leaf], keys: Sequence[str]) -> tuple[str, Any] | None:
+    """(key, value) of a setting of the engine's sampling; None where there is none."""
+    own = [(path, value) for path, value in values if path and path[-1] in keys and not set(path) & set(_ELSEWHERE)]
+    below = [leaf for leaf in own if set(leaf[0][:-1]) & set(_SAMPLING)]
+    others = [leaf for leaf in own if len(leaf[0]) == 1 or leaf[0][0] == "args"]
+    found = (below or others)[:1]
+    return (printable(".".join(found[0][0])), found[0][1]) if found else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _temperature(values: Sequence[_Leaf], trainer: _Trainer) -> Compared:
+    found = _sampled(values, ("temperature", "rollout_temperature"))
+    if found is None or (number := _number(found[1])) is None:
+        return Compared("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
+    shown = f"{number:g}"
+    handled: dict[Handling | None, tuple[str, State]] = {
+        "applies": (f"{shown}, it divides its logits by it", "ok"), "ignores": ("1, it does not apply it", "differs"),
+        None: ("not known of this trainer", "unknown"),
+    }  # fmt: skip
+    scored = handled[trainer.temperature]
+    if number == 1:
+        scored = ("1: nothing to apply", "ok")
+    return Compared("temperature", shown, scored[0], scored[1], _TEMPERATURE, found[0])
+
+
+def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _Trainer) -> Compared:
+    found = _sampled(values, cut.keys)
+    number = None if found is None else _number(found[1])
+    if found is None or (found[1] is not None and number is None):
+        return Compared(cut.name, _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", cut.why)
+    if number is None or number in cut.neutral:
+        return Compared(cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, found[0])
+    handled: dict[Handling | None, tuple[str, State]] = {
+        "applies": ("it applies the same", "ok"), "ignores": ("it scores without it", "differs"),
+        None: ("not known of this trainer", "unknown"),
+    }  # fmt: skip
+    scored = handled[trainer.truncation]
+    return Compared(cut.name, f"{number:g}", scored[0], scored[1], cut.why, found[0])
+
+
+def _mode(values: Sequence[_Leaf], sampling: Sequence[Compared]) -> Compared:
+    found = next(((path, value) for path, value in values if path and path[-1] == "logprobs_mode"), None)
+    told = _NOT_ON_RECORD if found is None else printable(str(found[1]))
+    source = "" if found is None else printable(".".join(found[0]))
+    plain = sampling[0].rollout == "1" and all(_OFF in each.rollout for each in sampling[1:])
+    if plain:
+        words = "the same either way: temperature is 1 and nothing is cut off"
+        return Compared("log-prob mode", told, words, "ok", _MODE, source)
+    if found is None:
+        return Compared("log-prob mode", told, _NOT_ON_RECORD, "unknown", _MODE)
+    agree = all(each.state == "ok" for each in sampling)
+    state: State = (
+        "ok" if told.startswith("processed") and agree else "unknown" if not told.startswith("raw") else "differs"
+    )
+    return Compared("log-prob mode", told, "after what it applies itself, see above", state, _MODE, source)
+
+
+_PRECISIONS = (
+    ("float8", r"fp8|float8|e4m3|e5m2"), ("int8", r"int8|w8a8"), ("int4", r"int4|awq|gptq"), ("bfloat16", r"bf16|bfloat16"),
+    ("float16", r"fp16|float16|\bhalf\b"), ("float32", r"fp32|float32|\bfloat\b"),
+)  # fmt: skip
+
+
+def _precision(text: object) -> str | None:
+    return next((name for name, pattern in _PRECISIONS if re.search(pattern, str(text).lower())), None)
+
+
+def _dtype(values: Sequence[_Leaf]) -> Compared:
+    engine = _told(values, ("dtype", "quantization"), _SAMPLING) or _told(
+        values, ("engine", "vllm_dtype", "sglang_dtype"), ()
+    )
+    trainer = _told(values, ("model_dtype", "param_dtype", "torch_dtype"), ())
+    autocast = [
+        name for name in ("bf16", "fp16") if any(path[-1:] == (name,) and value is True for path, value in values)
+    ]
+    scored = (
+        _NOT_ON_RECORD if trainer is None else trainer[1] + (f" weights, {autocast[0]} autocast" if autocast else "")
+    )
+    if trainer is None and autocast:
+        scored, trainer = f"{_precision(autocast[0])}, by {autocast[0]}", ("", str(_precision(autocast[0])))
+    sampled = _NOT_ON_RECORD if engine is None else engine[1]
+    state: State = "unknown"
+    if engine is not None and trainer is not None:
+        state = "ok" if engine[1] == trainer[1] else "differs"
+    return Compared(
+        "precision",
+        sampled,
+        scored,
+        state,
+        _DTYPE,
+        ", ".join(each[0] for each in (engine, trainer) if each and each[0]),
+    )
+
+
+def _told(values: Sequence[_Leaf], keys: Sequence[str], below: Sequence[str]) -> tuple[str, str] | None:
+    """(key, precision) of the first of these keys whose value names a precision."""
+    for path, value in values:
+        if path and path[-1] in keys and (not below or set(path[:-1]) & set(below)) and not set(path) & set(_ELSEWHERE):
+            if isinstance(value, str) and (found := _precision(value)):
+                return printable(".".join(path)), found
+    return None
+
+
+def _versions(info: Mapping[str, Any]) -> Compared:
+    versions = info.get("versions")
+    known = versions if isinstance(versions, dict) else {}
+    engine, trainer = (
+        ", ".join(f"{name} {printable(str(known[name]))}" for name in names if name in known)
+        for names in (_ENGINES, _LIBRARIES)
+    )
+    if not (engine and trainer):
+        return Compared("versions", engine or _NOT_ON_RECORD, trainer or _NOT_ON_RECORD, "unknown", _VERSIONS)
+    return Compared("versions", engine, trainer, "ok", _VERSIONS, "versions")

@@ -1,0 +1,108 @@
+"""What happened in a run, by step and kind: what writers noted, resumes, changed settings, and what is missing.
+
+kind        what
+sync        the engines were given new weights
+event       anything else that a writer noted
+resume      an attempt begins
+config      the settings, or the budget, are not as they were
+gap         steps are missing, sequences were dropped or lost, a writer could not write all
+set aside   a file of the step could not be read
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import polars as pl
+
+from ratioscope.layout import CONTROL, FIRST_ROWS, STATE
+from ratioscope.metrics.step_holes import holes
+
+from ..run import Run
+from .run_settings import differences, settings
+
+Kind = Literal["sync", "event", "resume", "config", "gap", "set aside"]
+Row = tuple[int, str, str, Kind]
+HAPPENED = pl.Schema({"step": pl.Int64(), "event": pl.String(), "note": pl.String(), "kind": pl.String()})
+KINDS: dict[str, Kind] = {
+    "weight_sync": "sync",
+    "resume": "resume",
+    "config_change": "config",
+    CONTROL: "config",
+    STATE: "gap",
+}
+"""Words of a writer -> kind; any other word is an event."""
+_STEP = re.compile(r"^tokens/step=(\d+)/")
+_NAMED = 3
+"""Settings, or reasons, that a note names; it counts the others."""
+
+
+def happened(run: Run) -> pl.DataFrame:
+    """One row per thing that happened, by step: step, event (a few words), note, kind. What has no step is not among them."""
+    rows = [*_noted(run), *_attempts(run), *_missing(run.steps), *_dropped(run), *_lost(run), *_set_aside(run)]
+    return pl.DataFrame(rows, schema=HAPPENED, orient="row").sort("step", maintain_order=True)
+
+
+def _noted(run: Run) -> Iterator[Row]:
+    for row in run.events.filter(pl.col("event") != FIRST_ROWS).iter_rows(named=True):
+        yield row["step"], row["event"], row["note"], KINDS.get(row["event"], "event")
+
+
+def _attempts(run: Run) -> Iterator[Row]:
+    """A resume where a later attempt begins, and its settings where they differ from those of the attempt before."""
+    for old in run.shadowed:
+        if old.rank is not None:
+            steps = f"steps {old.first_step} to {old.last_step}"
+            note = f"rank {old.rank} was started again; it writes {steps} again, the other ranks go on"
+            yield old.first_step, "resume", note, "resume"
+    begins = run.attempts
+    for before, attempt in zip(list(begins), list(begins)[1:], strict=False):
+        again = [
+            f"steps {old.first_step} to {old.last_step} of attempt {old.attempt}"
+            for old in run.shadowed
+            if old.by == attempt and old.rank is None
+        ]
+        note = f"attempt {attempt} begins" + (f"; it writes {' and '.join(again)} again" if again else "")
+        yield begins[attempt], "resume", note, "resume"
+        changed = differences(settings(run.info, before), settings(run.info, attempt))
+        if changed:
+            words = _some([difference.words for difference in changed], "setting")
+            yield begins[attempt], "config change", f"attempt {attempt}: {words}", "config"
+
+
+def _missing(steps: Sequence[int]) -> Iterator[Row]:
+    """Where the distance to the next step is larger than the usual one."""
+    for at in holes(steps).tolist():
+        first, last = steps[at] + 1, steps[at + 1] - 1
+        words = f"step {first} is" if first == last else f"steps {first} to {last} are"
+        yield first, "gap", f"{words} not on record", "gap"
+
+
+def _dropped(run: Run) -> Iterator[Row]:
+    dropped = run.drops.drop_nulls("step").group_by("step", maintain_order=True)
+    for row in dropped.agg(pl.col("sequences").sum(), pl.col("reason").unique(maintain_order=True)).iter_rows(
+        named=True
+    ):
+        noun = "sequence" if row["sequences"] == 1 else "sequences"
+        yield row["step"], "dropped", f"{row['sequences']:,} {noun}: {_some(row['reason'], 'reason')}", "gap"
+
+
+def _lost(run: Run) -> Iterator[Row]:
+    """At the last step of each writer that ended with sequences it had not written."""
+    for lost in run.conservation.losses:
+        if lost.step is not None:
+            noun = "sequence" if lost.sequences == 1 else "sequences"
+            why = f"{lost.writer} ended without writing what it had taken"
+            yield lost.step, "lost", f"at least {lost.sequences:,} {noun}: {why}", "gap"
+
+
+def _set_aside(run: Run) -> Iterator[Row]:
+    for file in run.quarantined:
+        if (found := _STEP.match(file.path)) is not None:
+            yield int(found[1]), "set aside", f"{file.path}: {file.reason}", "set aside"
+
+
+def _some(words: Sequence[str], noun: str) -> str:
+    more = len(words) - _NAMED
+    rest = f", and {more} more {noun}{'s' if more > 1 else ''}" if more > 0 else ""
+    return ", ".join(words[:_NAMED]) + rest

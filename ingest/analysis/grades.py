@@ -1,0 +1,52 @@
+"""The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ratioscope.metrics.finding import Finding
+from ratioscope.metrics.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
+from ratioscope.metrics.run_verdict import verdict
+from ratioscope.metrics.severity import decided, grade_signals, told
+
+from .view_requirements import missing_views
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+
+def floors_of(run: "Run") -> Floors:
+    """What each gap was when the run began. Reads the lags of the run's first steps."""
+    frame = run.metrics(by=("step",))
+    steps = first_steps(frame)
+    return floors(frame, at_lag_zero(run.metrics(by=("step", "lag"), steps=steps, names=FLOOR)) if steps else None)
+
+
+def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
+    """One row per graded step: severity and the signal, gap, value, floor and reading that decided it.
+
+    graded: its `signal_grades`.
+    """
+    return told(decided(signal_grades(run) if graded is None else graded))
+
+
+def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
+    """One row per step, signal and gap that could be graded."""
+    return grade_signals(run.metrics(by=("step",)), floors_of(run) if floors is None else floors)
+
+
+def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
+    """One row per signal and gap that could be graded on all steps together; their `step` says nothing."""
+    whole = run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64))
+    return grade_signals(whole, floors_of(run) if floors is None else floors)
+
+
+def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
+    """What is wrong with the run, since when, how sure, what to try and what was not checked. graded: its `signal_grades`."""
+    return verdict(signal_grades(run) if graded is None else graded, dict(missing_views(run.columns)))
+
+
+def plain_finding(found: Finding) -> dict[str, Any]:
+    """A Finding as plain values."""
+    return asdict(found) | {"severity": found.severity.label, "now": None if found.now is None else found.now.label}

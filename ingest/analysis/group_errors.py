@@ -1,0 +1,28 @@
+"""A run's metric frame with standard errors clustered by prompt group, read step by step from its token rows."""
+
+import polars as pl
+
+from ratioscope.errors import SchemaError
+from ratioscope.metrics.jackknife import group_errors
+
+from ..run import Run
+from .step_records import Progress, step_records
+
+
+def metrics_by_group(run: Run, *, progress: Progress | None = None) -> pl.DataFrame:
+    """`run.metrics()` by step, its `_se` columns clustered by `group_id` instead of by sequence; null: fewer than two groups."""
+    parts = []
+    for step, records in step_records(run, progress):
+        if records["group_id"].null_count == len(records):
+            raise SchemaError(
+                f"step {step} of {run.name} has no 'group_id', which clusters the errors; pass group_ids= to Collector.log"
+            )
+        parts.append(group_errors(records))
+    frame = run.metrics()
+    if not parts:
+        return frame
+    errors = pl.concat(parts, how="diagonal_relaxed")
+    replaced = [name for name in frame.columns if name.endswith("_se")]
+    kept = [name for name in errors.columns if name in replaced]
+    wide = frame.drop(replaced).join(errors.select("step", *kept), on="step", how="left", maintain_order="left")
+    return wide.select(name for name in frame.columns if name in wide.columns)

@@ -1,0 +1,75 @@
+"""What is to be known of a run before looking at a metric: everything `ratioscope info` shows, as plain values."""
+
+from typing import TYPE_CHECKING, Any
+
+from ..files.quarantine import printable
+from .view_requirements import missing_views
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+
+def info(run: "Run") -> dict[str, Any]:
+    """Numbers, texts, and lists of them, so that JSON can hold it (times as ISO 8601). Reads footers of the newest step."""
+    counts = run.conservation
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        "digest": run.digest,
+        "trainer": run.info.get("trainer"),
+        "versions": run.info.get("versions"),
+        "redacted": _texts(run.info.get("redacted")),
+        "steps": len(run.steps),
+        "first_step": min(run.steps, default=None),
+        "last_step": max(run.steps, default=None),
+        "rows": run.size.rows,
+        "tokens": run.size.tokens,
+        "bytes": run.size.bytes,
+        "policies": list(run.policies),
+        "gaps": list(run.gaps),
+        "columns": sorted(run.columns),
+        "unavailable": dict(missing_views(run.columns)),
+        "attempts": _attempts(run),
+        "writers": [_plain(row) for row in run.writers.to_dicts()],
+        "offered": counts.offered,
+        "written": counts.written,
+        "left_out": counts.left_out,
+        "dropped": counts.dropped,
+        "dropped_tokens": counts.dropped_tokens,
+        "pending": counts.pending,
+        "lost": counts.lost,
+        "hidden": counts.hidden,
+        "rows_set_aside": counts.set_aside,
+        "claimed_twice": run.claims.rows,
+        "states": run.states,
+        "drops": run.drops.to_dicts(),
+        "events": [_plain(row) for row in run.events.to_dicts()],
+        "quarantined": [{"path": item.path, "reason": item.reason} for item in run.quarantined],
+        "uncommitted": run.uncommitted,
+        "unsettled": run.unsettled,
+        "notes": list(run.notes),
+    }
+
+
+def _attempts(run: "Run") -> dict[str, Any]:
+    shadowed = [
+        {
+            "attempt": s.attempt,
+            "by": s.by,
+            "first_step": s.first_step,
+            "last_step": s.last_step,
+            "steps": s.steps,
+            "rank": s.rank,
+            "rows": s.rows,
+        }
+        for s in run.shadowed
+    ]
+    return {"number": run.writers["attempt"].n_unique(), "shadowed": shadowed}
+
+
+def _texts(value: Any) -> list[str]:
+    return [printable(str(text)) for text in value] if isinstance(value, list) else []
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in row.items()}

@@ -1,0 +1,57 @@
+"""Version lags over the steps of a run, neighbouring lags together where there are many."""
+
+import polars as pl
+
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.staleness import lag_bucket
+
+from ..run import Run
+from .slice_course import merged_course, step_buckets, with_ends
+
+SINGLE = 8
+"""More lags than this are shown together in buckets."""
+COLUMNS = 200
+
+
+def lag_course(run: Run, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
+    """Columns step, last (ends of a bucket of steps), lag (`3` or `3 to 4`), first_lag (to sort by), and metrics."""
+    recorded = run.steps if steps is None else [step for step in run.steps if step in steps]
+    buckets = step_buckets(recorded, most)
+    return with_ends(merged_course(_together(run.statistics("lag")), "lag", buckets), buckets).with_columns(
+        first_lag=_first()
+    )
+
+
+def lag_table(run: Run, steps: range | None = None) -> pl.DataFrame:
+    """Metrics by lag of these steps, as lag_course names lags."""
+    statistics = _together(run.statistics("lag"))
+    here = statistics if steps is None else statistics.filter(pl.col("step").is_in(list(steps)))
+    return metric_frame(here, ("lag",)).with_columns(first_lag=_first()).sort("first_lag")
+
+
+def _together(statistics: pl.DataFrame) -> pl.DataFrame:
+    """The statistics with the names of buckets of lags as keys."""
+    keys = statistics["key"].unique().to_list()
+    lags = {key: int(key) for key in keys if key is not None}
+    buckets: dict[tuple[int, int], list[int]] = {}
+    for lag in lags.values():
+        buckets.setdefault(lag_bucket(lag, len(lags) > SINGLE), []).append(lag)
+    names = {lag: lag_name(min(held), max(held)) for held in buckets.values() for lag in held}
+    named = {key: names[lag] for key, lag in lags.items()}
+    return statistics.with_columns(pl.col("key").replace(named)) if named else statistics
+
+
+def lag_name(first: int, last: int) -> str:
+    """How a bucket of lags is called, after the least and the largest that there are.
+
+    >>> lag_name(2, 2), lag_name(3, 4), lag_name(-7, -1)
+    ('2', '3 to 4', 'below 0')
+    """
+    if last < 0 and first < last:
+        return "below 0"
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _first() -> pl.Expr:
+    below = pl.when(pl.col("lag") == "below 0").then(pl.lit(-(2**31)))
+    return below.otherwise(pl.col("lag").str.extract(r"^(-?\d+)").cast(pl.Int64, strict=False))

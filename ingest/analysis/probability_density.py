@@ -1,0 +1,121 @@
+"""How often the two policies gave a token these two probabilities: an exact two-dimensional histogram over all tokens of the
+chosen steps, never a sample of points. Read step by step, so that memory stays that of one step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ratioscope.metrics.arrow_columns import GapRows, gap_rows
+from ratioscope.metrics.slices import WRITTEN, labelled, written_slices
+
+from ..rows.slices import ON_DEMAND, labels_of
+from ..run import Run
+from .step_table import step_table
+
+Floats = npt.NDArray[np.float64]
+PROBABILITY_EDGES: Floats = np.linspace(0.0, 1.0, 51)
+"""Of probabilities: fifty equal bins, the last closed above."""
+SURPRISAL_EDGES: Floats = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 51), [np.inf]))
+"""Of -logprob in nats: one bin up to 0.001, ten a decade, one beyond 100 that holds log-probs of -inf too."""
+_SLICED = ("replica", "rollout_version_min", "rollout_versions", "trainer_version", "turn")
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many steps have been read."""
+
+
+@dataclass(frozen=True)
+class Density:
+    """counts by (later bin, earlier bin) on both pairs of axes; of rows that a budget kept by chance, each stands for
+    1 / inclusion probability, so that counts are estimates where `exact` is false.
+
+    tokens: rows of tokens read. set_aside: NaN or +inf on a side, or -inf on the earlier one, which no bin holds. above: a
+    log-prob above 0, counted in the bin next to 0. steps: those with a token in it.
+    """
+
+    probability: Floats
+    surprisal: Floats
+    tokens: int
+    set_aside: int
+    above: int
+    steps: int
+    exact: bool
+
+
+def probability_density(
+    run: Run, gap: str, steps: Sequence[int], only: tuple[str, str] | None = None, progress: Progress | None = None
+) -> Density:
+    """The density of the unmasked tokens of these steps. only: (slice, key), the part of them that a slice gives this key.
+
+    ConfigError where the slice is not known.
+    """
+    whole = Density(_empty(PROBABILITY_EDGES), _empty(SURPRISAL_EDGES), 0, 0, 0, 0, True)
+    for done, step in enumerate(steps, start=1):
+        whole = added(whole, of_rows(step_table(run, step, _columns(only)), gap, only))
+        if progress:
+            progress(done, len(steps))
+    return whole
+
+
+def of_rows(records: pa.Table, gap: str, only: tuple[str, str] | None = None) -> Density:
+    """The density of joined Records."""
+    rows = gap_rows(records, gap)
+    chosen = rows.mask if only is None else rows.mask & _part(records, rows, *only)
+    earlier, later = (side[chosen].astype(np.float64) for side in (rows.earlier, rows.later))
+    usable = np.isfinite(earlier) & (np.isfinite(later) | np.isneginf(later))
+    stands = None if rows.stands_for is None else np.repeat(rows.stands_for, rows.lengths)[chosen][usable]
+    set_aside = int((~usable).sum())
+    earlier, later = earlier[usable], later[usable]
+    return Density(
+        _counted(np.exp(np.minimum(earlier, 0)), np.exp(np.minimum(later, 0)), PROBABILITY_EDGES, stands),
+        _counted(np.maximum(-earlier, 0), np.maximum(-later, 0), SURPRISAL_EDGES, stands),
+        tokens=len(earlier),
+        set_aside=set_aside,
+        above=int(((earlier > 0) | (later > 0)).sum()),
+        steps=int(len(earlier) > 0),
+        exact=stands is None,
+    )
+
+
+def _columns(only: tuple[str, str] | None) -> tuple[str, ...]:
+    made = ON_DEMAND[only[0]].columns if only is not None and only[0] in ON_DEMAND else ()
+    return ("mask", "inclusion_probability", *_SLICED, *made)
+
+
+def _part(records: pa.Table, rows: GapRows, name: str, key: str) -> npt.NDArray[np.bool_]:
+    """By token whether it lies in this part."""
+    if name in WRITTEN:
+        found = [each for each in written_slices(records, rows) if each.name == name]
+        if not found:  # not on record at this step
+            return np.zeros(len(rows.mask), np.bool_)
+        part = found[0]
+    else:
+        part = labelled(name, labels_of(name, records), rows)
+    code = part.keys.index(key) if key in part.keys else -2
+    own = part.codes == code
+    return own if part.by_token else np.repeat(own, rows.lengths)
+
+
+def _counted(earlier: Floats, later: Floats, edges: Floats, times: Floats | None) -> Floats:
+    bins = len(edges) - 1
+    places = [np.clip(np.searchsorted(edges, side, side="right") - 1, 0, bins - 1) for side in (later, earlier)]
+    return np.bincount(places[0] * bins + places[1], times, bins * bins).astype(np.float64).reshape(bins, bins)
+
+
+def added(a: Density, b: Density) -> Density:
+    """The density of both together."""
+    return Density(
+        a.probability + b.probability,
+        a.surprisal + b.surprisal,
+        a.tokens + b.tokens,
+        a.set_aside + b.set_aside,
+        a.above + b.above,
+        a.steps + b.steps,
+        a.exact and b.exact,
+    )
+
+
+def _empty(edges: Floats) -> Floats:
+    return np.zeros((len(edges) - 1, len(edges) - 1))

@@ -1,0 +1,51 @@
+"""The settings of a run as flat keys, per attempt, and where two sets of them differ."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..files.quarantine import printable
+
+PARTS = ("trainer", "versions", "config")
+"""What run.json says of how a run was made; the rest is its name and when it began."""
+
+
+@dataclass(frozen=True, order=True)
+class Difference:
+    """A key whose values differ; None where a side does not have it."""
+
+    key: str
+    a: str | None
+    b: str | None
+
+    @property
+    def words(self) -> str:
+        return f"{self.key} {'unset' if self.a is None else self.a} → {'unset' if self.b is None else self.b}"
+
+
+def settings(info: Mapping[str, Any], attempt: int | None = None) -> dict[str, str]:
+    """Dotted key -> value as JSON, of what run.json says; as an attempt had it, the first unless given.
+
+    >>> settings({"trainer": "trl 1.0", "config": {"args": {"lr": 1e-05}, "gpus": [0, 1]}})
+    {'trainer': 'trl 1.0', 'config.args.lr': '1e-05', 'config.gpus': '[0, 1]'}
+    """
+    entries = info.get("attempts")
+    known = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    own = next((entry for entry in known if attempt is not None and entry.get("attempt") == attempt), {})
+    return dict(pair for part in PARTS for pair in _flat(part, own.get(part, info.get(part))))
+
+
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Difference, ...]:
+    """The keys whose values differ, by key."""
+    return tuple(
+        Difference(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)
+    )
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, part in value.items():
+            yield from _flat(f"{key}.{printable(str(name))}", part)
+    elif value is not None and value != {}:
+        yield key, printable(value if isinstance(value, str) else json.dumps(value))

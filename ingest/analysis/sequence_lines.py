@@ -1,0 +1,42 @@
+"""Two looks into the token rows of one step, for a table of its sequences: the course of each response, and who has tokens
+in a range of log-ratios."""
+
+import polars as pl
+
+from ratioscope.record import GAPS
+
+from ..run import Run
+
+POINTS = 60
+"""Buckets of a response in a sparkline."""
+KEY = ("sequence_id", "minibatch")
+
+
+def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.DataFrame:
+    """sequence_id, minibatch, line: the log-ratio along each response in at most `points` equal buckets of positions.
+
+    A bucket has the value of its token with the largest |x|, sign kept, so that no extreme is lost; 0 where all its tokens
+    are masked or unknown. An infinite value stays infinite.
+    """
+    length = (pl.col("position").max() + 1).over(KEY)
+    bucket = pl.when(length <= points).then(pl.col("position")).otherwise(pl.col("position") * points // length)
+    x = pl.when(pl.col("mask").fill_null(True)).then(pl.col(gap)).fill_nan(None)
+    tokens = run.tokens([step], (*KEY, "position", "mask", gap)).collect()
+    buckets = (
+        tokens.with_columns(bucket=bucket, x=x)
+        .group_by(*KEY, "bucket", maintain_order=True)
+        .agg(pl.col("x").get(pl.col("x").abs().arg_max()).fill_null(0.0))
+    )
+    return buckets.group_by(KEY, maintain_order=True).agg(line=pl.col("x"))
+
+
+def tokens_within(run: Run, step: int, gap: str, low: float, high: float) -> pl.DataFrame:
+    """sequence_id, minibatch, tokens_within, first_within: unmasked tokens with low <= x < high, where there are any."""
+    earlier, _ = GAPS[gap]
+    x = pl.col(gap)
+    inside = pl.col("mask").fill_null(True) & x.is_not_nan() & (x >= low) & (x < high)
+    known = pl.col(f"{earlier}_logprob").is_finite()
+    found = run.tokens([step], (*KEY, "position", "mask", f"{earlier}_logprob", gap)).filter(inside & known).collect()
+    return found.group_by(KEY, maintain_order=True).agg(
+        tokens_within=pl.len().cast(pl.Int64), first_within=pl.col("position").first()
+    )

@@ -1,0 +1,40 @@
+"""Which slice each sequence of a step belongs to, for the slices that are by sequence."""
+
+import polars as pl
+import pyarrow as pa
+
+from ratioscope.metrics.arrow_columns import encoded
+
+from ..rows.slices import COLUMNS, ON_DEMAND, labels_of
+from ..run import Run
+from .step_table import step_table
+
+_LAG = ("trainer_version", "rollout_version_min")
+
+
+def sequence_keys(run: Run, step: int, name: str) -> pl.DataFrame | None:
+    """sequence_id, minibatch, key (as metrics call it; null: in no part) of the step's rows.
+
+    None where the slice is by token, or is none: then it is no part of the sequences.
+    """
+    if name == "lag":
+        needed: tuple[str, ...] = _LAG
+    elif name in ON_DEMAND:
+        needed = ON_DEMAND[name].columns
+    elif name in COLUMNS:
+        needed = (name,)
+    else:
+        return None
+    records = step_table(run, step, needed)
+    labels = labels_of(name, records)
+    assert isinstance(labels, pa.Array | pa.ChunkedArray)
+    if pa.types.is_list(labels.type):
+        return None
+    keys, codes = encoded(labels)
+    return pl.DataFrame(
+        {
+            "sequence_id": pl.Series(records["sequence_id"].to_pylist(), dtype=pl.String),
+            "minibatch": pl.Series(records["minibatch"].to_pylist(), dtype=pl.Int32),
+            "key": pl.Series([keys[code] if code >= 0 else None for code in codes.tolist()], dtype=pl.String),
+        }
+    )

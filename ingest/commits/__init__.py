@@ -1,0 +1,1 @@
+"""What commit logs record: their lines, the writers and attempts, and the catalog of the files that form the run."""

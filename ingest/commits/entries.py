@@ -1,0 +1,277 @@
+"""Commit entries as values with types: what each line of a commit log claims. A claim that cannot be is refused here.
+
+A checksum says that a line is as it was written, not that its writer meant well, so every member is checked.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import STATISTICS, TOKENS, is_offline
+from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY, newer_schema
+
+from ..files.quarantine import printable
+
+_TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
+_STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
+_INT64 = 1 << 63
+_GAPS = tuple(GAPS)
+_TOLD = 256
+"""Steps that a commit may tell of in pairs of first and last, for each number or pair that stands in it: 300 lines of 100 bytes
+could name a million steps each. A merge tells of 512 steps for each writer."""
+_MOST_COUNT = 1 << 48
+"""So that sums over all lines of a run fit into 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A file that was merged into another one, which holds all of its rows. policies: of its log-probs, if it is a token
+    file. merged: it was itself the result of a merge."""
+
+    path: str
+    sha256: str
+    writer: str
+    policies: frozenset[str] = frozenset()
+    merged: bool = False
+    facts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Gaps that a writer measured of these steps: what merged statistics no longer say."""
+
+    writer: str
+    gaps: frozenset[str]
+    steps: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
+    slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics.
+    facts: which of SLICED_BY it has. unmeasured: its writer's statistics of the step are without its rows.
+    replaces: the files whose rows it holds, which are no part of the run as long as it can be read."""
+
+    path: str
+    writer: str
+    attempt: int
+    step: int
+    rows: int
+    tokens: int
+    bytes: int
+    sha256: str | None
+    policies: frozenset[str]
+    gaps: frozenset[str]
+    offered: int | None = None
+    dropped: int | None = None
+    time: float | None = None
+    recovered: bool = False
+    slices: int = 0
+    left_out: int = 0
+    facts: frozenset[str] = frozenset()
+    replaces: tuple[Origin, ...] = ()
+    unmeasured: bool = False
+
+    @property
+    def recorded(self) -> tuple[tuple[str, str | None], ...]:
+        """(path, digest) of every file that was written during the run: itself, or what was merged into it."""
+        return _recorded(self.replaces) or ((self.path, self.sha256),)
+
+    @property
+    def held(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """(writer, policies) of each of these."""
+        first = tuple((origin.writer, origin.policies) for origin in self.replaces if not origin.merged)
+        return first or ((self.writer, self.policies),)
+
+    @property
+    def known(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """(writer, facts), likewise."""
+        first = tuple((origin.writer, origin.facts) for origin in self.replaces if not origin.merged)
+        return first or ((self.writer, self.facts),)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A statistics segment as its newest commit describes it; `steps` are those of all its rows. sha256 None: recovered.
+    replaces, measured: what was merged into it, and what the writers of that had measured."""
+
+    path: str
+    writer: str
+    attempt: int
+    steps: frozenset[int]
+    bytes: int
+    sha256: str | None
+    time: float | None = None
+    replaces: tuple[Origin, ...] = ()
+    measured: tuple[Measured, ...] = ()
+
+    @property
+    def recorded(self) -> tuple[tuple[str, str | None], ...]:
+        """(path, digest) of every segment that was written during the run: itself, or what was merged into it."""
+        own = () if is_offline(self.writer) else ((self.path, self.sha256),)
+        return _recorded(self.replaces) if self.replaces else own
+
+    @property
+    def writers_and_steps(self) -> frozenset[tuple[str, int]]:
+        """Whose statistics of which steps it holds."""
+        found = {(part.writer, step) for part in self.measured for step in part.steps}
+        return frozenset(found or ((self.writer, step) for step in self.steps))
+
+
+def _recorded(origins: tuple[Origin, ...]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((o.path, o.sha256) for o in origins if not o.merged and not is_offline(o.writer))
+
+
+def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
+    """What a commit entry describes; SourceError says which member is not as it should be.
+
+    writer: whose log it is; an entry that commits a file for another one names that one.
+    """
+    path = text(entry, "file")
+    writer = text(entry, "writer") if "writer" in entry else writer
+    if printable(path) != path:
+        raise SourceError("a commit names it, but its name is no text")
+    if _STATISTICS_FILE.fullmatch(path):
+        return _segment(entry, path, writer, attempt)
+    found = _TOKEN_FILE.fullmatch(path)
+    if found is None:
+        raise SourceError("a commit names it, but it is no path of a token file or statistics segment")
+    if int(found[1]) != whole(entry, "step"):
+        raise SourceError(f"it is committed as step {entry['step']}, which is not the step of its folder")
+    return _token_file(entry, path, writer, attempt)
+
+
+def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> TokenFile:
+    if (schema := optional(entry, "schema")) is not None and schema > SCHEMA_VERSION:
+        raise SourceError(newer_schema(schema))
+    return TokenFile(
+        path,
+        writer,
+        whole(entry, "attempt") if "attempt" in entry else attempt,
+        step=whole(entry, "step"),
+        rows=whole(entry, "rows", least=0),
+        tokens=whole(entry, "tokens", least=0),
+        bytes=whole(entry, "bytes", least=0),
+        sha256=text(entry, "sha256"),
+        policies=_names(entry, "policies", POLICIES),
+        gaps=_names(entry, "gaps", _GAPS),
+        offered=optional(entry, "offered"),
+        dropped=optional(entry, "dropped"),
+        time=seconds(entry),
+        slices=optional(entry, "slices") or 0,
+        left_out=optional(entry, "left_out") or 0,
+        facts=_names(entry, "facts", SLICED_BY),
+        replaces=_origins(entry, _TOKEN_FILE),
+        unmeasured=entry.get("unmeasured") is True,
+    )
+
+
+def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> Segment:
+    steps = entry.get("steps")
+    if not isinstance(steps, list) or not all(_is_int64(step) for step in steps):
+        raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
+    attempt = whole(entry, "attempt") if "attempt" in entry else attempt
+    size = whole(entry, "bytes", least=0)
+    replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry, steps)
+    return Segment(
+        path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
+    )
+
+
+def _origins(entry: Mapping[str, Any], kind: re.Pattern[str]) -> tuple[Origin, ...]:
+    found = entry.get("replaces", [])
+    if not isinstance(found, list) or not all(isinstance(origin, dict) for origin in found):
+        raise SourceError(f"its commit replaces {str(found)[:60]!r}; wanted a list of files")
+    return tuple(_origin(origin, kind) for origin in found)
+
+
+def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
+    path = text(origin, "file")
+    if not kind.fullmatch(path):
+        raise SourceError(f"its commit replaces {path[:60]!r}, which is no file of its kind")
+    return Origin(
+        path,
+        text(origin, "sha256"),
+        text(origin, "writer"),
+        _names(origin, "policies", POLICIES),
+        origin.get("merged") is True,
+        _names(origin, "facts", SLICED_BY),
+    )
+
+
+def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[Measured, ...]:
+    found = entry.get("measured", [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
+    spans = [pairs(item) for item in found]
+    told = sum(last - first + 1 for own in spans for first, last in own)
+    if told > _TOLD * (len(steps) + sum(1 + len(own) for own in spans)):
+        raise SourceError(f"its commit says that {told} steps were measured; it is of {len(steps)}")
+    known = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
+    if not all(own <= set(steps) for own in known.values()):
+        raise SourceError("its commit says that steps were measured which it is not of")
+    return tuple(
+        Measured(text(i, "writer"), _names(i, "gaps", _GAPS), known[own]) for i, own in zip(found, spans, strict=True)
+    )
+
+
+def pairs(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Steps written as [first, last, first, last, ...], as pairs of first and last."""
+    found = item.get("steps")
+    if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
+        raise SourceError(f"its commit tells of steps {str(found)[:60]!r}; wanted pairs of first and last")
+    return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
+
+
+def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
+    """A member that must be a 64-bit whole number of at least `least`; a count, which has a least, of fewer bits."""
+    value = entry.get(name)
+    if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
+        return value
+    raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
+
+
+def optional(entry: Mapping[str, Any], name: str) -> int | None:
+    return None if entry.get(name) is None else whole(entry, name, least=0)
+
+
+def text(entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str):
+        raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a text")
+    return value
+
+
+def seconds(entry: Mapping[str, Any]) -> float | None:
+    """`time`, seconds since 1970; None where it is absent or no time a clock shows (years 1970 to 9999)."""
+    value = entry.get("time")
+    return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
+
+
+def names(value: object) -> frozenset[str]:
+    """The texts of a list; nothing of anything else."""
+    return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
+
+
+def _names(entry: Mapping[str, Any], name: str, known: tuple[str, ...]) -> frozenset[str]:
+    """Those of the known names that the member lists."""
+    value = entry.get(name)
+    if not isinstance(value, list):
+        return frozenset()
+    try:
+        return _among(tuple(value), known)
+    except TypeError:  # of things that are no names
+        return frozenset(item for item in value if isinstance(item, str) and item in known)
+
+
+@lru_cache(256)
+def _among(names: tuple[str, ...], known: tuple[str, ...]) -> frozenset[str]:
+    """One set for all the files that hold the same, of which a run has hundreds of thousands."""
+    return frozenset(name for name in names if name in known)
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64

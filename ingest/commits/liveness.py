@@ -1,0 +1,143 @@
+"""Whether a run is being written, told by its folder of commit logs alone: cheap enough to be asked every second."""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+from ratioscope.errors import SourceError
+from ratioscope.inside import folder, open_regular
+from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
+from ratioscope.process import Here, Process
+
+from .entries import names
+
+State = Literal["closed", "alive", "gone", "unknown"]
+Sizes = Mapping[str, tuple[int, int]]
+"""Commit log, relative to the run -> its bytes and when it changed (ns)."""
+_HEAD, _TAIL = 1 << 14, 1 << 16
+_MOST_READ = 1 << 23
+_MOST_LOGS = 20_000
+
+
+@dataclass(frozen=True)
+class Word:
+    """The first and last thing a writer said. spoke: seconds since 1970. step: the last it committed, where its log ends with
+    one. takes_over: writers whose work it goes on with."""
+
+    writer: str
+    attempt: int
+    closed: bool
+    spoke: float
+    host: str | None = None
+    pid: int | None = None
+    started: str | None = None
+    namespace: str | None = None
+    step: int | None = None
+    takes_over: frozenset[str] = frozenset()
+
+    def state(self, here: Here) -> State:
+        if self.closed:
+            return "closed"
+        return Process(self.host, self.pid, self.started, self.namespace).life(here)
+
+
+def sizes(root: Path) -> Sizes:
+    """The commit logs of a run as they lie there; they grow with every commit. SourceError where the folder is gone."""
+    try:
+        with folder(root, COMMITS) as at, os.scandir(at) as entries:
+            first = [entry for entry, _ in zip(entries, range(_MOST_LOGS), strict=False)]
+            logs = [entry for entry in first if entry.name.endswith(".jsonl") and not entry.name.startswith(".")]
+            seen = {f"{COMMITS}/{entry.name}": entry.stat(follow_symlinks=False) for entry in logs}
+    except OSError as error:
+        if not root.is_dir():
+            raise SourceError(f"{root} is gone: the folder was deleted or moved") from error
+        return {}
+    return {log: (found.st_size, found.st_mtime_ns) for log, found in seen.items() if stat.S_ISREG(found.st_mode)}
+
+
+def words(root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], Word | None]]) -> dict[str, Any]:
+    """Log -> (its size, its writer's word), read anew only for those that have changed since `known`. None: no writer's log."""
+    return {
+        log: known[log] if log in known and known[log][0] == size else (size, _word(root, log, size))
+        for log, size in logs.items()
+    }
+
+
+def latest(found: Iterable[Word | None]) -> list[Word]:
+    """The writers of the newest attempt that no other has taken over from: those of older ones have ended, whatever they said."""
+    writers = [word for word in found if word is not None]
+    newest = max((word.attempt for word in writers), default=0)
+    replaced = {writer for word in writers for writer in word.takes_over}
+    return [word for word in writers if word.attempt == newest and word.writer not in replaced]
+
+
+def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
+    """Steps of which rows were committed since `before`; at most some megabytes of lines are read."""
+    found: set[int] = set()
+    left = _MOST_READ
+    for log, (size, _) in now.items():
+        old = before.get(log, (0, 0))[0]
+        if size > old and left > 0:
+            lines = _read(root, log, old, min(left, size - old)).split(b"\n")
+            left -= size - old
+            entries = (decode_line(line) for line in lines if b'"commit"' in line)
+            found.update(e["step"] for e in entries if e and e.get("kind") == COMMIT and isinstance(e.get("step"), int))
+    return found
+
+
+def _word(root: Path, log: str, size: tuple[int, int]) -> Word | None:
+    first = decode_line(_read(root, log, 0, _HEAD).split(b"\n")[0])
+    if first is None or first.get("kind") != OPEN:
+        return None
+    whole, _, _ = _read(root, log, max(0, size[0] - _TAIL), _TAIL).rpartition(b"\n")
+    lines = whole.split(b"\n")
+    last = decode_line(lines[-1]) or {}
+    spoke = last.get("time")
+    return Word(
+        writer=str(first.get("writer", log)),
+        attempt=_whole(first.get("attempt")) or 0,
+        closed=last.get("kind") == CLOSE,
+        spoke=float(spoke) if isinstance(spoke, (int, float)) else size[1] / 1e9,
+        host=_text(first.get("host")),
+        pid=_whole(first.get("pid")),
+        started=_text(first.get("started")),
+        namespace=_text(first.get("namespace")),
+        step=_last_step(lines),
+        takes_over=names(first.get("takes_over")),
+    )
+
+
+def _last_step(lines: Sequence[bytes]) -> int | None:
+    """The step of the last commit among these lines, of token rows or of statistics."""
+    for line in reversed(lines):
+        entry = decode_line(line) if b'"commit"' in line else None
+        if entry is not None and entry.get("kind") == COMMIT:
+            steps = entry.get("steps")
+            newest = max(filter(_is_whole, steps), default=None) if isinstance(steps, list) else entry.get("step")
+            if _is_whole(newest):
+                return newest
+    return None
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _read(root: Path, log: str, offset: int, length: int) -> bytes:
+    try:
+        with open_regular(root, log) as file:
+            file.seek(offset)
+            return file.read(length)
+    except (OSError, SourceError):  # removed or replaced meanwhile: the next look tells
+        return b""
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

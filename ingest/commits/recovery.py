@@ -1,0 +1,148 @@
+"""Files that no commit names, because the log that named them is missing or torn: believed by their footers.
+
+A file has its name only once it is whole, so its footer says what its commit would have said, save the digest, and save
+whether the statistics of its step were written after it: the sequences that they count tell that.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.flat_json import loaded
+from ratioscope.layout import COMMIT_COPY, is_offline, writer_of
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import GAPS, POLICIES, SLICED_BY
+
+from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
+from ..files.quarantine import SetAside
+from ..files.required_columns import demand_columns, demand_segment
+from .entries import Segment, TokenFile, committed
+
+COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
+"""Statistics that together count every sequence of a gap."""
+
+_Part = tuple[str, int, int]
+"""(writer, attempt, step)."""
+
+
+def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
+    """What a token file says of itself; SourceError if it is none."""
+    with files.opened(path, None, None) as parquet:
+        demand_columns(parquet.schema_arrow)
+        keys = read(parquet, ("step", "attempt"))
+        steps, attempts = (pc.unique(keys[name]).to_pylist() for name in ("step", "attempt"))
+        if len(steps) != 1 or len(attempts) != 1 or None in (*steps, *attempts):
+            raise SourceError(
+                f"no commit names it, and it holds rows of steps {steps[:3]}, attempts {attempts[:3]}; wanted one of each"
+            )
+        if not path.startswith(f"tokens/step={steps[0]:09d}/"):
+            raise SourceError(f"no commit names it, and its rows are of step {steps[0]}, not of its folder")
+        columns = recorded_columns(parquet.metadata)
+        policies = frozenset(policy for policy in POLICIES if f"{policy}_logprobs" in columns)
+        return TokenFile(
+            path,
+            writer_of(path),
+            attempts[0],
+            steps[0],
+            rows=parquet.metadata.num_rows,
+            tokens=_tokens(parquet, policies),
+            bytes=0,
+            sha256=None,
+            policies=policies,
+            gaps=frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides)),
+            recovered=True,
+            facts=columns & frozenset(SLICED_BY),
+            slices=parquet.metadata.num_rows if "positions" in columns else 0,
+        )
+
+
+def recovered_segment(files: ParquetFiles, path: str) -> Segment:
+    """What a statistics segment says of itself; SourceError if it is none."""
+    with files.opened(path, None, None) as parquet:
+        demand_segment(parquet.schema_arrow)
+        keys = read(parquet, ("attempt", "step"))
+        attempts = pc.unique(keys["attempt"]).to_pylist()
+        if len(attempts) != 1:
+            raise SourceError(f"no commit names it, and it holds rows of attempts {attempts[:3]}; wanted one")
+        return Segment(path, writer_of(path), attempts[0], frozenset(pc.unique(keys["step"]).to_pylist()), 0, None)
+
+
+def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile | Segment | None:
+    """The file as a commit would have described it; None, and set aside, if it is not one of ours."""
+    try:
+        if is_offline(writer_of(path)):
+            return _recovered_merge(files, path)
+        return recovered_token_file(files, path) if path.startswith("tokens/") else recovered_segment(files, path)
+    except RatioscopeError as error:
+        set_aside(path, str(error))
+        return None
+
+
+def uncounted(
+    files: ParquetFiles, recovered: Collection[TokenFile], others: Collection[TokenFile], segments: Collection[Segment]
+) -> set[str]:
+    """Paths of the recovered files that their writer wrote before it ended, without the statistics that count their rows:
+    statistics of their step are on record, and count fewer sequences than there are rows."""
+    suspects = {_part(file): file for file in recovered if not file.replaces}
+    if not suspects:
+        return set()
+    every = {file.path: file for file in (*others, *recovered) if _part(file) in suspects}
+    rows: Counter[_Part] = Counter()
+    for file in every.values():
+        rows[_part(file)] += file.rows + file.left_out
+    counted: Counter[_Part] = Counter()
+    for segment in segments:
+        steps = {step for step in segment.steps if (segment.writer, segment.attempt, step) in suspects}
+        for step, sequences in _sequences(files, segment).items() if steps else ():
+            counted[segment.writer, segment.attempt, step] += sequences
+    return {file.path for file in recovered if 0 < counted[_part(file)] < rows[_part(file)]}
+
+
+def _part(file: TokenFile) -> _Part:
+    return file.writer, file.attempt, file.step
+
+
+def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
+    """step -> sequences of the gap that has most of them; nothing where the segment cannot be believed."""
+    try:
+        with files.opened(segment.path, None, None) as parquet:
+            table = read(parquet, ("step", "slice", *COUNTS))
+    except RatioscopeError:
+        return {}
+    table = table.filter(pc.equal(table["slice"], "all"))
+    steps: dict[int, int] = {}
+    for row in table.to_pylist():
+        steps[row["step"]] = max(steps.get(row["step"], 0), int(sum(row[name] or 0 for name in COUNTS)))
+    return steps
+
+
+def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
+    """A merged file by the copy of its commit in its own footer: what it replaces must not count beside it."""
+    with files.opened(path, None, None) as parquet:
+        stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
+    try:
+        entry = loaded(stored or b"")
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict) or entry.get("file") != path:
+        raise SourceError("no commit names it, and its footer does not say what it replaces")
+    item = committed({**entry, "bytes": 0, "sha256": ""}, writer_of(path), 0)
+    return replace(item, sha256=None, recovered=True) if isinstance(item, TokenFile) else replace(item, sha256=None)
+
+
+def _tokens(parquet: Opened, policies: frozenset[str]) -> int:
+    """Values of the longest log-prob column; absent rows count as none."""
+    schema = parquet.metadata.schema
+    paths = [schema.column(index).path for index in range(parquet.metadata.num_columns)]
+    columns = [index for index, path in enumerate(paths) if path.split("_logprobs.")[0] in policies]
+    groups = [parquet.metadata.row_group(group) for group in range(parquet.metadata.num_row_groups)]
+    totals = (sum(_present(group.column(column)) for group in groups) for column in columns)
+    return max(totals, default=0)
+
+
+def _present(chunk: pq.ColumnChunkMetaData) -> int:
+    nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
+    return int(chunk.num_values - (nulls or 0))

@@ -1,0 +1,1 @@
+"""Verification, repair, compaction and pruning of a run."""

@@ -1,0 +1,121 @@
+"""One file of a run against its commit: bytes, digest and footer, and (deep) every page and what the rows themselves say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope.errors import SourceError
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import POLICIES, TOKEN_FIELDS
+
+from ..commits.entries import Segment, TokenFile
+from ..files.parquet_files import Opened, ParquetFiles, read
+from ..files.quarantine import printable
+from ..rows.record_rows import committed_size, demand_footer, demand_keys, demand_token_file
+from ..statistics.statistics_files import demand_known_segment, opened_segment
+
+_OWN_LENGTH = ("advantages",)  # a list of length 1 is one value for the sequence
+
+
+class RowsDisagree(SourceError):
+    """The file is as it was written, and can be read; but its rows are not what the commit, or each other, say."""
+
+
+@dataclass(frozen=True, order=True)
+class Trouble:
+    """One thing that is wrong: with which file, what was found, what was wanted, what to do."""
+
+    file: str
+    found: str
+    wanted: str
+    advice: str
+
+    def __post_init__(self) -> None:
+        for name in ("file", "found"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
+
+
+def demand_rows(files: ParquetFiles, file: TokenFile, *, deep: bool) -> None:
+    """SourceError unless the token file is as it was committed: its digest and footer; deep: every page, and the rows."""
+    if not deep and file.sha256 is not None:
+        footer = files.footer(file.path, committed_size(file), file.sha256)
+        demand_footer(footer, file)
+        if _says_its_keys(footer, file):
+            return
+    with files.opened(file.path, committed_size(file), file.sha256) as parquet:
+        demand_token_file(parquet, file)
+        names = parquet.schema_arrow.names if deep else ["step", "attempt", "sequence_id"]
+        table = read(parquet, names)
+        demand_keys(table, file)
+        if deep:
+            _demand_alike(table, file)
+
+
+def _says_its_keys(footer: pq.FileMetaData, file: TokenFile) -> bool:
+    """Whether the footer says that all rows are of this step and attempt, and have a sequence_id. It was written with the
+    rows, and the digest says that it is as it was written."""
+    wanted = {"step": file.step, "attempt": file.attempt, "sequence_id": None}
+    names = [footer.schema.column(place).path for place in range(footer.num_columns)]
+    for place in (names.index(name) for name in wanted if name in names):
+        for group in range(footer.num_row_groups):
+            # Any: the stubs know neither has_null_count nor that has_min_max says whether there are bounds
+            found: Any = footer.row_group(group).column(place).statistics
+            value = wanted[names[place]]
+            if found is None or not found.has_null_count or found.null_count:
+                return False
+            if value is not None and not (found.has_min_max and found.min == found.max == value):
+                return False
+    return True
+
+
+def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) -> None:
+    """SourceError unless the segment holds the steps of its commit. One that its writer replaced since may hold more."""
+    with opened_segment(files, segment) as (parquet, is_newer):
+        _demand_steps(parquet, segment, deep or is_newer, more=is_newer)
+
+
+def _demand_steps(parquet: Opened, segment: Segment, deep: bool, *, more: bool) -> None:
+    demand_known_segment(parquet.metadata)
+    table = read(parquet, parquet.schema_arrow.names if deep else ["attempt", "step"])
+    steps = set(pc.unique(table["step"]).to_pylist())
+    if not (steps >= segment.steps if more else steps == segment.steps):
+        odd = sorted(map(str, steps ^ segment.steps))[:3]
+        raise SourceError(f"its rows are not of the steps of its commit: {', '.join(odd)} only in one of the two")
+    attempts = pc.unique(table["attempt"]).to_pylist()
+    if attempts != [segment.attempt] and len(table):
+        raise SourceError(f"its rows have attempts {attempts[:3]}, its writer is of attempt {segment.attempt}")
+
+
+def _demand_alike(table: pa.Table, file: TokenFile) -> None:
+    """The lists of a row have one length, and together the tokens that were committed, of the policies that were."""
+    lengths = {
+        name: _lengths(table, name) for name in TOKEN_FIELDS if name in table.column_names and name not in _OWN_LENGTH
+    }
+    longest = np.maximum.reduce(list(lengths.values())) if lengths else np.zeros(len(table), np.int64)
+    for name, found in lengths.items():
+        odd = np.flatnonzero((found >= 0) & (found != longest))
+        if len(odd):
+            row = int(odd[0])
+            raise RowsDisagree(
+                f"row {row} has {found[row]} {name} and {longest[row]} tokens: {len(odd)} rows are like that"
+            )
+    held = {policy for policy in POLICIES if (lengths.get(f"{policy}_logprobs", np.array([-1])) >= 0).any()}
+    if held != file.policies:
+        raise RowsDisagree(
+            f"its rows hold {', '.join(sorted(held))}, its commit says {', '.join(sorted(file.policies))}"
+        )
+    columns = [lengths[f"{policy}_logprobs"] for policy in held]
+    tokens = int(np.maximum(np.maximum.reduce(columns), 0).sum()) if columns else 0
+    if tokens != file.tokens and not file.recovered:
+        raise RowsDisagree(f"its rows have {tokens} tokens, its commit says {file.tokens}")
+
+
+def _lengths(table: pa.Table, name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Values of each row's list; -1 where it is null."""
+    found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+        pc.fill_null(pc.list_value_length(table[name]), -1).cast(pa.int64()).to_numpy()
+    )
+    return found

@@ -1,0 +1,63 @@
+"""Statistics of gaps that no process could measure alone, because several recorded a part each: measured of all rows of a step.
+
+A reader computes them from token rows whenever it has none. Put on record once all have ended, they outlive the rows. They
+stand under a name that says how many rows they are of, so that rows that come later make them count no more.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from ratioscope.layout import runs, together
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.numpy_engine import statistics
+
+from ..commits.catalog import Catalog
+from ..commits.entries import TokenFile
+from ..rows.record_rows import RecordRows
+from ..statistics.row_plan import Job
+from ..statistics.segment_tables import SegmentTables
+from .compaction import MOST_STEPS, Merged, plans
+
+
+def measured_together(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
+    """Segments of them, so many steps each."""
+    for attempt, (_, wanted) in plans(catalog, tables).items():
+        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+        found: dict[int, tuple[int, pa.Table]] = {}
+        for step, job in sorted(wanted.across.items()):
+            gaps = measurable(step, job, measured)
+            rows = _rows(catalog, job.files) if gaps else None
+            if rows is not None:
+                table = statistics(joined(rows))
+                found[step] = len(rows), table.filter(pc.is_in(table["gap"], pa.array(sorted(gaps))))
+            if len(found) == MOST_STEPS:
+                yield _segment(attempt, found)
+                found = {}
+        if found:
+            yield _segment(attempt, found)
+
+
+def measurable(step: int, job: Job, measured: Mapping[tuple[str, int], set[str]]) -> frozenset[str]:
+    """Gaps of the job whose statistics the rows tell exactly, and of which nothing is on record that they would be added to."""
+    if any(file.left_out or file.sha256 is None for file in job.files):
+        return frozenset()
+    return job.gaps - {gap for (_, at), gaps in measured.items() if at == step for gap in gaps}
+
+
+def _rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table | None:
+    """All rows of the files; None where one of them is damaged, or a budget chose them."""
+    rows = RecordRows(catalog.files, catalog.quarantine).table(files)
+    is_whole = len(rows) == sum(file.rows for file in files)
+    return rows if is_whole and rows["inclusion_probability"].null_count == len(rows) else None
+
+
+def _segment(attempt: int, found: Mapping[int, tuple[int, pa.Table]]) -> Merged:
+    steps: dict[tuple[str, str], set[int]] = {}
+    for step, (rows, table) in found.items():
+        for gap in pc.unique(table["gap"]).to_pylist():
+            steps.setdefault((together(rows), gap), set()).add(step)
+    measured = [{"writer": name, "gaps": [gap], "steps": runs(own)} for (name, gap), own in sorted(steps.items())]
+    facts = {"attempt": attempt, "steps": sorted(found), "replaces": [], "measured": measured}
+    return Merged(pa.concat_tables(table for _, table in found.values()), facts)

@@ -1,0 +1,122 @@
+"""What a run can do without: files whose rows others hold, and token rows of old steps whose statistics are on record.
+
+Nothing is offered for deletion before what stands for it was read to its last page, and, where the old files can still be
+read, compared with them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.agreement import disagreement
+from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.record import GAPS
+
+from ..commits.catalog import Catalog
+from ..commits.entries import Segment, TokenFile
+from ..statistics.row_plan import Plan
+from ..statistics.segment_tables import SegmentTables
+from ..statistics.statistics_files import all_rows
+from .compaction import Skipped, merged_segments, plans, raw_rows
+from .file_checks import demand_rows, demand_segment_file
+from .joint_statistics import measurable
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """Files that go together. steps: those whose token rows are given up; empty where other files hold the rows."""
+
+    files: tuple[str, ...]
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Old:
+    """Which steps' token rows are given up: all but the newest `keep_steps`, and those committed before `before` (seconds since
+    1970); a step goes where both say so, None says so of all."""
+
+    keep_steps: int | None = None
+    before: float | None = None
+
+
+def superseded(catalog: Catalog) -> Iterator[Deletion | Skipped]:
+    """Files that a merge replaced, after the merge was verified; and what merges and prunings that were killed left."""
+    rest = set(catalog.leftovers())
+    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
+    for item in items:
+        old = tuple(sorted(rest & {origin.path for origin in item.replaces}))
+        if not old:
+            continue
+        rest -= set(old)
+        try:
+            _demand_equal(catalog, item)
+        except RatioscopeError as error:
+            catalog.quarantine(item.path, str(error))
+            yield Skipped(", ".join(old[:3]), f"{item.path} does not hold their rows: {error}")
+        else:
+            yield Deletion(old)
+    if rest:
+        yield Deletion(tuple(sorted(rest)))
+
+
+def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
+    """Token rows of old steps, save those without which a metric could no longer be read."""
+    tables = SegmentTables(catalog.files, catalog.quarantine)
+    steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
+    kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
+    steps_measured = {step for segment in catalog.segments() for step in segment.steps}
+    for attempt, (by_step, wanted) in plans(catalog, tables).items():
+        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+        for step, files in by_step.items():
+            if step in kept or not _is_before(files, old.before):
+                continue
+            if step in wanted.across or step in wanted.own or step not in steps_measured:
+                yield Skipped(f"token rows of step {step}", _why_kept(step, wanted, measured))
+            else:
+                replaced = [origin.path for file in files for origin in file.replaces]
+                yield Deletion(tuple(sorted({*(file.path for file in files), *replaced})), (step,))
+
+
+def _why_kept(step: int, wanted: Plan, measured: Mapping[tuple[str, int], set[str]]) -> str:
+    """What would be lost with the rows of the step, and what to do first."""
+    across, own = wanted.across.get(step), wanted.own.get(step)
+    if across is None:
+        gaps = ", ".join(gap for gap in GAPS if own is not None and gap in own.gaps) or "it"
+        return (
+            f"no statistics of {gaps} are on record, they are computed from these rows: `ratioscope repair RUN` first"
+        )
+    told = (
+        f"its {', '.join(gap for gap in GAPS if gap in across.gaps)} is measured of rows of several processes together"
+    )
+    if any(file.left_out for file in across.files):
+        return f"{told}, and a budget left rows out, so that those that are here are all there is to know"
+    if measurable(step, across, measured) == across.gaps:
+        return f"{told}: `ratioscope compact RUN` first, which puts the statistics on record"
+    return f"{told}, because what one process measured lacks facts (versions, turns) that another one knew"
+
+
+def _is_before(files: list[TokenFile], before: float | None) -> bool:
+    return before is None or all(file.time is not None and file.time < before for file in files)
+
+
+def _demand_equal(catalog: Catalog, item: TokenFile | Segment) -> None:
+    """SourceError unless the merged file can be read, and holds what those it replaces hold, as far as they can be."""
+    if isinstance(item, TokenFile):
+        demand_rows(catalog.files, item, deep=True)
+    else:
+        demand_segment_file(catalog.files, item, deep=True)
+    try:
+        reason = _difference(catalog, item)
+    except RatioscopeError:  # an old file is damaged or gone: the new one has its own digest
+        return
+    if reason:
+        raise RatioscopeError(reason)
+
+
+def _difference(catalog: Catalog, item: TokenFile | Segment) -> str:
+    before = [catalog.committed(origin.path) for origin in item.replaces if not origin.merged]
+    if isinstance(item, TokenFile):
+        rows = raw_rows(catalog, [file for file in before if isinstance(file, TokenFile)])
+        return "" if rows.equals(raw_rows(catalog, [item])) else "its rows are others"
+    frame = merged_segments(catalog, [segment for segment in before if isinstance(segment, Segment)])
+    return disagreement(frame, merge(all_rows(catalog.files, item), KEYS))

@@ -1,0 +1,230 @@
+"""What of a damaged run can be restored without inventing anything: each act is offered, and whoever writes performs it.
+
+Files that no commit names are committed as their footers describe them; statistics that are lost are computed from token rows,
+where all rows are on disk; what cannot be read is moved aside. A log is never edited, its torn last line not cut: logs are
+append-only, and a line that says what was found stands in the repairer's own.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.inside import Entry, entries, open_regular, status
+from ratioscope.layout import COMMITS, STATISTICS, TOKENS, runs
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.record import POLICIES, SLICED_BY
+
+from ..commits.catalog import Catalog
+from ..commits.entries import Segment, TokenFile
+from ..commits.recovery import recovered
+from ..files.listing import listing
+from ..rows.record_rows import RecordRows
+from ..statistics.segment_tables import SegmentTables
+from .compaction import MOST_STEPS, plans
+from .file_checks import RowsDisagree, demand_rows, demand_segment_file
+
+_LONGEST_NAME = 240
+"""Bytes; file systems take 255."""
+_TEMPORARY = re.compile(r"\..+\.\d+-\d+")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A file that is there and that no commit describes: what its commit would have said."""
+
+    path: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A file that cannot be read, and why: out of the way, never deleted."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Remove:
+    """A file that was being written when its writer ended."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Statistics computed from token rows."""
+
+    rows: pa.Table
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A log that is torn or altered: how many lines, and how many bytes at its end, cannot be read, and how often lines are
+    missing between others."""
+
+    log: str
+    altered: int
+    tail: int
+    breaks: int
+
+
+def unreadable(catalog: Catalog) -> Iterator[Move]:
+    """Files that are not as they were committed, and what is no file of a run."""
+    for path, reason in sorted(listing(catalog.root).foreign.items()):
+        if "/" in path and catalog.files.signature(path) is not None:
+            yield Move(path, reason)
+    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
+    for item in sorted(items, key=lambda item: item.path):
+        damage = _damage(catalog, item)
+        if damage and catalog.files.signature(item.path) is not None:
+            catalog.quarantine(item.path, damage)
+            yield Move(item.path, damage)
+
+
+def uncommitted(catalog: Catalog) -> Iterator[Commit]:
+    """Files that are whole, and that no commit names or describes as they are."""
+    items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
+    paths = []
+    for item in sorted(items, key=lambda item: item.path):
+        if item.replaces:
+            continue
+        signature = catalog.files.signature(item.path)
+        if item.sha256 is None or (isinstance(item, Segment) and signature is not None and signature[1] != item.bytes):
+            paths.append(item.path)
+    paths += catalog.uncommitted()
+    found = (recovered(catalog.files, path, catalog.quarantine) for path in paths)
+    whole = [item for item in found if item is not None]
+    uncounted = catalog.uncounted([item for item in whole if isinstance(item, TokenFile)])
+    yield from (_commit(catalog, item, item.path in uncounted) for item in whole)
+
+
+def temporary(catalog: Catalog) -> Iterator[Remove]:
+    """Files of writers that ended while they wrote them."""
+    steps = [entry.name for entry in _entries(catalog, TOKENS) if entry.is_folder and entry.name.startswith("step=")]
+    for folder in ("", COMMITS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps)):
+        for entry in _entries(catalog, folder):
+            if _TEMPORARY.fullmatch(entry.name) and entry.is_file:
+                yield Remove(f"{folder}/{entry.name}" if folder else entry.name)
+
+
+def _entries(catalog: Catalog, folder: str) -> list[Entry]:
+    """What lies in a folder of the run, by name; nothing where it is missing or leads out of the run."""
+    try:
+        return sorted(entries(catalog.root, folder))
+    except OSError:
+        return []
+
+
+def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
+    """Statistics that are not on record, from the rows of each writer where no row of it is missing."""
+    tables = SegmentTables(catalog.files, catalog.quarantine)
+    dropped = {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
+    for attempt, (_, wanted) in plans(catalog, tables).items():
+        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+        found: dict[str, list[pa.Table]] = {}
+        for step, job in sorted(wanted.own.items()):
+            for writer in sorted({file.writer for file in job.files if not file.replaces}):
+                gaps = job.gaps - measured.get((writer, step), set())
+                files = [file for file in job.files if file.writer == writer]
+                if not any((writer, at) in dropped for at in (step, None)) and gaps:
+                    found.setdefault(writer, []).extend(_measured(catalog, files, gaps))
+        for writer, parts in sorted(found.items()):
+            for start in range(0, len(parts), MOST_STEPS):
+                yield _segment(writer, attempt, pa.concat_tables(parts[start : start + MOST_STEPS]))
+
+
+def torn(catalog: Catalog) -> Iterator[Note]:
+    """Logs with lines that cannot be read, which no repair has noted yet."""
+    for history in catalog.histories.values():
+        log = history.log
+        if log.torn and catalog.noted(log.file) != log.faults:
+            yield Note(log.file, *log.faults)
+
+
+def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:
+    try:
+        if isinstance(item, TokenFile):
+            demand_rows(catalog.files, item, deep=True)
+        else:
+            demand_segment_file(catalog.files, item, deep=True)
+    except RowsDisagree:
+        return None
+    except SourceError as error:
+        return str(error)
+    except RatioscopeError:  # of another version: it can be read by that one
+        return None
+    return None
+
+
+def _commit(catalog: Catalog, item: TokenFile | Segment, is_uncounted: bool) -> Commit:
+    with open_regular(catalog.root, item.path) as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        size = os.fstat(file.fileno()).st_size
+    facts: dict[str, Any] = {"writer": item.writer, "attempt": item.attempt, "bytes": size, "sha256": sha256}
+    if isinstance(item, Segment):
+        return Commit(item.path, {**facts, "steps": sorted(item.steps)})
+    return Commit(
+        item.path,
+        {
+            **facts,
+            "step": item.step,
+            "rows": item.rows,
+            "tokens": item.tokens,
+            "slices": item.slices,
+            "policies": [policy for policy in POLICIES if policy in item.policies],
+            "gaps": sorted(item.gaps),
+            "facts": [name for name in SLICED_BY if name in item.facts],
+            **({"unmeasured": True} if is_uncounted else {}),
+        },
+    )
+
+
+def _measured(catalog: Catalog, files: list[TokenFile], gaps: frozenset[str]) -> Iterator[pa.Table]:
+    """The statistics of the rows; none where a budget left rows out."""
+    rows = RecordRows(catalog.files, catalog.quarantine).table(files)
+    if any(file.left_out for file in files) or rows["inclusion_probability"].null_count < len(rows):
+        return
+    table = statistics(joined(rows))
+    yield table.filter(pc.is_in(table["gap"], pa.array(sorted(gaps))))
+
+
+def _segment(writer: str, attempt: int, rows: pa.Table) -> Restore:
+    pairs = set(zip(rows["gap"].to_pylist(), rows["step"].to_pylist(), strict=True))
+    measured = [
+        {
+            "writer": writer,
+            "gaps": [gap],
+            "steps": runs({step for other, step in pairs if other == gap and step is not None}),
+        }
+        for gap in sorted({str(gap) for gap, _ in pairs})
+    ]
+    steps = sorted({step for _, step in pairs if step is not None})
+    return Restore(rows, {"writer": writer, "attempt": attempt, "steps": steps, "measured": measured})
+
+
+def place_in_quarantine(root: Path, folder: str, path: str) -> str:
+    """A name in the run's quarantine that nothing has yet."""
+    name = os.fsdecode(os.fsencode(path.replace("/", "__"))[-_LONGEST_NAME:])
+    number = 0
+    while _is_taken(root, found := f"{folder}/{name}{f'.{number}' if number else ''}"):
+        number += 1
+    return found
+
+
+def _is_taken(root: Path, path: str) -> bool:
+    try:
+        status(root, path)
+    except FileNotFoundError:
+        return False
+    return True

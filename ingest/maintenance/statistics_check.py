@@ -1,0 +1,115 @@
+"""The statistics of a run against its token rows: recomputed where all rows of a step are on disk, and compared.
+
+A digest says that a segment is as it was written, not that what was written was right. Steps are left alone, and counted by
+reason, where the rows cannot tell: rows that a budget left out, that were dropped, that came in several parts or as slices,
+or whose two sides different processes recorded.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from ratioscope.layout import is_offline
+from ratioscope.metrics.agreement import TOLERANCE, disagreement
+from ratioscope.metrics.join import joined
+from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.metrics.numpy_engine import statistics
+
+from ..commits.attempts import Limits
+from ..commits.catalog import Catalog, writers_of
+from ..commits.entries import Segment, TokenFile
+from ..rows.record_rows import RecordRows
+from ..statistics.row_plan import plan
+from ..statistics.segment_tables import SegmentTables
+from .file_checks import Trouble
+
+
+def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
+    """Steps whose statistics are not those of their rows. alone: grows by reason -> steps; "" are those compared."""
+    rows = RecordRows(catalog.files, catalog.quarantine)
+    segments = SegmentTables(catalog.files, catalog.quarantine)
+    limits = catalog.limits()
+    for attempt in sorted(catalog.steps_of_attempts()):
+        by_step: dict[int, list[TokenFile]] = {}
+        for file in sorted(catalog.token_files(), key=lambda file: file.path):
+            if file.attempt == attempt and not _is_replaced(limits, file, file.step):
+                by_step.setdefault(file.step, []).append(file)
+        own = [segment for segment in catalog.segments() if segment.attempt == attempt]
+        yield from _of_attempt(catalog, rows, segments, own, by_step, limits, alone)
+
+
+def _of_attempt(
+    catalog: Catalog,
+    rows: RecordRows,
+    segments: SegmentTables,
+    own: Sequence[Segment],
+    by_step: Mapping[int, Sequence[TokenFile]],
+    limits: Limits,
+    alone: dict[str, int],
+) -> Iterator[Trouble]:
+    measured = segments.measured(own)
+    incomplete = _dropped(catalog)
+    writers: dict[int, set[str]] = {}
+    for writer, step in measured:
+        if not is_offline(writer) and not limits.taken_over(
+            [writer], step
+        ):  # measured of the rows on disk, whoever wrote them
+            writers.setdefault(step, set()).add(writer)
+    wanted = plan(by_step, measured)
+    frames: dict[str, pl.DataFrame | None] = {}
+    last = {segment.path: max(segment.steps, default=0) for segment in own}
+    for step, files in sorted(by_step.items()):
+        reason = _not_comparable(step, files, writers.get(step, set()), incomplete)
+        if step in wanted.across:
+            reason = reason or "different processes recorded their two sides"
+        if step in wanted.own:
+            reason = reason or "no statistics of them are on record"
+        alone[reason] = alone.get(reason, 0) + 1
+        if not reason:
+            holding = [segment for segment in own if step in segment.steps and not _is_replaced(limits, segment, step)]
+            for segment in holding:
+                if segment.path not in frames:
+                    frames[segment.path] = segments.whole(segment)
+            recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
+            yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
+        frames = {path: frame for path, frame in frames.items() if last[path] > step}
+
+
+def _is_replaced(limits: Limits, item: TokenFile | Segment, step: int) -> bool:
+    return limits.taken_over(writers_of(item), step)
+
+
+def _not_comparable(
+    step: int, files: Sequence[TokenFile], writers: set[str], incomplete: set[tuple[str, int | None]]
+) -> str:
+    """Why the rows of the step cannot tell; "" where they can."""
+    parts = [writer for file in files for writer, _ in file.held]
+    if any(file.left_out for file in files):
+        return "a budget left rows out"
+    if any((writer, at) in incomplete for writer in {*parts, *writers} for at in (step, None)):
+        return "rows were dropped"
+    if len(set(parts)) < len(parts):
+        return "their rows came in several parts"
+    if any(file.slices for file in files):
+        return "their rows are slices of sequences"
+    return "" if writers <= set(parts) else "some of their rows are not on record"
+
+
+def _dropped(catalog: Catalog) -> set[tuple[str, int | None]]:
+    return {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
+
+
+def _compared(
+    rows: RecordRows, step: int, files: Sequence[TokenFile], recorded: Sequence[pl.DataFrame], where: str
+) -> Iterator[Trouble]:
+    computed = pl.from_arrow(statistics(joined(rows.table(files))))
+    assert isinstance(computed, pl.DataFrame)
+    odd = disagreement(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
+    if odd:
+        told = f"step {step}: its statistics are not those of its token rows: {odd}"
+        yield Trouble(
+            where,
+            told,
+            f"the statistics of its rows: {TOLERANCE}",
+            "believe the rows: `ratioscope metrics` shows what the segment says",
+        )

@@ -1,0 +1,246 @@
+"""Whether a run folder is what its commit logs say: every log, file, digest and footer, and (deep) every page, walked once.
+
+A reader meets damage when it needs the file; this looks for it beforehand. Nothing is changed, and nothing that a reader
+does not believe is believed here: the checks are those of reading, made on everything.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ratioscope.errors import UPGRADE, RatioscopeError, SchemaError
+from ratioscope.inside import open_regular
+from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
+from ratioscope.record import NEWER
+
+from ..commits.bonds import foreign, missing, unaccounted
+from ..commits.catalog import Catalog
+from ..commits.entries import Segment, TokenFile
+from ..commits.short_forms_of_run import checked
+from ..commits.writer_history import WriterHistory
+from ..files.folder import run_folder
+from ..files.parquet_files import ParquetFiles
+from ..files.quarantine import named_reasons
+from ..files.run_file import run_file, stated_id
+from ..rows.claims import ADVICE, every_claim
+from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
+from .statistics_check import differing
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many files have been read."""
+
+_THREADS = 4
+"""Files wait for a disk, and for a network where the run lies on one; digests and decoding need no Python besides."""
+_TOGETHER = 64
+"""Files that a thread looks at before it tells."""
+
+_REPAIR = "`ratioscope repair RUN` moves it to RUN/quarantine"
+_AGAIN = "copy it again from where the run was recorded; else its rows are lost"
+_RECORDED = "nothing that can be restored: it was recorded so; readers set aside what disagrees, and count it"
+_SHOWN_ONCE = "nothing that can be restored: one row of each is shown, and statistics count all"
+_LOG_AGAIN = "copy the log again from where the run was recorded; else what only it told of is lost"
+_FOREIGN = "move it out of the run"
+_REFUSED = "copy its commit log again from where the run was recorded; `ratioscope repair` leaves the file where it is"
+_OTHER_VERSION = "read it with the ratioscope that wrote it; `ratioscope repair` leaves it where it is"
+_NEWER = f"{UPGRADE}; `ratioscope repair` leaves it where it is"
+_CONDENSE = "`ratioscope compact RUN` condenses it anew"
+_NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
+
+
+@dataclass
+class Verification:
+    """What was walked, and what is wrong. unnumbered: logs of before lines had numbers, in which a lost line cannot be told;
+    condensed: short forms of logs, found to say what the logs say; compared: steps whose statistics were recomputed from token
+    rows; alone: steps whose statistics could not be, with the reason of each."""
+
+    deep: bool
+    logs: int = 0
+    lines: int = 0
+    unnumbered: int = 0
+    token_files: int = 0
+    segments: int = 0
+    rows: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    condensed: int = 0
+    compared: int = 0
+    alone: dict[str, int] = field(default_factory=dict)
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.troubles
+
+
+def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> Verification:
+    """Walks the run; SourceError if there is none. deep: every page is decoded, and statistics are recomputed from rows. A file
+    whose digest holds is byte for byte what its writer wrote: only the deep look asks whether that was right."""
+    root = run_folder(path)
+    files = ParquetFiles(root)
+    catalog = Catalog(root, files)
+    note = run_file(root).note
+    catalog.refresh()
+    found = Verification(deep)
+    if note is not None:
+        wanted = "the run's name, trainer and settings as JSON"
+        found.troubles.append(Trouble(RUN_FILE, note, wanted, "copy it again from where the run was recorded"))
+    _check_logs(root, catalog, found)
+    _check_files(catalog, found, progress)
+    found.troubles += _claimed_twice(catalog)
+    found.troubles += _elsewhere(catalog, {trouble.file for trouble in found.troubles})
+    if deep:
+        for trouble in differing(catalog, found.alone):
+            found.troubles.append(trouble)
+        found.compared = found.alone.pop("", 0)
+    found.troubles.sort()
+    return found
+
+
+def _check_logs(root: Path, catalog: Catalog, found: Verification) -> None:
+    for _, history in sorted(catalog.histories.items()):
+        found.logs += 1
+        found.lines += _lines(root, history.log.file)
+        log = history.log
+        found.unnumbered += log.chain.link.is_numbered is False
+        if catalog.noted(log.file) != log.faults:
+            found.troubles += _of_log(history)
+    for bond, advice in (
+        (missing, _LOG_AGAIN),
+        (partial(foreign, run_id=stated_id(root)), _FOREIGN),
+        (unaccounted, _LOG_AGAIN),
+    ):
+        for writer, told in bond(catalog.histories):
+            file = commit_file(writer).as_posix()
+            found.troubles.append(Trouble(file, told, "logs that agree with each other and with run.json", advice))
+    for verb, short, told in checked(catalog.histories.values()):
+        if told:
+            what = f"its short form of {short} is not what that log says: {told}"
+            found.troubles.append(Trouble(verb, what, "a short form that agrees with its log", _CONDENSE))
+        found.condensed += not told
+
+
+def _of_log(history: WriterHistory) -> Iterator[Trouble]:
+    log = history.log
+    if log.altered:
+        told = f"{log.altered} of its lines are not as they were written: their checksums do not hold"
+        yield Trouble(
+            log.file, told, "a crc32 that holds on every line", "`ratioscope repair RUN` commits what they named"
+        )
+    if log.chain.breaks:
+        told = f"its lines do not follow each other: {log.chain.said}"
+        wanted = "every line that its writer wrote, in order"
+        yield Trouble(
+            log.file, told, wanted, "copy it again; else `ratioscope repair RUN` commits what the lost lines named"
+        )
+    if log.tail and history.closed is None:
+        told = f"it ends in {len(log.tail)} bytes of an unfinished line"
+        advice = (
+            "nothing, if its writer is at work; `ratioscope repair RUN` commits what the line named if it was killed"
+        )
+        yield Trouble(log.file, told, "a newline at its end", advice)
+    elif log.tail:
+        told = f"{len(log.tail)} bytes follow the line that closed it"
+        yield Trouble(log.file, told, "nothing after its close", "nothing: no reader takes them for a line")
+    if history.opened is None and history.rank is None and not history.is_offline:
+        told = "no line says which writer, rank and attempt it is of"
+        yield Trouble(log.file, told, "an open line", "its files count as attempt 0")
+
+
+def _check_files(catalog: Catalog, found: Verification, progress: Progress | None) -> None:
+    items: list[TokenFile | Segment] = sorted([*catalog.token_files(), *catalog.segments()], key=lambda item: item.path)
+    few = [items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        looked_at = pool.map(lambda part: [_trouble(catalog.files, item, found.deep) for item in part], few)
+        for done, (part, troubles) in enumerate(zip(few, looked_at, strict=True)):
+            if progress is not None:
+                progress(done * _TOGETHER, len(items))
+            for item, trouble in zip(part, troubles, strict=True):
+                _count(catalog.files, item, trouble, found)
+
+
+def _trouble(files: ParquetFiles, item: TokenFile | Segment, deep: bool) -> Trouble | None:
+    """What is wrong with the file."""
+    is_rows = isinstance(item, TokenFile)
+    try:
+        with named_reasons():
+            if isinstance(item, TokenFile):
+                demand_rows(files, item, deep=deep)
+            else:
+                demand_segment_file(files, item, deep=deep)
+    except RowsDisagree as error:
+        return Trouble(item.path, str(error), "rows that agree with each other and with their commit", _RECORDED)
+    except RatioscopeError as error:
+        stands = (
+            "its statistics stand" if is_rows else "its steps are computed from token rows, where these are on record"
+        )
+        return Trouble(item.path, str(error), _described(item), f"{stands}; {_act(error)}")
+    return None
+
+
+def _count(files: ParquetFiles, item: TokenFile | Segment, trouble: Trouble | None, found: Verification) -> None:
+    """Adds the file to what was found sound, or to what is wrong."""
+    if trouble is not None:
+        found.troubles.append(trouble)
+        return
+    found.bytes += item.bytes if item.sha256 is not None else (files.signature(item.path) or (0, 0, 0))[1]
+    if isinstance(item, TokenFile):
+        found.token_files, found.rows = found.token_files + 1, found.rows + item.rows
+        found.tokens += item.tokens
+    else:
+        found.segments += 1
+    if item.sha256 is None:
+        found.troubles.append(
+            Trouble(item.path, "no commit names it: its digest is unknown", "a commit line", _NO_COMMIT)
+        )
+
+
+def _act(error: RatioscopeError) -> str:
+    """What to do about a file that cannot be read as it was committed."""
+    if isinstance(error, SchemaError):
+        return _OTHER_VERSION
+    return _AGAIN if "is not there" in str(error) else _REPAIR
+
+
+def _described(item: TokenFile | Segment) -> str:
+    if item.sha256 is None:
+        return "a file whose every page can be read"
+    what = f"{item.rows} rows of step {item.step}" if isinstance(item, TokenFile) else f"{len(item.steps)} steps"
+    return f"{what}, {item.bytes} bytes, sha256 {item.sha256[:12]}"
+
+
+def _claimed_twice(catalog: Catalog) -> Iterator[Trouble]:
+    for step, rows, writers in every_claim(catalog):
+        told = (
+            f"{rows} rows of step {step} bear the minibatch and sequence_id of another row, of {' and '.join(writers)}"
+        )
+        yield Trouble(f"{TOKENS}/step={step:09d}", told, "one writer for each row", f"{_SHOWN_ONCE}; {ADVICE}")
+
+
+def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
+    """What is set aside without having been read here, and what lies in the run without a commit."""
+    moved = catalog.moved()
+    refused = {path for history in catalog.histories.values() for path in history.refused}
+    for path, reason in catalog.set_aside.items():
+        if path in known or path in moved:
+            continue
+        if "is not there" in reason:
+            yield Trouble(path, reason, "the file", _AGAIN)
+        elif path.startswith(f"{COMMITS}/"):
+            yield Trouble(
+                path, reason, "commit lines that can be", "`ratioscope repair RUN` commits what can be read without it"
+            )
+        else:
+            wanted = "token files and statistics segments, nothing else"
+            foreign = _REPAIR if "/" in path else _FOREIGN
+            yield Trouble(path, reason, wanted, _NEWER if NEWER in reason else _REFUSED if path in refused else foreign)
+    for path in catalog.uncommitted():
+        what = "token rows" if path.startswith(f"{TOKENS}/") else "statistics"
+        yield Trouble(path, f"no commit names it, so that its {what} are not read", "a commit line", _NO_COMMIT)
+
+
+def _lines(root: Path, file: str) -> int:
+    with open_regular(root, file) as log:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: log.read(1 << 20), b""))

@@ -1,0 +1,113 @@
+"""Token rows of committed files as one table in the Record schema. A file that is not as committed is set aside."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.metrics.arrow_columns import pc
+from ratioscope.record import FIELDS, arrow_schema
+
+from ..commits.entries import TokenFile
+from ..files.columns import conformed
+from ..files.known_schemas import KnownSchemas
+from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
+from ..files.quarantine import SetAside
+from ..files.required_columns import demand_columns
+
+KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
+
+
+class RecordRows:
+    """Reads token files. `extra`: columns met that no Record has."""
+
+    def __init__(self, files: ParquetFiles, set_aside: SetAside) -> None:
+        self.files = files
+        self._set_aside = set_aside
+        self.extra: set[str] = set()
+
+    def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of the files, one after the other, with these columns and KEYS (None: all)."""
+        wanted = arrow_schema() if columns is None else _part_of_schema(columns)
+        tables = [table for file in token_files if (table := self._one(file, wanted)) is not None]
+        return pa.concat_tables(tables).combine_chunks() if tables else wanted.empty_table()
+
+    def sound(self, file: TokenFile) -> pa.Schema | None:
+        """The file's own schema if all of it may be read without further checks; else None, and it is set aside.
+
+        Where no digest is known every page is read once by pyarrow, which alone looks at their checksums, and once by polars,
+        which scans them later and stumbles over headers that pyarrow passes.
+        """
+        try:
+            with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
+                self.extra.update(demand_token_file(parquet, file))
+                parquet.demand_small(parquet.leaves, range(parquet.metadata.num_row_groups))
+                if file.sha256 is None:
+                    read(parquet, parquet.schema_arrow.names)
+                    pl.read_parquet(self.files.place(file.path), glob=False, hive_partitioning=False)
+                return parquet.metadata.schema.to_arrow_schema()
+        except RatioscopeError as error:
+            self._set_aside(file.path, str(error))
+            return None
+
+    def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
+        """Columns that hold a value in any of the files, by their footers."""
+        found: set[str] = set()
+        for file in files:
+            try:
+                with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
+                    found |= recorded_columns(parquet.metadata) & set(FIELDS)
+            except RatioscopeError as error:
+                self._set_aside(file.path, str(error))
+        return frozenset(found)
+
+    def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
+        try:
+            with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
+                self.extra.update(demand_token_file(parquet, file))
+                table = conformed(read(parquet, wanted.names), wanted)
+                demand_keys(table, file)
+                return table
+        except RatioscopeError as error:
+            self._set_aside(file.path, str(error))
+            return None
+
+
+def demand_token_file(parquet: Opened, file: TokenFile) -> tuple[str, ...]:
+    """SourceError unless the footer is that of this token file; the names of columns that no Record has."""
+    return demand_footer(parquet.metadata, file)
+
+
+def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]:
+    """The same of the footer alone."""
+    extra = _known_columns(metadata)
+    if metadata.num_rows != file.rows:
+        raise SourceError(f"it has {metadata.num_rows} rows, its commit says {file.rows}")
+    return extra
+
+
+_known_columns = KnownSchemas(demand_columns).of
+
+
+def committed_size(file: TokenFile) -> int | None:
+    """The size that the commit of the file says; None where none names it."""
+    return None if file.recovered else file.bytes
+
+
+def _part_of_schema(columns: Sequence[str]) -> pa.Schema:
+    chosen = {*columns, *KEYS}
+    return pa.schema([field for field in arrow_schema() if field.name in chosen & set(FIELDS)])
+
+
+def demand_keys(table: pa.Table, file: TokenFile) -> None:
+    """Rows of another step or attempt than the commit's would be counted where they do not belong."""
+    for name, wanted in (("step", file.step), ("attempt", file.attempt)):
+        column = table[name]
+        if column.null_count or not pc.all(pc.equal(column, wanted)).as_py() and len(column):
+            found = np.unique(column.drop_null().to_numpy())[:3].tolist()
+            raise SourceError(f"its rows have {name} {found}, its commit says {wanted}")
+    if table["sequence_id"].null_count:
+        raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")

@@ -1,0 +1,58 @@
+"""Records and tokens as LazyFrames, over files whose digests were checked first: polars itself checks nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from ratioscope.errors import SchemaError
+from ratioscope.metrics.join import joined
+from ratioscope.record import arrow_schema, polars_schema
+
+from ..commits.entries import TokenFile
+from .record_rows import RecordRows
+from .token_frame import columns_read, token_frame, token_schema
+
+_THREADS = 4
+
+
+def record_scan(root: Path, rows: RecordRows, files: Iterable[TokenFile]) -> pl.LazyFrame:
+    """The rows of the files in the Record schema: columns that a file lacks are null, those that no Record has are left out."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = pool.map(lambda file: (file, rows.sound(file)), files)
+        found = [(file, schema) for file, schema in schemas if schema is not None]
+    alike = [root / file.path for file, schema in found if _is_record(schema)]
+    parts = [pl.scan_parquet(alike, glob=False, hive_partitioning=False)] if alike else []
+    parts += [_widened(root / file.path, schema) for file, schema in found if not _is_record(schema)]
+    return pl.concat(parts) if parts else pl.LazyFrame(schema=polars_schema())
+
+
+def token_rows(
+    rows: RecordRows, steps: Mapping[int, Sequence[TokenFile]], columns: Sequence[str] | None = None
+) -> pl.LazyFrame:
+    """One row per token with these columns (None: all), see token_frame; read in this call.
+
+    A source that polars calls while it collects would run Python in its threads, see text_columns.py.
+    """
+    schema = token_schema()
+    asked = schema.names() if columns is None else list(dict.fromkeys(columns))
+    if unknown := set(asked) - set(schema):
+        raise SchemaError(f"no column of tokens is called {min(unknown)}; wanted some of {', '.join(schema)}")
+    read = columns_read(asked)
+    frames = [token_frame(joined(rows.table(files, read)), asked).select(asked) for files in steps.values()]
+    return (pl.concat(frames) if frames else pl.DataFrame(schema={name: schema[name] for name in asked})).lazy()
+
+
+def _is_record(found: pa.Schema) -> bool:
+    wanted = arrow_schema()
+    return found.names == wanted.names and found.types == wanted.types
+
+
+def _widened(path: Path, found: pa.Schema) -> pl.LazyFrame:
+    own = pl.scan_parquet(path, glob=False, hive_partitioning=False)
+    return own.select(
+        pl.col(name).cast(kind) if name in found.names else pl.lit(None, kind).alias(name)
+        for name, kind in polars_schema().items()
+    )
