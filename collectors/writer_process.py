@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import ratioscope
+from ratioscope import version
 
 from .counts import Gap, Ledger, reason_of
 from .frames import write_frame
@@ -176,7 +176,7 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
     theirs_in, ours_out = os.pipe()
     try:
         _widen(ours_out)
-        program = _PROGRAM.format(path=[str(Path(ratioscope.__file__).parent.parent), *filter(None, sys.path)])
+        program = _PROGRAM.format(path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)])
         with subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", "-c", program],
             stdin=theirs_in,

@@ -49,12 +49,12 @@ THINGS = (
 
 def main(model: Path, out: Path, scenario: str) -> None:
     """Train STEPS steps and leave the recorded run in `out`."""
-    import ratioscope
+    from ratioscope.collectors.attach import attach
 
     loaded = WeightSync(rounds_between=1 if scenario == "healthy" else ROUNDS_BETWEEN_STALE_SYNCS)
     trainer = grpo_trainer(model, loaded)
     config = {"scenario": scenario, "model": "SmolLM2-135M-Instruct", "engine": "vLLM 0.32.0 CPU bfloat16"}
-    attachment = ratioscope.attach(trainer, out, name=out.name, config=config, rollout_version=lambda _: loaded.version)
+    attachment = attach(trainer, out, name=out.name, config=config, rollout_version=lambda _: loaded.version)
     trainer.train()
     attachment.detach()
 
