@@ -62,6 +62,7 @@ NO_THREAD = "no thread can be started"
 CLOSED = "closed"
 LATE = "not finished in time"
 _MOST_STEPS = 1 << 63
+_MOST = 1 << 31  # ranks and attempts are columns of 32 bits
 _MOST_PROCESSES = 3  # that end unasked, before a thread writes
 _NUMBERED = 256  # steps and minibatches whose numbering is remembered
 _EXIT_SECONDS = 10.0
@@ -88,8 +89,8 @@ class Collector:
         trainer: str | None = None,
         config: Mapping[str, Any] | None = None,
         name: str | None = None,
-        rank: int | None = None,
-        attempt: int | None = None,
+        rank: SupportsIndex | None = None,
+        attempt: SupportsIndex | None = None,
         text: Text = "full",
         strict: bool = False,
         decode: Decode | None = None,
@@ -105,10 +106,11 @@ class Collector:
     ) -> None:
         if text not in TEXTS:
             raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
-        told = rank_told() if rank is None else rank
+        told = rank_told() if rank is None else _number_given("rank", rank, "the launcher's number of this process")
         rank = told or 0
-        if queue_batches < 1 or rank < 0:
-            raise ConfigError(f"queue_batches is {queue_batches} and rank {rank}; wanted at least 1 and 0")
+        start = None if attempt is None else _number_given("attempt", attempt, "one more than the attempt before it")
+        if queue_batches < 1:
+            raise ConfigError(f"queue_batches is {queue_batches}; wanted at least 1")
         if when_full not in ("drop", "wait") or writer not in (None, "process", "thread"):
             raise ConfigError(
                 f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
@@ -120,7 +122,7 @@ class Collector:
         self._live = LiveScalars(dialect) if scalars else None
         self._info = run_info(name or self.run_dir.name, trainer, config)
         self._task: dict[str, Any] = {
-            "root": str(self.run_dir), "info": self._info, "rank": rank, "attempt": attempt, "versions": versions,
+            "root": str(self.run_dir), "info": self._info, "rank": rank, "attempt": start, "versions": versions,
             "budget": None if budget is None else asdict(budget), "scalars": scalars, "dialect": dialect,
             "part_of": None, "queue_batches": queue_batches, "queue_bytes": queue_bytes, "waits": self._waits,
             "writer_bytes": queue_bytes // 4,
@@ -130,7 +132,7 @@ class Collector:
                 self.run_dir,
                 self._info,
                 rank=rank,
-                attempt=attempt,
+                attempt=start,
                 versions=versions,
                 live=self._live,
                 budget=budget,
@@ -408,6 +410,18 @@ def step_number(step: SupportsIndex) -> int:
     number = operator.index(step)
     if not -_MOST_STEPS <= number < _MOST_STEPS:
         raise SchemaError("the step has more than 64 bits; wanted the trainer's own number of the step")
+    return number
+
+
+def _number_given(name: str, value: SupportsIndex, meaning: str) -> int:
+    """The value of an option as a number that a run can hold; ConfigError where it is none."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < _MOST:
+        wanted = f"wanted a whole number of 0 to {_MOST - 1}; give {meaning}, or None to have it found out"
+        raise ConfigError(f"{name} is {value!r}; {wanted}")
     return number
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_run import CollectingSink, commit_lines, token_rows
 
-from ratioscope import Collector
+from ratioscope import Collector, open_run
 from ratioscope.collectors.batch_rows import MALFORMED
 from ratioscope.collectors.collector import CLOSED, LATE, QUEUE_FULL
 from ratioscope.collectors.writer import NOT_WRITTEN
@@ -247,6 +248,22 @@ def test_wrong_options_are_refused_at_once(tmp_path: Path) -> None:
         Collector(tmp_path, text="some")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="queue_batches is 0"):
         Collector(tmp_path, queue_batches=0)
+
+
+@pytest.mark.parametrize("option", ["rank", "attempt"])
+@pytest.mark.parametrize("wrong", [-1, 1 << 31, 1.0, "3", True, [0]], ids=repr)
+def test_a_rank_or_attempt_that_no_run_can_hold_is_refused_at_once(tmp_path: Path, option: str, wrong: Any) -> None:
+    found = re.escape(f"{option} is {wrong!r}; wanted a whole number of 0 to 2147483647; give ")
+    with pytest.raises(ConfigError, match=found):
+        Collector(tmp_path / "run", **{option: wrong})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_and_an_attempt_may_be_any_whole_number_that_fits(tmp_path: Path) -> None:
+    with Collector(tmp_path / "run", rank=np.int64(2**31 - 1), attempt=np.uint8(7)) as collector:
+        collector.log(step=1, **ONE)
+    rows = open_run(tmp_path / "run").records().select("rank", "attempt").collect()
+    assert rows.rows() == [(2**31 - 1, 7)]
 
 
 def test_steps_may_come_in_any_order() -> None:
