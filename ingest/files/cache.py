@@ -1,6 +1,7 @@
 """Statistics computed from token rows, kept outside the run: Parquet files under the user's cache folder, named by digest.
 
-A cache may be missing, read-only, full or damaged: then it is as if it were empty. Nothing in it is executable.
+A cache may be missing, read-only, full or damaged: then it is as if it were empty. Nothing in it is executable. A kept table is
+bounded as the files of a run are: one that is larger, or damaged, is removed and made anew.
 """
 
 import hashlib
@@ -8,19 +9,25 @@ import os
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
 from ratioscope.metrics.numpy_engine import schema
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.version import __version__
 
+from .parquet_files import Allowance, Opened, demand_reasonable, read, text_leaves
 from .quarantine import named_reasons
 
 MOST_BYTES = 1 << 30
+MOST_OF_ONE = 1 << 28
+"""Bytes of one kept table. A run of 2,000 steps keeps one megabyte, which decodes to 14 times as much."""
 
 
 def cache_key(parts: Iterable[str]) -> str:
@@ -42,10 +49,12 @@ class Cache:
         if self._folder is None:
             return None
         try:
-            with named_reasons(), open_regular(self._folder, f"{key}.parquet") as file:
-                with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-                    return parquet.read()
-        except (OSError, ValueError):
+            with open_regular(self._folder, f"{key}.parquet") as file, named_reasons():
+                return _bounded(key, file)
+        except SourceError:
+            self.forget(key)
+            return None
+        except OSError:
             return None
 
     def store(self, key: str, table: pa.Table) -> None:
@@ -66,6 +75,20 @@ class Cache:
                 (self._folder / f"{key}.parquet").unlink(missing_ok=True)
 
 
+def _bounded(key: str, file: BufferedReader) -> pa.Table:
+    """The table as it was stored; SourceError where the file, or what it decodes to, is too large."""
+    nbytes = os.fstat(file.fileno()).st_size
+    if nbytes > MOST_OF_ONE:
+        raise SourceError(f"it has {nbytes} bytes; at most {MOST_OF_ONE} are read of one kept table")
+    metadata = pq.read_metadata(file)
+    demand_reasonable(metadata)
+    # Any: the stubs do not know page_checksum_verification. Texts are measured as dictionaries before they are decoded.
+    options: Any = {"page_checksum_verification": True, "read_dictionary": text_leaves(metadata)}
+    with pq.ParquetFile(file, metadata=metadata, **options) as parquet:
+        opened = Opened(key, parquet, file, nbytes, Allowance())
+        return read(opened, parquet.schema_arrow.names).cast(metadata.schema.to_arrow_schema())
+
+
 def _write_whole(path: Path, table: pa.Table) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
@@ -78,7 +101,9 @@ def _write_whole(path: Path, table: pa.Table) -> None:
 
 
 def _trim(folder: Path) -> None:
-    found = sorted((kept.stat().st_mtime, kept.stat().st_size, kept) for kept in folder.glob("*.parquet"))
+    """Removes the oldest files, those among them that a killed process left half written."""
+    every = (*folder.glob("*.parquet"), *folder.glob(".*.tmp"))
+    found = sorted((kept.stat().st_mtime, kept.stat().st_size, kept) for kept in every)
     excess = sum(size for _, size, _ in found) - MOST_BYTES
     for _, size, kept in found:
         if excess <= 0:
