@@ -190,7 +190,14 @@ class Collector:
         rollout_versions may be per sequence or per token. positions: where the tokens stand in the response, if a rank holds
         a slice of it; readers put the slices of all ranks together. ids default to step-rank-index, in the order of the calls.
         """
-        given = {name: value for name, value in locals().items() if name not in ("self", "step", "minibatch")}
+        given = {
+            "rollout_logprobs": rollout_logprobs, "old_logprobs": old_logprobs, "current_logprobs": current_logprobs,
+            "mask": mask, "loss_mask": loss_mask, "lengths": lengths, "sequence_ids": sequence_ids, "token_ids": token_ids,
+            "token_texts": token_texts, "group_ids": group_ids, "rewards": rewards, "advantages": advantages,
+            "entropy": entropy, "rollout_versions": rollout_versions, "trainer_version": trainer_version, "replica": replica,
+            "turns": turns, "finish_reasons": finish_reasons, "reference_logprobs": reference_logprobs,
+            "prompt_texts": prompt_texts, "generation_step": generation_step, "positions": positions, "extra": extra,
+        }  # fmt: skip
         offered, outer = 1, sys.exception()  # one at least, where not even that can be told
         try:
             values = {

@@ -1,6 +1,7 @@
 """The collector's manners: nothing blocks or hurts the trainer, and written + dropped = offered, always."""
 
 import hashlib
+import inspect
 import logging
 import re
 import subprocess
@@ -257,6 +258,16 @@ def test_a_rank_or_attempt_that_no_run_can_hold_is_refused_at_once(tmp_path: Pat
     with pytest.raises(ConfigError, match=found):
         Collector(tmp_path / "run", **{option: wrong})
     assert not (tmp_path / "run").exists()
+
+
+def test_log_takes_every_argument_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("ratioscope.collectors.collector.sequences_offered", lambda values: seen.update(values) or 1)
+    names = set(inspect.signature(Collector.log).parameters) - {"self", "step", "minibatch"}
+    collector = Collector("unused", sink=CollectingSink)
+    collector.log(step=1, **{name: [name] for name in names})  # type: ignore[arg-type]
+    assert seen == {name: [name] for name in names}
+    collector.close(0)
 
 
 def test_a_rank_and_an_attempt_may_be_any_whole_number_that_fits(tmp_path: Path) -> None:
