@@ -10,11 +10,14 @@ from chaos.faults import faulted
 from chaos.flips import flipped
 from chaos.forks import forked
 from chaos.full_disk import filled
+from chaos.handlers import handled
+from chaos.hung import hung
 from chaos.kills import killed
 from chaos.power_cut import power_cut
 from chaos.restarts import restarted
 from chaos.small_files import limited
 from chaos.tampering import tampered
+from chaos.threadless import threadless
 from chaos.truncation import truncated
 
 SEED = 5
@@ -97,3 +100,23 @@ def test_a_trainer_that_is_ended_loses_no_more_than_its_last_moment(tmp_path: Pa
     figures = ended(tmp_path, trainers=3, seed=SEED)
     assert not figures.wrong
     assert figures.counts["steps_on_disk"] > 10
+
+
+def test_a_folder_that_hangs_holds_no_call_of_the_trainers_up(tmp_path: Path) -> None:
+    figures = hung(tmp_path, runs=2, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["sequences"] and figures.counts["hung_at_the_close"]
+
+
+def test_where_no_thread_or_process_can_be_started_training_goes_on_and_all_is_counted(tmp_path: Path) -> None:
+    figures = threadless(tmp_path, runs=3, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["threads_refused"] and figures.counts["written"]
+
+
+def test_handlers_that_raise_hang_or_call_back_neither_reach_training_nor_lose_anything_uncounted(
+    tmp_path: Path,
+) -> None:
+    figures = handled(tmp_path, runs=3, seed=SEED)
+    assert not figures.wrong
+    assert figures.counts["notices"] >= 3

@@ -12,7 +12,8 @@ What the chaos suite (`tests/chaos`) found when each of its scenarios was last r
 small version of every scenario but the two long ones is part of `make test`. `acknowledged` counts steps of which `flush` had
 returned True with nothing dropped; `lost`, `torn` (a part of what was written at once) and `altered` (another number than was
 logged, or than a run that nobody disturbed shows) must be 0. A SIGKILL leaves the page cache as it is; of a power cut speaks a
-model of the disk alone, which forgets what was not synced.
+model of the disk alone, which forgets what was not synced. `longest call` is of all calls of the trainer's into its
+collector, beyond the timeout that the call was given; `raised` counts what came out of them.
 """
 
 

@@ -22,6 +22,8 @@ from .figures import Figures
 from .flips import flipped
 from .forks import forked
 from .full_disk import filled
+from .handlers import handled
+from .hung import hung
 from .kills import killed
 from .power_cut import power_cut
 from .restarts import restarted
@@ -29,6 +31,7 @@ from .small_files import limited
 from .soak import soaked
 from .strangers import visited
 from .tampering import tampered
+from .threadless import threadless
 from .truncation import truncated
 
 SEED = int(os.environ.get("CHAOS_SEED", "5"))
@@ -46,6 +49,9 @@ SCENARIOS: Scenarios = {
     "flips": lambda folder: flipped(folder, flips=round(1000 * SHARE), seed=SEED),
     "full disk": lambda folder: filled(folder, seed=SEED),
     "blocked": lambda folder: blocked(folder, calls=1000, seed=SEED),
+    "hung folder": lambda folder: hung(folder, runs=80, seed=SEED),
+    "no threads": lambda folder: threadless(folder, runs=120, seed=SEED),
+    "raising handlers": lambda folder: handled(folder, runs=100, seed=SEED),
     "faults": lambda folder: faulted(folder, seed=SEED, stride=STRIDE),
     "crowd": lambda folder: crowded(folder, writers=16, steps=12, seed=SEED),
     "forks": lambda folder: forked(folder, forks=40, seed=SEED),
