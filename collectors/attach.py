@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ratioscope.errors import ConfigError
 
 from .counts import reason_of
-from .environment import is_installed
 from .hooks import Refused, is_watched, missing, put_on
 from .notice import say, warn
 from .recording import AttachOptions, Recording
 from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named
+from .variables import is_installed
 
 if TYPE_CHECKING:
     from .collector import Collector

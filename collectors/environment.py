@@ -20,43 +20,23 @@ from ratioscope.errors import ConfigError
 from .counts import reason_of
 from .notice import say, warn
 from .ranks import is_slurm_task
+from .variables import LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
 
 if TYPE_CHECKING:
     from .recording import AttachOptions
     from .text_policy import Text
 
-RUN = "RATIOSCOPE_RUN"
-LAUNCH = "RATIOSCOPE_LAUNCH"
-NAME = "RATIOSCOPE_NAME"
-TEXT = "RATIOSCOPE_TEXT"
-SCALARS = "RATIOSCOPE_SCALARS"
-VARIABLES = {
-    RUN: "the run folder; recording begins where it is set",
-    LAUNCH: "names this start of the job, the same in all its processes; made where it is not set",
-    NAME: "the run's name; else the folder's",
-    TEXT: "full, ids or none: whether token ids and texts are kept",
-    SCALARS: "1: puts ratioscope/... among the scalars that the trainer logs",
-}
-
-_installed: list[str] = []
-"""Global, because import hooks are the process's: the run folder they were put on for."""
-
 
 def install() -> None:
     """Records this process, once it imports a trainer, if RATIOSCOPE_RUN says where. Never raises."""
     try:
-        if os.environ.get(RUN) and not _installed:
+        if os.environ.get(RUN) and not installed_for:
             os.environ[RUN] = os.path.abspath(os.environ[RUN])  # child processes may have another working directory
             os.environ.setdefault(LAUNCH, launch_name())  # and belong to the same start
-            _installed.append(os.environ[RUN])
+            installed_for.append(os.environ[RUN])
             _await_trainers()
     except Exception as error:
         warn("ratioscope cannot record this process: %s. It goes on without.", reason_of(error))
-
-
-def is_installed() -> bool:
-    """Whether this process records because its environment says so."""
-    return bool(_installed)
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
@@ -70,12 +50,6 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
     if environment.get("TORCHELASTIC_RUN_ID"):
         return f"torchrun-{os.uname().nodename}-{os.getppid()}-{environment.get('MASTER_PORT', '')}"
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-
-
-def recording_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those of VARIABLES that are set, with the run folder absolute: what a process on another host needs, too."""
-    found = {name: environment[name] for name in VARIABLES if environment.get(name)}
-    return {name: os.path.abspath(value) if name == RUN else value for name, value in found.items()}
 
 
 def environment_options() -> AttachOptions:

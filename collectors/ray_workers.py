@@ -21,10 +21,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .environment import recording_variables
 from .hooks import Call, Hook, put_on
 from .notice import warn
 from .recording import Recording
+from .variables import recording_variables
 
 BOOTSTRAP = Path(__file__).parent / "bootstrap"
 """The folder of our sitecustomize."""

@@ -21,8 +21,8 @@ from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
 from .durable_file import create_whole, make_root, write_whole
-from .environment import LAUNCH
 from .trainer_process import trainer_process
+from .variables import LAUNCH
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 
 from ratioscope.collectors import notice
-from ratioscope.collectors.environment import VARIABLES
 from ratioscope.collectors.run_file import launch
+from ratioscope.collectors.variables import VARIABLES
 
 if TYPE_CHECKING:
     from browser import Chromium, Dashboard

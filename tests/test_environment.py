@@ -17,10 +17,11 @@ from toy_job import clean_environment, write_job
 
 from ratioscope import process
 from ratioscope.collectors import environment, imports, run_file
-from ratioscope.collectors.environment import LAUNCH, RUN, launch_name, recording_variables
+from ratioscope.collectors.environment import launch_name
 from ratioscope.collectors.imports import when_imported
 from ratioscope.collectors.joining import place_in_run
 from ratioscope.collectors.run_file import launch
+from ratioscope.collectors.variables import LAUNCH, RUN, recording_variables
 from ratioscope.layout import encode_line
 
 LAUNCHERS = (*run_file.LAUNCHERS, *run_file.RESTARTS, *run_file.NODES, LAUNCH)
@@ -138,13 +139,13 @@ def in_process(folder: Path, code: str, **variables: str) -> subprocess.Complete
 
 def test_without_a_run_folder_nothing_is_installed(tmp_path: Path) -> None:
     done = in_process(
-        tmp_path, "e.install(); print(e._installed, [f for f in sys.meta_path if 'ratioscope' in repr(f)])"
+        tmp_path, "e.install(); print(e.installed_for, [f for f in sys.meta_path if 'ratioscope' in repr(f)])"
     )
     assert "[] " in done.stdout and "imports._Finder" not in done.stdout
 
 
 def test_installing_twice_is_installing_once_and_children_find_the_same_folder_and_start(tmp_path: Path) -> None:
-    code = "e.install(); e.install(); os.chdir('/'); print(len(e._installed), os.environ[e.RUN], bool(os.environ[e.LAUNCH]))"
+    code = "e.install(); e.install(); os.chdir('/'); print(len(e.installed_for), os.environ[e.RUN], bool(os.environ[e.LAUNCH]))"
     assert in_process(tmp_path, code, RATIOSCOPE_RUN="RUN").stdout == f"1 {tmp_path / 'RUN'} True\n"
     given = in_process(
         tmp_path, "e.install(); print(os.environ[e.LAUNCH])", RATIOSCOPE_RUN="RUN", RATIOSCOPE_LAUNCH="mine"
@@ -176,7 +177,7 @@ def test_what_cannot_be_installed_is_said_and_raises_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(RUN, "RUN")
-    monkeypatch.setattr(environment, "_installed", [])
+    monkeypatch.setattr(environment, "installed_for", [])
     monkeypatch.setattr(environment, "_await_trainers", lambda: 1 / 0)
     with caplog.at_level(logging.WARNING):
         environment.install()

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ratioscope.collectors.environment import VARIABLES
+from ratioscope.collectors.variables import VARIABLES
 
 FILES = {
     "training/__init__.py": "",

@@ -48,8 +48,9 @@ def recording_environment(
     A new launch each time, unless a launcher started several of us side by side, or the user has named it for several nodes
     (LAUNCH without RUN: with it, it is that of a `ratioscope run` around this one).
     """
-    from ratioscope.collectors.environment import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES, launch_name
+    from ratioscope.collectors.environment import launch_name
     from ratioscope.collectors.ray_workers import BOOTSTRAP
+    from ratioscope.collectors.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
 
     kept = {key: value for key, value in environment.items() if key not in VARIABLES}
     folders = [folder for folder in kept.get("PYTHONPATH", "").split(os.pathsep) if folder != str(BOOTSTRAP)]

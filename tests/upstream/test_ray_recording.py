@@ -20,9 +20,9 @@ import pytest
 
 import ratioscope
 from ratioscope.collectors import ray_workers
-from ratioscope.collectors.environment import VARIABLES
 from ratioscope.collectors.hooks import Hook, put_on
 from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.variables import VARIABLES
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -38,7 +38,7 @@ def told():
     from ratioscope.collectors import environment
     names = ["MINE", *environment.VARIABLES]
     return {
-        "installed": environment._installed,
+        "installed": environment.installed_for,
         "variables": {name: os.environ[name] for name in names if name in os.environ},
         "path": os.environ.get("PYTHONPATH", ""),
         "theirs": getattr(sys, "theirs", None),

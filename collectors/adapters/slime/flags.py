@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ...environment import LAUNCH, RUN, environment_options, install
+from ...environment import environment_options, install
 from ...hooks import is_watched
 from ...notice import warn
 from ...recording import Recording
+from ...variables import LAUNCH, RUN
 from .batch import Rollout
 from .names import Names, hooks
 from .rollout import RolloutSide, own_function_argument
