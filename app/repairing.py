@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ratioscope import layout
-from ratioscope.collectors.offline import OfflineWriter
+from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.maintenance.repair import (
     lost_statistics,

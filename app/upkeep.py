@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratioscope.collectors.offline import OfflineWriter
+from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import SourceError
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.open_writers import at_work

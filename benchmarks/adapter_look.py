@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ratioscope.collectors.hooks import Call, Hook, Patches, install
-from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.watching.hooks import Call, Hook, Patches, install
+from ratioscope.collectors.watching.recording import Recording
 
 SIDES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 Held = dict[str, Any]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope import Collector
-from ratioscope.collectors.sink import Outcome
+from ratioscope.collectors.writing.sink import Outcome
 
 NAMES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 

@@ -1,1 +1,1 @@
-"""Writes, inside the trainer: Batch, Collector, sinks, one adapter file per trainer."""
+"""Runs inside the trainer: takes what it logs and writes it to disk. `Collector` and `attach` are the doors."""

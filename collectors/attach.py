@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ratioscope.errors import ConfigError
 
-from .counts import reason_of
-from .hooks import Refused, is_watched, missing, put_on
-from .notice import say, warn
-from .recording import AttachOptions, Recording
+from .process.counts import reason_of
+from .process.notice import say, warn
+from .process.variables import is_installed
 from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named
-from .variables import is_installed
+from .watching.hooks import Refused, is_watched, missing, put_on
+from .watching.recording import AttachOptions, Recording
 
 if TYPE_CHECKING:
     from .collector import Collector

@@ -27,25 +27,25 @@ import pyarrow as pa
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 from ratioscope.process import process_start
 
-from .batch import Batch, bytes_offered, plain, sequences_offered, snapshots
-from .batch_rows import MALFORMED, BatchRows
+from .batch.batch import Batch, bytes_offered, plain, sequences_offered, snapshots
+from .batch.batch_rows import MALFORMED, BatchRows
+from .batch.host_copy import HostCopies
+from .batch.records import rows_of
+from .batch.text_policy import TEXTS, Text
+from .batch.token_texts import Decode, TokenTexts
 from .budget import Budget
-from .counts import Counts, Gap, Ledger, reason_of
-from .failures import let_go
-from .host_copy import HostCopies
-from .late_sink import LateSink
-from .live_scalars import LiveScalars
-from .notice import warn
-from .ranks import label, part_of, part_of_parent, rank_told
-from .records import rows_of
-from .run_file import launch, run_info, start_run
-from .sink import ParquetSink, Sink
-from .text_policy import TEXTS, Text
-from .token_texts import Decode, TokenTexts
-from .trainer_process import TrainerProcess
-from .writer import Writer
-from .writer_process import PROCESS, WriterProcess
-from .writer_thread import Backlog, BeginItem, EventItem, GapItem, Target, WriterThread
+from .process.counts import Counts, Gap, Ledger, reason_of
+from .process.failures import let_go
+from .process.notice import warn
+from .process.ranks import label, part_of, part_of_parent, rank_told
+from .process.trainer_process import TrainerProcess
+from .writing.late_sink import LateSink
+from .writing.live_scalars import LiveScalars
+from .writing.run_file import launch, run_info, start_run
+from .writing.sink import ParquetSink, Sink
+from .writing.writer import Writer
+from .writing.writer_process import PROCESS, WriterProcess
+from .writing.writer_thread import Backlog, BeginItem, EventItem, GapItem, Target, WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,

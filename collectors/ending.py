@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .notice import warn
+from .process.notice import warn
 
 if TYPE_CHECKING:
     from .collector import Collector

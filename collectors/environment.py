@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, cast
 
 from ratioscope.errors import ConfigError
 
-from .counts import reason_of
-from .notice import say, warn
-from .ranks import is_slurm_task
-from .variables import LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
+from .process.counts import reason_of
+from .process.notice import say, warn
+from .process.ranks import is_slurm_task
+from .process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, installed_for
 
 if TYPE_CHECKING:
-    from .recording import AttachOptions
-    from .text_policy import Text
+    from .batch.text_policy import Text
+    from .watching.recording import AttachOptions
 
 
 def install() -> None:
@@ -63,9 +63,9 @@ def environment_options() -> AttachOptions:
 
 
 def _await_trainers() -> None:
-    from .imports import when_imported
-    from .ray_workers import await_ray
     from .trainers import ADAPTERS
+    from .watching.imports import when_imported
+    from .watching.ray_workers import await_ray
 
     for package in dict.fromkeys(adapter.package for adapter in ADAPTERS):
         when_imported(package, _begin)
@@ -75,8 +75,8 @@ def _await_trainers() -> None:
 def _begin(package: ModuleType) -> None:
     """Called when a trainer's package has been imported. Nothing may reach the importer."""
     from .attach import start
-    from .recording import Recording
     from .trainers import ADAPTERS
+    from .watching.recording import Recording
 
     for adapter in (adapter for adapter in ADAPTERS if adapter.package == package.__name__):
         try:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any, Literal, Protocol, cast
 
-from .hooks import Hook
-from .recording import Recording
+from .watching.hooks import Hook
+from .watching.recording import Recording
 
 
 class AdapterModule(Protocol):

@@ -1,7 +1,7 @@
 """Records my_trainer: the functions to watch, and what to do at their calls."""
 
-from ratioscope.collectors.hooks import Call, Hook
-from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.watching.hooks import Call, Hook
+from ratioscope.collectors.watching.recording import Recording
 
 HOOKS = (
     Hook("my_trainer.loop", "Trainer.update", before="begin_step", after="end_step"),

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.collectors.durable_file import write_whole
-from ratioscope.collectors.sink import parquet_bytes
+from ratioscope.collectors.writing.durable_file import write_whole
+from ratioscope.collectors.writing.sink import parquet_bytes
 from ratioscope.metrics.join import joined
 from ratioscope.metrics.numpy_engine import statistics
 

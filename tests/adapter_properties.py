@@ -13,8 +13,8 @@ import polars as pl
 import torch
 
 from ratioscope import open_run
-from ratioscope.collectors.hooks import is_watched
 from ratioscope.collectors.trainers import adapter_named
+from ratioscope.collectors.watching.hooks import is_watched
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.join import joined
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from ratioscope.collectors import notice
-from ratioscope.collectors.run_file import launch
-from ratioscope.collectors.variables import VARIABLES
+from ratioscope.collectors.process import notice
+from ratioscope.collectors.process.variables import VARIABLES
+from ratioscope.collectors.writing.run_file import launch
 
 if TYPE_CHECKING:
     from browser import Chromium, Dashboard

@@ -14,7 +14,7 @@ import torch
 from ratioscope.collectors.adapters.areal.batch import KeptRollouts, Seen, Update
 from ratioscope.collectors.adapters.areal.columns import from_batch, from_loss, turns
 from ratioscope.collectors.adapters.areal.topology import data_parallel_rank, is_writer, pipeline_stages
-from ratioscope.collectors.host_copy import HostCopies
+from ratioscope.collectors.batch.host_copy import HostCopies
 
 LENGTHS = (5, 7, 4, 7)
 WIDTH = 7

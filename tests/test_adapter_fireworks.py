@@ -15,8 +15,8 @@ from written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters.fireworks import HOOKS, NO_VERSIONS, OLD_IS_CURRENT, OLD_IS_ROLLOUT, OLD_IS_SHORT
-from ratioscope.collectors.hooks import MARK
 from ratioscope.collectors.trainers import adapter_named
+from ratioscope.collectors.watching.hooks import MARK
 
 TRAINED = ("losses", "gradients", "weights", "rng", "logs", "current")
 

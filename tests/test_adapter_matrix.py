@@ -18,8 +18,8 @@ import pytest
 from adapter_properties import Driven, differences, holds_what_it_should, left_behind, masks_nest, traced
 
 import ratioscope
-from ratioscope.collectors.recording import Recording
 from ratioscope.collectors.trainers import ADAPTERS, Adapter, adapter_named
+from ratioscope.collectors.watching.recording import Recording
 from ratioscope.metrics.dialects import NAMES
 
 pytestmark = [

@@ -34,8 +34,8 @@ from ratioscope.collectors.adapters.nemo_rl.messages import (
     VERSIONS,
 )
 from ratioscope.collectors.adapters.nemo_rl.rows import sequence_ids, shifted, sliced
-from ratioscope.collectors.hooks import MARK
 from ratioscope.collectors.trainers import adapter_named
+from ratioscope.collectors.watching.hooks import MARK
 
 MODES = ("sync", "async", "ppo", "tq", "single_controller")
 Rows = list[dict[str, Any]]

@@ -11,7 +11,7 @@ import pytest
 from standins.open_instruct import PROMPTS, SAMPLES, Setting, drive
 
 import ratioscope
-from ratioscope.collectors.hooks import MARK
+from ratioscope.collectors.watching.hooks import MARK
 
 TESTS = Path(__file__).parent
 RESPONSES = PROMPTS * SAMPLES

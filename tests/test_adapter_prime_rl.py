@@ -11,7 +11,7 @@ import pytest
 from standins.prime_rl import Ranks, drive
 
 import ratioscope
-from ratioscope.collectors.hooks import MARK
+from ratioscope.collectors.watching.hooks import MARK
 
 TESTS = Path(__file__).parent
 

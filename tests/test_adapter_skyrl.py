@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ratioscope.collectors.adapters.skyrl.recorder import SkyrlRecorder
 from ratioscope.collectors.adapters.skyrl.rows import Rows, appended_ends, sequence_ids
 from ratioscope.collectors.adapters.skyrl.sampling import Beside, Filters, Masks, Sampling, Syncs
-from ratioscope.collectors.hooks import Call
+from ratioscope.collectors.watching.hooks import Call
 
 
 class Batch(dict[str, Any]):

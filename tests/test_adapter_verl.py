@@ -23,7 +23,7 @@ from ratioscope.collectors.adapters.verl.rows import (
     step_of,
 )
 from ratioscope.collectors.adapters.verl.worker import VerlWorker
-from ratioscope.collectors.hooks import Call
+from ratioscope.collectors.watching.hooks import Call
 from ratioscope.errors import SchemaError
 
 torch = pytest.importorskip("torch", reason="verl's batches are torch's")

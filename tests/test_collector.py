@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.batch_rows import MALFORMED
+from ratioscope.collectors.batch.batch_rows import MALFORMED
 from ratioscope.collectors.collector import CLOSED, LATE, QUEUE_FULL
-from ratioscope.collectors.writer import NOT_WRITTEN
+from ratioscope.collectors.writing.writer import NOT_WRITTEN
 from ratioscope.errors import ConfigError, SchemaError, SourceError
 
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]]}
@@ -381,7 +381,7 @@ def test_what_waits_for_the_end_of_its_step_is_written_when_nothing_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is killed without warning, as Ray kills its actors, loses no more than what came last."""
-    monkeypatch.setattr("ratioscope.collectors.writer_thread.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("ratioscope.collectors.writing.writer_thread.IDLE_SECONDS", 0.05)
     sink = CollectingSink()
     collector = Collector(tmp_path / "run", sink=lambda: sink)
     collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.0]])
@@ -415,7 +415,7 @@ def test_rows_whose_tokens_cannot_be_counted_are_dropped_and_said_so(monkeypatch
 
     with Collector("unused", sink=CollectingSink) as collector:
         with monkeypatch.context() as patch:
-            patch.setattr("ratioscope.collectors.writer.tokens_of", fails)
+            patch.setattr("ratioscope.collectors.writing.writer.tokens_of", fails)
             collector.log(step=1, **ONE)
             assert not collector.flush()
         assert collector.counts.reasons == {"not written": collector.counts.sequences.offered}

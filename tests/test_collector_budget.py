@@ -13,8 +13,8 @@ from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.budget import CONTROL_FILE, Budget, Spending
-from ratioscope.collectors.recording import Recording
-from ratioscope.collectors.sampling import chosen
+from ratioscope.collectors.watching.recording import Recording
+from ratioscope.collectors.writing.sampling import chosen
 from ratioscope.errors import ConfigError
 from ratioscope.record import arrow_schema
 

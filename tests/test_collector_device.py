@@ -5,7 +5,7 @@ import torch
 from written_run import CollectingSink
 
 from ratioscope import Collector
-from ratioscope.collectors.host_copy import HostCopies
+from ratioscope.collectors.batch.host_copy import HostCopies
 
 pytestmark = [pytest.mark.device, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

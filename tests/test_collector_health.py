@@ -15,12 +15,12 @@ from test_collector_files import files_of_at_most
 from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors import durable_file
-from ratioscope.collectors.counts import Tally
-from ratioscope.collectors.health import Health
-from ratioscope.collectors.segments import Segments
-from ratioscope.collectors.sink import Outcome, ParquetSink
-from ratioscope.collectors.step_statistics import part_statistics
+from ratioscope.collectors.process.counts import Tally
+from ratioscope.collectors.writing import durable_file
+from ratioscope.collectors.writing.health import Health
+from ratioscope.collectors.writing.segments import Segments
+from ratioscope.collectors.writing.sink import Outcome, ParquetSink
+from ratioscope.collectors.writing.step_statistics import part_statistics
 
 
 def broken_on(monkeypatch: pytest.MonkeyPatch, *folders: str) -> None:
@@ -32,7 +32,7 @@ def broken_on(monkeypatch: pytest.MonkeyPatch, *folders: str) -> None:
             raise OSError(28, "No space left on device")
         real(root, file, data)
 
-    monkeypatch.setattr("ratioscope.collectors.sink.write_whole", write)
+    monkeypatch.setattr("ratioscope.collectors.writing.sink.write_whole", write)
 
 
 class Clock:
@@ -168,7 +168,7 @@ def test_a_step_has_statistics_of_all_of_its_parts_or_none(tmp_path: Path, monke
         return real(*values)
 
     for root, statistics in ((clean, real), (run, fails_once)):
-        monkeypatch.setattr("ratioscope.collectors.sink.part_statistics", statistics)
+        monkeypatch.setattr("ratioscope.collectors.writing.sink.part_statistics", statistics)
         with Collector(root) as collector:
             for step in (1, 2, 3):
                 for part in (7, 8):

@@ -11,7 +11,7 @@ import pytest
 
 from ratioscope import open_run
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.ranks import rank_told
+from ratioscope.collectors.process.ranks import rank_told
 
 SCRIPT = """
 import sys

@@ -16,12 +16,14 @@ import pytest
 from toy_job import clean_environment, write_job
 
 from ratioscope import process
-from ratioscope.collectors import environment, imports, run_file
+from ratioscope.collectors import environment
 from ratioscope.collectors.environment import launch_name
-from ratioscope.collectors.imports import when_imported
-from ratioscope.collectors.joining import place_in_run
-from ratioscope.collectors.run_file import launch
-from ratioscope.collectors.variables import LAUNCH, RUN, recording_variables
+from ratioscope.collectors.process.variables import LAUNCH, RUN, recording_variables
+from ratioscope.collectors.watching import imports
+from ratioscope.collectors.watching.imports import when_imported
+from ratioscope.collectors.writing import run_file
+from ratioscope.collectors.writing.joining import place_in_run
+from ratioscope.collectors.writing.run_file import launch
 from ratioscope.layout import encode_line
 
 LAUNCHERS = (*run_file.LAUNCHERS, *run_file.RESTARTS, *run_file.NODES, LAUNCH)

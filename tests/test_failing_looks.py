@@ -12,9 +12,9 @@ import pytest
 
 import ratioscope
 from ratioscope import Collector, open_run
-from ratioscope.collectors.failures import ENOUGH, let_go
-from ratioscope.collectors.hooks import Call, Hook, is_watched, put_on
-from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.process.failures import ENOUGH, let_go
+from ratioscope.collectors.watching.hooks import Call, Hook, is_watched, put_on
+from ratioscope.collectors.watching.recording import Recording
 
 STEPS = 300
 HOOK = Hook("a_trainer", "train", after="trained")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ratioscope.collectors.hooks import (
+from ratioscope.collectors.watching.hooks import (
     MARK,
     Call,
     Hook,
@@ -27,7 +27,7 @@ from ratioscope.collectors.hooks import (
     put_on,
     replace_in_importers,
 )
-from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.watching.recording import Recording
 
 LOOP = '''
 import functools

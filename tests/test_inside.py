@@ -15,7 +15,7 @@ from run_folders import FakeWriter
 from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.upkeep import compact
-from ratioscope.collectors import durable_file
+from ratioscope.collectors.writing import durable_file
 from ratioscope.inside import Astray, content, entries, folder, is_file, open_regular, status
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=2, rows=2)

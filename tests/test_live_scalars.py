@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.live_scalars import LOGGED, STEP
+from ratioscope.collectors.writing.live_scalars import LOGGED, STEP
 from ratioscope.layout import FIRST_ROWS
 from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.registry import METRICS

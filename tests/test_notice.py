@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ratioscope.collectors import notice
+from ratioscope.collectors.process import notice
 
 LOGGER = logging.getLogger("ratioscope")
 

@@ -16,8 +16,8 @@ from upkeep import demand_equal, told
 from ratioscope import open_run
 from ratioscope.app.upkeep import compact
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.ranks import part_of
-from ratioscope.collectors.run_file import launch
+from ratioscope.collectors.process.ranks import part_of
+from ratioscope.collectors.writing.run_file import launch
 from ratioscope.ingest.commits.attempts import Shadow
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.run import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import FakeWriter
 
-from ratioscope.collectors.joining import place_in_run
+from ratioscope.collectors.writing.joining import place_in_run
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.open_writers import SILENT_SECONDS, at_work

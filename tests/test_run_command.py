@@ -14,9 +14,9 @@ import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.commands.run import recording_environment
 from ratioscope.collectors.bootstrap.sitecustomize import AWAITED
-from ratioscope.collectors.ray_workers import BOOTSTRAP
+from ratioscope.collectors.process.variables import LAUNCH, RUN
 from ratioscope.collectors.trainers import ADAPTERS
-from ratioscope.collectors.variables import LAUNCH, RUN
+from ratioscope.collectors.watching.ray_workers import BOOTSTRAP
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parent.parent

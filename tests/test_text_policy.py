@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors import text_policy
-from ratioscope.collectors.failures import ENOUGH
-from ratioscope.collectors.recording import Recording
-from ratioscope.collectors.text_policy import Text, without_texts
+from ratioscope.collectors.batch import text_policy
+from ratioscope.collectors.batch.text_policy import Text, without_texts
+from ratioscope.collectors.process.failures import ENOUGH
+from ratioscope.collectors.watching.recording import Recording
 
 PROMPT = "What is the patient's name?"
 ROWS: list[dict[str, Any]] = [

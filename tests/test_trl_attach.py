@@ -15,7 +15,7 @@ from written_run import commit_lines, token_rows
 from ratioscope import attach
 from ratioscope.collectors.adapters.trl import WRAPPED
 from ratioscope.collectors.adapters.trl.recorder import NO_ROLLOUT, OLD_IS_CURRENT
-from ratioscope.collectors.tokenizer_copy import decoder
+from ratioscope.collectors.batch.tokenizer_copy import decoder
 from ratioscope.errors import ConfigError
 
 pytestmark = [

@@ -17,7 +17,7 @@ from written_run import token_rows
 
 from ratioscope import attach, open_run
 from ratioscope.collectors.adapters.trl import ANOTHER, NOT_UNSLOTH, WRAPPED, is_attached
-from ratioscope.collectors.hooks import MARK
+from ratioscope.collectors.watching.hooks import MARK
 from ratioscope.errors import ConfigError
 
 pytestmark = [

@@ -16,9 +16,9 @@ import pytest
 from written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors import writer_process
 from ratioscope.collectors.collector import NO_THREAD
-from ratioscope.collectors.writer_process import ENDED, PROCESS
+from ratioscope.collectors.writing import writer_process
+from ratioscope.collectors.writing.writer_process import ENDED, PROCESS
 
 PATIENCE = 120.0
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.5, -2.5]]}
@@ -117,7 +117,7 @@ def test_a_collector_touches_no_file_on_the_trainers_thread(tmp_path: Path) -> N
     """A run folder on a disk whose server is gone would hold the trainer up for ever."""
     lines = """
     from ratioscope import Collector
-    import pyarrow, ratioscope.collectors.sink
+    import pyarrow, ratioscope.collectors.writing.sink
     pyarrow.array([0])
     seen = []
     def hear(event, values):

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 if TYPE_CHECKING:  # a script that is recorded without a line of code does not know of us
     from ratioscope.collectors.attach import Attachment
-    from ratioscope.collectors.recording import AttachOptions
+    from ratioscope.collectors.watching.recording import AttachOptions
 
 # Any: their annotations describe every model and processor there is
 datasets: Any = importlib.import_module("datasets")

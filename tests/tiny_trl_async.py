@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from tiny_trl import MAX_NEW, PROMPTS, TrainingTrace, attached, datasets, tiny_model, tiny_tokenizer
 
 if TYPE_CHECKING:
-    from ratioscope.collectors.recording import AttachOptions
+    from ratioscope.collectors.watching.recording import AttachOptions
 
 # Any: their annotations describe every model and processor there is
 async_grpo: Any = importlib.import_module("trl.experimental.async_grpo")

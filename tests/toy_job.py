@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ratioscope.collectors.variables import VARIABLES
+from ratioscope.collectors.process.variables import VARIABLES
 
 FILES = {
     "training/__init__.py": "",
@@ -24,7 +24,7 @@ FILES = {
     """,
     "toy_adapter.py": """
         import uuid
-        from ratioscope.collectors.hooks import Hook
+        from ratioscope.collectors.watching.hooks import Hook
 
         HOOKS = (Hook("training.loop", "loss", after="log"), Hook("training.loop", "train", before="begin"))
 

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ratioscope import open_run
-from ratioscope.collectors import durable_file
+from ratioscope.collectors.writing import durable_file
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.slices import WRITTEN
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.collectors.counts import Tally
-from ratioscope.collectors.records import tokens_of
-from ratioscope.collectors.sink import Outcome
+from ratioscope.collectors.batch.records import tokens_of
+from ratioscope.collectors.process.counts import Tally
+from ratioscope.collectors.writing.sink import Outcome
 from ratioscope.layout import decode_line
 from ratioscope.record import arrow_schema
 

@@ -49,8 +49,8 @@ def recording_environment(
     (LAUNCH without RUN: with it, it is that of a `ratioscope run` around this one).
     """
     from ratioscope.collectors.environment import launch_name
-    from ratioscope.collectors.ray_workers import BOOTSTRAP
-    from ratioscope.collectors.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
+    from ratioscope.collectors.process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
+    from ratioscope.collectors.watching.ray_workers import BOOTSTRAP
 
     kept = {key: value for key, value in environment.items() if key not in VARIABLES}
     folders = [folder for folder in kept.get("PYTHONPATH", "").split(os.pathsep) if folder != str(BOOTSTRAP)]

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.trainer_process import VARIABLE
+from ratioscope.collectors.process.trainer_process import VARIABLE
 from ratioscope.ingest.run import open_run
 
 from .figures import Figures

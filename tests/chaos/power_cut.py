@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.collectors.budget import Budget
-from ratioscope.collectors.counts import Tally
-from ratioscope.collectors.sink import ParquetSink
+from ratioscope.collectors.process.counts import Tally
+from ratioscope.collectors.writing.sink import ParquetSink
 from ratioscope.ingest.run import open_run
 from ratioscope.record import arrow_schema
 

@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ratioscope.collectors import records, sampling, sink, step_statistics, token_columns, writer
+from ratioscope.collectors.batch import records, token_columns
+from ratioscope.collectors.writing import sampling, sink, step_statistics, writer
 from ratioscope.metrics import arrow_columns, join, numpy_engine
 
 FILE_CALLS = frozenset(

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 import ratioscope
-from ratioscope.collectors.recording import AttachOptions
+from ratioscope.collectors.watching.recording import AttachOptions
 from standins import slime_loss as losses
 from standins import slime_sampling as sampling
 from standins import slime_training as training

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import ratioscope
-from ratioscope.collectors.recording import AttachOptions
+from ratioscope.collectors.watching.recording import AttachOptions
 
 pytest.importorskip("ray", reason="slime runs on Ray")
 pytest.importorskip("slime", reason="no checkout of slime is on PYTHONPATH")

@@ -23,8 +23,8 @@ from ratioscope import open_run
 from ratioscope.collectors import attach as attaching
 from ratioscope.collectors.adapters import areal as adapter
 from ratioscope.collectors.adapters.areal.description import OLD_IS_INTERPOLATED, OLD_IS_ROLLOUT, VERSIONS
-from ratioscope.collectors.hooks import MARK, Hook
 from ratioscope.collectors.trainers import adapter_named
+from ratioscope.collectors.watching.hooks import MARK, Hook
 from ratioscope.errors import ConfigError
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]

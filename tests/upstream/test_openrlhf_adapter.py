@@ -17,7 +17,7 @@ import pytest
 
 import ratioscope
 from ratioscope.collectors.adapters.openrlhf import rows as openrlhf_rows
-from ratioscope.collectors.hooks import MARK
+from ratioscope.collectors.watching.hooks import MARK
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 import ratioscope
-from ratioscope.collectors import ray_workers
-from ratioscope.collectors.hooks import Hook, put_on
-from ratioscope.collectors.recording import Recording
-from ratioscope.collectors.variables import VARIABLES
+from ratioscope.collectors.process.variables import VARIABLES
+from ratioscope.collectors.watching import ray_workers
+from ratioscope.collectors.watching.hooks import Hook, put_on
+from ratioscope.collectors.watching.recording import Recording
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 

@@ -20,7 +20,7 @@ import torch
 import ratioscope
 from ratioscope.collectors.adapters import skyrl
 from ratioscope.collectors.adapters.skyrl import recorder as skyrl_recorder
-from ratioscope.collectors.hooks import MARK, resolve
+from ratioscope.collectors.watching.hooks import MARK, resolve
 from ratioscope.metrics.dialects import skyrl as dialect
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ratioscope.collectors.adapters import miles, slime
-from ratioscope.collectors.hooks import Hook
+from ratioscope.collectors.watching.hooks import Hook
 
 pytestmark = pytest.mark.upstream
 

@@ -17,7 +17,7 @@ from ratioscope.collectors.adapters import verl as adapter
 from ratioscope.collectors.adapters.verl import driver as verl_driver
 from ratioscope.collectors.adapters.verl import rows as verl_rows
 from ratioscope.collectors.adapters.verl import worker as verl_worker
-from ratioscope.collectors.hooks import MARK, is_watched
+from ratioscope.collectors.watching.hooks import MARK, is_watched
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...hooks import Hook, Refused
-from ...recording import Recording
+from ...watching.hooks import Hook, Refused
+from ...watching.recording import Recording
 from .recorder import ArealRecorder
 
 ACTOR = "areal.trainer.ppo.actor"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...host_copy import HostArray, HostCopies
+from ...batch.host_copy import HostArray, HostCopies
 
 COLUMNS = (
     "loss_mask", "attention_mask", "rewards", "input_ids", "versions", "logprobs", "prox_logp", "ref_logp", "advantages",

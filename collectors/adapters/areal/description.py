@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
 from .topology import data_parallel_rank, pipeline_stages
 
 OLD_IS_ROLLOUT = (

@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from ...hooks import Call
-from ...host_copy import HostCopies
-from ...ranks import process_rank
-from ...recording import Recording
+from ...batch.host_copy import HostCopies
+from ...process.ranks import process_rank
+from ...watching.hooks import Call
+from ...watching.recording import Recording
 from .batch import COLUMNS, KeptRollouts, Rows, Seen, Update
 from .columns import facts, from_loss
 from .description import (

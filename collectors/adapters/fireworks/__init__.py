@@ -23,9 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from ...hooks import MARK, Call, Hook
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...watching.hooks import MARK, Call, Hook
+from ...watching.recording import Recording
 from .facts import Facts, FactsByDatum
 from .rows import Given, Response, columns, given, is_short, raw_logprobs, responses
 

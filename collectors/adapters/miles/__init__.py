@@ -7,7 +7,7 @@ alone; and --rollout-data-postprocess-path is called without the data, so that i
 
 from __future__ import annotations
 
-from ...recording import Recording
+from ...watching.recording import Recording
 from ..slime.flags import Flags
 from ..slime.names import MILES, hooks
 from ..slime.recorder import SlimeRecorder

@@ -21,8 +21,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ...hooks import Hook
-from ...recording import Recording
+from ...watching.hooks import Hook
+from ...watching.recording import Recording
 from . import driver as nemo_rl_driver
 from . import worker as nemo_rl_worker
 

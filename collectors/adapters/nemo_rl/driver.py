@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from .carried import VERSION, stamped, with_facts
 from .messages import ABSENT_OLD, ABSENT_REFERENCE, ABSENT_VERSIONS, FILTERED, VERSIONS
 from .rows import batch_columns, sequence_ids, tensors

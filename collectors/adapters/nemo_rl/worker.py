@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...recording import Recording
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from .carried import FACTS, VISIT
 from .messages import ABSENT_STEP
 from .rows import batch_columns, current_columns, sequence_ids

@@ -23,10 +23,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...ranks import process_rank
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...process.ranks import process_rank
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from ..installed_name import installed
 from .facts import Prepared, facts_of
 from .rows import Packs, Slice, pack_rows

@@ -21,10 +21,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...ranks import process_rank
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...process.ranks import process_rank
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from ..installed_name import installed
 from .rows import Sample, columns, samples_of
 from .settings import (

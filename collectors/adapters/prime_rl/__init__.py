@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...recording import Recording
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from ..installed_name import installed
 from .facts import Trace, facts_of, traces_of
 from .rows import Packed, packed_rows

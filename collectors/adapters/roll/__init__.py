@@ -22,9 +22,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from ..installed_name import installed
 from .rows import Data, Names, Tensor, columns, facts
 

@@ -16,7 +16,7 @@ skyrl/train/utils/tracking.py and skyrl/backends/skyrl_train/workers/worker_disp
 
 from __future__ import annotations
 
-from ...hooks import Hook
+from ...watching.hooks import Hook
 from .recorder import SkyrlRecorder
 
 _TRAINER = "skyrl.train.trainer"

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...hooks import Call
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...watching.hooks import Call
+from ...watching.recording import Recording
 from . import messages as words
 from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
 from .sampling import Beside, Filters, Masks, Sampling, Syncs

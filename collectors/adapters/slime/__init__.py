@@ -13,7 +13,7 @@ context parallelism each rank logs its slice with positions. No call here is a c
 
 from __future__ import annotations
 
-from ...recording import Recording
+from ...watching.recording import Recording
 from .flags import Flags
 from .names import SLIME, hooks
 from .recorder import SlimeRecorder

@@ -22,10 +22,10 @@ from functools import cache
 from typing import Any
 
 from ...environment import environment_options, install
-from ...hooks import is_watched
-from ...notice import warn
-from ...recording import Recording
-from ...variables import LAUNCH, RUN
+from ...process.notice import warn
+from ...process.variables import LAUNCH, RUN
+from ...watching.hooks import is_watched
+from ...watching.recording import Recording
 from .batch import Rollout
 from .names import Names, hooks
 from .rollout import RolloutSide, own_function_argument

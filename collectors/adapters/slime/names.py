@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...hooks import Hook
+from ...watching.hooks import Hook
 
 
 @dataclass(frozen=True)

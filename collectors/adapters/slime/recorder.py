@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...recording import Recording
+from ...watching.recording import Recording
 from .names import Names
 from .rollout import RolloutSide
 from .train import TrainSide

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hooks import Call
-from ...recording import Recording
+from ...watching.hooks import Call
+from ...watching.recording import Recording
 from ..trl.rows import prompt_text
 from .names import Names
 from .versions import Arguments, Calls, Sample, Spans, recorded_versions

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...hooks import Call
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...batch.tokenizer_copy import decoder
+from ...watching.hooks import Call
+from ...watching.recording import Recording
 from .batch import Batch, Rollout, Tensor, noted, number, sliced
 from .names import Names
 from .rollout import CARRIED, recorded_arguments

@@ -17,11 +17,11 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
+from ...batch.tokenizer_copy import decoder
 from ...collector import Collector
-from ...hooks import MARK, Call, Hook, Patches, Refused
-from ...notice import say, warn
-from ...recording import Recording
-from ...tokenizer_copy import decoder
+from ...process.notice import say, warn
+from ...watching.hooks import MARK, Call, Hook, Patches, Refused
+from ...watching.recording import Recording
 from .asynchronous import AsyncRecorder
 from .config import config, version
 from .logs import put_scalars

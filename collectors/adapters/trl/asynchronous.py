@@ -18,8 +18,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...hooks import MARK, Patches
-from ...recording import Recording
+from ...watching.hooks import MARK, Patches
+from ...watching.recording import Recording
 from .packed import FACTS, TOKENS, Sample, Unpacked, packed, sample_of, unpacked
 
 NO_OLD = (

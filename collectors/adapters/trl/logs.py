@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...hooks import MARK, Patches
-from ...recording import Recording
+from ...watching.hooks import MARK, Patches
+from ...watching.recording import Recording
 
 _OURS = "ratioscope/"
 _THEIRS = "sampling/sampling_logp_difference/"

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...hooks import MARK, Patches
-from ...recording import Recording
+from ...watching.hooks import MARK, Patches
+from ...watching.recording import Recording
 from .columns import chosen, facts, hidden_turns, left, rollout_of
 from .rloo import OLD, REFERENCE, RlooScores, is_rloo
 from .rows import Completions, Row, sampled_rows

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...hooks import MARK, Patches
-from ...recording import Recording
+from ...watching.hooks import MARK, Patches
+from ...watching.recording import Recording
 
 OLD, REFERENCE, ROLLOUT = "ratioscope_old", "ratioscope_reference", "ratioscope_rollout"
 """Keys added to the batch, each (B, T): TRL shuffles and splits them along with its own, and reads none of them."""

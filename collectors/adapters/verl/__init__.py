@@ -19,8 +19,8 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...hooks import Hook, Refused, is_watched, missing, put_on
-from ...recording import Recording
+from ...watching.hooks import Hook, Refused, is_watched, missing, put_on
+from ...watching.recording import Recording
 from . import description as verl_description
 from . import driver as verl_driver
 from . import worker as verl_worker

@@ -6,10 +6,10 @@ import logging
 import os
 from typing import Any
 
-from ...hooks import Call, Hook
-from ...recording import Recording
-from ...tokenizer_copy import decoder
-from ...variables import NAME, RUN, TEXT, recording_variables
+from ...batch.tokenizer_copy import decoder
+from ...process.variables import NAME, RUN, TEXT, recording_variables
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from . import messages as words
 from .rows import step_of, verl_version
 

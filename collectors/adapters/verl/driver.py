@@ -20,8 +20,8 @@ from typing import Any
 
 from ratioscope.errors import SchemaError
 
-from ...hooks import Call, Hook
-from ...recording import Recording
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from . import messages as words
 from .description import VerlDescription
 from .rows import ROW, Data, Known, Tensor, known_of_proto, known_of_tags, marks, padded, step_of

@@ -20,8 +20,8 @@ from typing import Any
 
 from ratioscope.errors import SchemaError
 
-from ...hooks import Call, Hook
-from ...recording import Recording
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
 from . import messages as words
 from .rows import ROW, Data, Tensor, column, known_of_tags, marks, response_views, sequence_lengths, verl_version
 

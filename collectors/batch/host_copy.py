@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ratioscope.errors import SchemaError
 
-from .one_at_a_time import OneAtATime
+from ..process.one_at_a_time import OneAtATime
 
 _SMALL = 4096  # bytes; below it fresh memory is as cheap as a look into the pool
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .counts import Tally
+from ..process.counts import Tally
 from .sink import Outcome, Sink, Unsaved, saved, unsaved
 
 

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .notice import warn
+from ..process.notice import warn
 
 Told = Callable[[ModuleType], None]
 

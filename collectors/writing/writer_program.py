@@ -23,14 +23,14 @@ import pyarrow as pa
 
 from ratioscope import process
 
-from .budget import Budget
-from .counts import Gap, Ledger, reason_of
+from ..batch.records import SCHEMA
+from ..budget import Budget
+from ..process.counts import Gap, Ledger, reason_of
+from ..process.trainer_process import trainer_process
 from .frames import read_frame
 from .late_sink import LateSink
 from .live_scalars import LiveScalars
-from .records import SCHEMA
 from .sink import ParquetSink
-from .trainer_process import trainer_process
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS, Backlog
 

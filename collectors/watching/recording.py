@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ratioscope.kept_settings import kept
 
-from . import notice
-from .counts import reason_of
-from .failures import Streaks, let_go
-from .ranks import process_rank
+from ..process import notice
+from ..process.counts import reason_of
+from ..process.failures import Streaks, let_go
+from ..process.ranks import process_rank
 
 if TYPE_CHECKING:
-    from .budget import Budget
-    from .collector import Collector
-    from .text_policy import Text
-    from .token_texts import Decode
+    from ..batch.text_policy import Text
+    from ..batch.token_texts import Decode
+    from ..budget import Budget
+    from ..collector import Collector
 
 T = TypeVar("T")
 RolloutVersion = Callable[[Any], int]
@@ -182,7 +182,7 @@ class Recording:
         return reason
 
     def _give_up(self, name: str) -> None:
-        from .text_policy import TEXTS
+        from ..batch.text_policy import TEXTS
 
         streak, policy = self._streaks.of(name), TEXTS.get(self.options.get("text", "full"), TEXTS["none"])
         reason = policy.detail(streak.reason)
@@ -211,7 +211,7 @@ class Recording:
     def _made(self) -> Collector:
         from ratioscope.metrics.dialects import NAMES as DIALECTS
 
-        from .collector import QUEUE_BATCHES, QUEUE_BYTES, Collector
+        from ..collector import QUEUE_BATCHES, QUEUE_BYTES, Collector
 
         options = self.options
         return Collector(

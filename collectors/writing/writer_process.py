@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from ratioscope import version
 
-from .counts import Gap, Ledger, reason_of
+from ..process.counts import Gap, Ledger, reason_of
+from ..process.notice import warn
+from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import write_frame
-from .notice import warn
-from .trainer_process import TrainerProcess, as_variable
 
 ENDED = "the writer's process ended"
 PROCESS = "writer's process"
@@ -33,7 +33,7 @@ _PROGRAM = """import os, sys
 if os.fork():
     os._exit(0)
 sys.path[:] = {path!r}
-from ratioscope.collectors.writer_program import main
+from ratioscope.collectors.writing.writer_program import main
 main()"""
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ratioscope.layout import CLOSE, EVENT, GAP
 
-from .counts import Gap, Ledger, reason_of
-from .records import of_attempt, tokens_of
+from ..batch.records import of_attempt, tokens_of
+from ..process.counts import Gap, Ledger, reason_of
 from .sink import Outcome, Sink, Unsaved, saved, unsaved
 
 NOT_WRITTEN = "not written"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ratioscope import layout
 
-from .counts import reason_of
+from ..process.counts import reason_of
 
 Entry = dict[str, Any]
 _MOST_WAITING = 100_000  # rows of statistics, about 100 MB: thousands of steps

@@ -21,12 +21,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..process.notice import warn
+from ..process.variables import recording_variables
 from .hooks import Call, Hook, put_on
-from .notice import warn
 from .recording import Recording
-from .variables import recording_variables
 
-BOOTSTRAP = Path(__file__).parent / "bootstrap"
+BOOTSTRAP = Path(__file__).parent.parent / "bootstrap"
 """The folder of our sitecustomize."""
 
 HOOKS = (

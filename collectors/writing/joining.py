@@ -17,10 +17,10 @@ from ratioscope.errors import ConfigError
 from ratioscope.inside import entries, kind, open_regular
 from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
 
-from .notice import warn
+from ..process.notice import warn
+from ..process.trainer_process import trainer_process
+from ..process.variables import LAUNCH
 from .run_file import SHARED, is_certain, is_of_ray, launch
-from .trainer_process import trainer_process
-from .variables import LAUNCH
 
 _TAIL = 1 << 14  # bytes; an open or close line is far shorter
 _MOST_BESIDE = 16

@@ -20,9 +20,9 @@ from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
+from ..process.trainer_process import trainer_process
+from ..process.variables import LAUNCH
 from .durable_file import create_whole, make_root, write_whole
-from .trainer_process import trainer_process
-from .variables import LAUNCH
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "KUBERNETES_JOB_UID")
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")

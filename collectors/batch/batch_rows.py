@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from ..process.counts import Gap, Ledger, reason_of
 from .batch import Batch
-from .counts import Gap, Ledger, reason_of
 from .host_copy import HostCopies
 from .records import rows_of
 from .token_texts import TokenTexts

@@ -13,10 +13,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from .batch import Batch
-from .batch_rows import BatchRows
-from .counts import Ledger, reason_of
-from .notice import warn
+from ..batch.batch import Batch
+from ..batch.batch_rows import BatchRows
+from ..process.counts import Ledger, reason_of
+from ..process.notice import warn
 
 IDLE_SECONDS = 30.0
 """Without anything to do for so long, what is buffered is written: a process that is killed loses no more."""

@@ -27,22 +27,22 @@ from ratioscope.metrics.parts import gathered
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
-from .budget import CONTROL_FILE, Budget, Control, Spending
+from ..batch.records import tokens_of
+from ..budget import CONTROL_FILE, Budget, Control, Spending
+from ..process.counts import Tally, reason_of
+from ..process.notice import warn
+from ..process.trainer_process import trainer_process
 from .commit_log import CommitLog
-from .counts import Tally, reason_of
 from .durable_file import is_taken, make_folder, sync_folder, write_whole
-from .first_look import first_look
+from .first_rows_note import first_look
 from .health import Change, Health
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .measured_sequences import MeasuredSequences
-from .notice import warn
-from .records import tokens_of
 from .run_file import launch, note_attempt, run_id, start_run
 from .sampling import chosen
 from .segments import Segments
 from .step_statistics import part_statistics
-from .trainer_process import trainer_process
 
 _MOST_KNOWN = 64  # folders
 _MOST_SEGMENT = 1 << 28  # bytes

@@ -11,7 +11,7 @@ from ratioscope.metrics.metric import SAMPLED
 from ratioscope.metrics.step_values import step_values
 from ratioscope.record import GAPS, POLICIES
 
-from .records import tokens_of
+from ..batch.records import tokens_of
 
 _CORRELATIONS = {0: "logprob_correlation"} | {shift: f"shift_correlation_{shift:+d}" for shift in SHIFTS}
 _ALIKE = 0.5
