@@ -61,6 +61,8 @@ def _end(figures: Figures, root: Path, seed: int, number: int, seconds: float) -
 
 def train(sender: Connection, root: Path, seed: int) -> None:
     """Logs step after step, and tells of each when `log` has returned; SIGTERM and SIGHUP end it as they end any process."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # which `nohup` has every child ignore
+        signal.signal(number, signal.SIG_DFL)
     collector = Collector(root, name="ended", rank=0, writer="process")
     step = 0
     while True:
