@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from ratioscope.metrics.alerts import Rules
-from ratioscope.metrics.signals import Signal
+from ratioscope.metrics.grading.alerts import Rules
+from ratioscope.metrics.grading.signals import Signal
 
 
 def rules_table(rules: Rules) -> pl.DataFrame:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from ratioscope.ingest.analysis.run_settings import settings
-from ratioscope.metrics.comparison import Compared, Estimate, Paired, holm, over_runs
-from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
+from ratioscope.metrics.definitions.registry import METRICS
 
 from .digits import count, digits, plus_minus
 from .headline import CARDS

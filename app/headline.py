@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.grading.signals import SIGNALS
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.registry import METRICS
-from ratioscope.metrics.signals import SIGNALS
 
 from .limit import Limit
 

@@ -15,7 +15,7 @@ from ratioscope.ingest.jobs.correction_ledger import Ledger, correction_text
 from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, Part, pair_job
 from ratioscope.ingest.jobs.step_job import StepJob
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.correction import Correction
+from ratioscope.metrics.corrections.correction import Correction
 
 LEDGERS = 32
 """Kept in memory, the latest used; the others are read from the cache again."""

@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.metrics.correction import CORRECTIONS, NONE, Correction, Reject
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Reject
+from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS
-from ratioscope.metrics.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold
 
 from .config_text import mapping_in
 from .escape import visible

@@ -10,10 +10,10 @@ import polars as pl
 
 from ratioscope.ingest.jobs.correction_ledger import Digests, Ledger
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.correction_effect import SUMS, effect_values
+from ratioscope.metrics.corrections.effect import SUMS, effect_values
+from ratioscope.metrics.corrections.threshold import Threshold, treated
+from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
-from ratioscope.metrics.threshold import Threshold, treated
-from ratioscope.metrics.threshold_effect import VALUES, threshold_effects, whole_effect
 
 from .lab import Entry
 from .view import View, Wanted

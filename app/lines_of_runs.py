@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.across_runs import Course, across
+from ratioscope.metrics.analysis.across_runs import Course, across
+from ratioscope.metrics.analysis.smoothing import smoothed
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.smoothing import smoothed
 
 from .figures.along import Along
 from .figures.bands import unseen_share

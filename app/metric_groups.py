@@ -1,6 +1,6 @@
 """The metrics of a gap by what they are about, and those to look at first."""
 
-from ratioscope.metrics import (
+from ratioscope.metrics.definitions import (
     divergence,
     honesty,
     perplexity,

@@ -23,7 +23,7 @@ from ratioscope.ingest.commits.liveness import latest, sizes, words
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
-from ratioscope.metrics.finding import Finding
+from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.slice_parts import bucket_label
-from ratioscope.metrics.slices import WRITTEN
+from ratioscope.metrics.analysis.slice_parts import bucket_label
+from ratioscope.metrics.engines.slices import WRITTEN
 
 from .digits import count
 from .escape import visible

@@ -19,7 +19,7 @@ from ratioscope.ingest.analysis.alert_events import happened
 from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.finding import Finding
+from ratioscope.metrics.grading.finding import Finding
 
 from .measured import bound
 from .shelf import Key, OnShow, Shelf

@@ -24,8 +24,8 @@ from run_folders import FakeWriter, by_step, committed, replaced  # pyright: ign
 
 from ratioscope import layout
 from ratioscope.collectors.writing.sink import parquet_bytes
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema
 
 FOLDER = Path(tempfile.gettempdir()) / "ratioscope-long-runs-3"

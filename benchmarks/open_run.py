@@ -34,7 +34,7 @@ from run_folders import (  # pyright: ignore[reportMissingImports]
 )
 
 from ratioscope import layout, open_run
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 
 def make(root: Path, steps: int, writers: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ratioscope.metrics import torch_engine
+from ratioscope.metrics.engines import torch_engine
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS, COLUMNS = 256, 4096

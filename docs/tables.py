@@ -6,7 +6,7 @@ from pathlib import Path
 from ratioscope.app.trainers import against, objects, to_paste
 from ratioscope.collectors.trainers import ADAPTERS, Adapter
 from ratioscope.metrics.card import Card, card, lines
-from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS, markdown_table
 
 FOLDER = Path(__file__).parent

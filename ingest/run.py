@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ratioscope.errors import MissingExtra, SourceError
-from ratioscope.metrics.arrow_columns import Column, pc
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.join import joined
 from ratioscope.record import GAPS, POLICIES
 
 from .commits.attempts import Shadow

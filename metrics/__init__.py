@@ -10,48 +10,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .finding import Finding as Finding
-    from .finding import Severity as Severity
+    from .definitions.registry import METRICS as METRICS
+    from .definitions.registry import STATISTICS as STATISTICS
+    from .engines import torch_engine as torch_engine
+    from .engines.join import joined as joined
+    from .engines.numpy_engine import statistics as statistics
     from .frame import metric_frame as metric_frame
     from .frame import unavailable as unavailable
-    from .join import joined as joined
-    from .merge import merge as merge
+    from .grading.finding import Finding as Finding
+    from .grading.finding import Severity as Severity
+    from .grading.run_verdict import verdict as verdict
+    from .grading.severity import grade as grade
+    from .grading.severity import grade_signals as grade_signals
+    from .grading.signals import SIGNALS as SIGNALS
+    from .merging import merge as merge
     from .metric import Metric as Metric
-    from .numpy_engine import statistics as statistics
-    from .registry import METRICS as METRICS
-    from .registry import STATISTICS as STATISTICS
-    from .run_verdict import verdict as verdict
-    from .severity import grade as grade
-    from .severity import grade_signals as grade_signals
-    from .signals import SIGNALS as SIGNALS
     from .statistic import Statistic as Statistic
 
 _PUBLIC = {
-    "Finding": "finding",
-    "METRICS": "registry",
+    "Finding": "grading.finding",
+    "METRICS": "definitions.registry",
     "Metric": "metric",
-    "SIGNALS": "signals",
-    "STATISTICS": "registry",
-    "Severity": "finding",
+    "SIGNALS": "grading.signals",
+    "STATISTICS": "definitions.registry",
+    "Severity": "grading.finding",
     "Statistic": "statistic",
-    "grade": "severity",
-    "grade_signals": "severity",
-    "joined": "join",
-    "merge": "merge",
+    "grade": "grading.severity",
+    "grade_signals": "grading.severity",
+    "joined": "engines.join",
+    "merge": "merging",
     "metric_frame": "frame",
-    "statistics": "numpy_engine",
+    "statistics": "engines.numpy_engine",
     "unavailable": "frame",
-    "verdict": "run_verdict",
+    "verdict": "grading.run_verdict",
 }
 
-__all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
+_MODULES = {"torch_engine": ".engines.torch_engine"}
+
+__all__ = [*_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name], __name__)
     if name in _PUBLIC:
         return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public names: {sorted(_PUBLIC)}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public names: {sorted(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted(_PUBLIC)
+    return sorted(__all__)

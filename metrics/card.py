@@ -10,9 +10,9 @@ from functools import cache
 from ratioscope.errors import RatioscopeError
 from ratioscope.record import GAPS
 
+from .definitions.registry import METRICS
 from .dialects import NAMES, dialect
 from .metric import Metric
-from .registry import METRICS
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import polars as pl
 
 from ratioscope.record import GAPS
 
-from .merge import KEYS, LISTS, merge
+from .definitions.registry import METRICS
+from .definitions.tail import TAILS
+from .merging import KEYS, LISTS, merge
 from .metric import Metric, Reading, Tail
 from .readings import gap_values
-from .registry import METRICS
 from .statistic import Statistic
-from .tail import TAILS
 
 
 def metric_frame(

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .definitions.registry import METRICS
 from .metric import Metric, Reading, Tail, Values
-from .registry import METRICS
 from .statistic import Statistic
 
 Column = Callable[[Statistic | Tail], Any]

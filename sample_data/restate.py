@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from ratioscope import layout
 from ratioscope.collectors.writing.durable_file import write_whole
 from ratioscope.collectors.writing.sink import parquet_bytes
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 RUNS = Path(__file__).parent / "runs"
 

@@ -16,7 +16,7 @@ from ratioscope import open_run
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import is_watched
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 
 BOTH_MASKS, VERSIONS = ("mask", "loss_mask"), ("rollout_version_min", "trainer_version")
 FACTS = ("group_id", "reward", "advantages")

@@ -14,7 +14,7 @@ from recorded import recorded
 from run_folders import FakeWriter
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema
 
 Lists = Sequence[Sequence[float]]

@@ -21,7 +21,7 @@ from hostile_parquet import Leaf, Page, alike, levels, parquet
 from run_folders import FakeWriter
 
 from ratioscope import layout
-from ratioscope.metrics.numpy_engine import schema
+from ratioscope.metrics.engines.numpy_engine import schema
 
 Shape = Callable[[Path, Random], None]
 STEP = 77

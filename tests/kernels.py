@@ -2,7 +2,7 @@
 
     python tests/kernels.py tests/test_metrics.py        # any arguments of pytest, once at each level
 
-Whatever fails there, and not here, takes for granted that two machines give the same bits. See metrics/agreement.py.
+Whatever fails there, and not here, takes for granted that two machines give the same bits. See metrics/engines/agreement.py.
 """
 
 import os

@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import GAPS, arrow_schema
 
 Row = Mapping[str, Any]

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.metrics.arrow_columns import Column, pc
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
 
 TIME = 1_790_000_000.0

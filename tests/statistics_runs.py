@@ -7,7 +7,7 @@ import numpy as np
 from edge_runs import records_of
 from run_folders import FakeWriter, write_run_file
 
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 
 def write_statistics_run(

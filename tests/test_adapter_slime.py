@@ -23,7 +23,7 @@ from ratioscope.collectors.adapters.slime.batch import Rollout
 from ratioscope.collectors.adapters.slime.recorder import SlimeRecorder
 from ratioscope.collectors.adapters.slime.slices import Slicing, count, cut, positions
 from ratioscope.collectors.adapters.slime.versions import Calls
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 
 TRAINERS = ("slime", "miles")
 REJECTING = {

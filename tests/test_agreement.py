@@ -13,11 +13,11 @@ import run_folders
 from kernels import LEVELS, Level, outcome
 from ragged import table
 
-from ratioscope.metrics.agreement import disagreement
 from ratioscope.metrics.distribution import EDGES, THRESHOLDS, bucket_of
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.agreement import disagreement
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.merging import KEYS, merge
 
 
 def merged(records: Any) -> pl.DataFrame:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ratioscope.ingest.analysis.grades import signal_grades
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
-from ratioscope.metrics.finding import Severity
-from ratioscope.metrics.severity import GRADE, grades_of
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.severity import GRADE, grades_of
+from ratioscope.metrics.grading.signals import SIGNALS
 
 K3 = next(signal for signal in SIGNALS if signal.name == "kl_k3")
 VALUES = st.sampled_from([0.0, 0.005, 0.0079, 0.0081, 0.0099, 0.01, 0.02, 0.099, 0.1, 0.5])

@@ -20,7 +20,7 @@ from ratioscope.app.upkeep import compact, prune
 from ratioscope.ingest.commits.chain import Chain
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.maintenance.verify import verify
-from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.engines.arrow_columns import pc
 
 STEPS, ROWS = 6, 5
 

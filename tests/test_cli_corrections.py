@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ratioscope.app.cli import main
-from ratioscope.metrics.correction import CORRECTIONS
+from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.signals import SIGNALS
 
 RUN = str(Path(__file__).parent.parent / "sample_data" / "runs" / "trl-vllm-stale")
 Output = pytest.CaptureFixture[str]

@@ -26,9 +26,9 @@ from ratioscope import Collector, open_run
 from ratioscope.app.upkeep import compact
 from ratioscope.collectors.writing import durable_file, run_file, sink, step_statistics
 from ratioscope.errors import SourceError
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.merge import merge
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.merging import merge
 from ratioscope.record import SCHEMA_VERSION, arrow_schema
 
 

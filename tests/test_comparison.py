@@ -16,7 +16,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.paired import METRICS, of_metric, prompt_table, together
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.comparison import Compared, Estimate, Paired, holm, over_runs, paired, student_tail
+from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs, paired, student_tail
 
 VALUES = st.floats(-1e6, 1e6)
 ERRORS = st.floats(1e-9, 1e6)

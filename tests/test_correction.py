@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from real_runs import records
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.corrected import Corrected, corrected
-from ratioscope.metrics.correction import (
+from ratioscope.metrics.corrections.corrected import Corrected, corrected
+from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
     LEVELS,
     NONE,
@@ -26,7 +26,7 @@ from ratioscope.metrics.correction import (
     reject,
     truncate,
 )  # fmt: skip
-from ratioscope.metrics.correction_effect import EFFECTS, SUMS, correction_sums, effect_values
+from ratioscope.metrics.corrections.effect import EFFECTS, SUMS, correction_sums, effect_values
 from ratioscope.metrics.dialects.effect import dialect_sums
 
 sequences = st.lists(arrays(np.float64, st.integers(0, 6), elements=st.floats(-8, 8)), min_size=1, max_size=5)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from real_runs import records
 
-from ratioscope.metrics.correction import CORRECTIONS, NONE
-from ratioscope.metrics.correction_advice import RECORDS, advice, risk
-from ratioscope.metrics.correction_effect import SUMS, correction_sums, effect_values
-from ratioscope.metrics.finding import Finding, Severity
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.corrections.advice import RECORDS, advice, risk
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE
+from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
+from ratioscope.metrics.grading.finding import Finding, Severity
+from ratioscope.metrics.grading.signals import SIGNALS
 
 ACT = Finding(
     Severity.ACT, "the policies are far apart", "kl_k3", "mismatch", 3, "high", "KL", "meaning", "Look where."

@@ -22,11 +22,11 @@ from ratioscope.ingest.jobs.correction_job import correction_job
 from ratioscope.ingest.jobs.correction_ledger import BLOCK, SCHEMA, Ledger, correction_text
 from ratioscope.ingest.jobs.step_job import Progress
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.correction import CORRECTIONS, NONE, Correction, Weigh, off_policy_clip, truncate
-from ratioscope.metrics.correction_effect import SUMS
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Weigh, off_policy_clip, truncate
+from ratioscope.metrics.corrections.effect import SUMS
 from ratioscope.metrics.dialects import dialect
 from ratioscope.metrics.distribution import BUCKETS, bucket_of
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=6)
 STEPS = run_folders.by_step(STALE)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.corrected import corrected
-from ratioscope.metrics.correction import (
+from ratioscope.metrics.corrections.corrected import corrected
+from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
     NONE,
     Correction,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import skyrl
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 
 RUNS = golden_runs("skyrl")
 LOSS = "policy/loss_metrics/"

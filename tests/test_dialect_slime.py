@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.dialects import slime
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 
 LAWS = settings(max_examples=40)
 LENGTHS = (5, 3, 8, 1)

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratioscope.errors import ConfigError, SchemaError
-from ratioscope.metrics.corrected import corrected
+from ratioscope.metrics.corrections.corrected import corrected
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import verl
 from ratioscope.metrics.dialects.evaluation import Array
 from ratioscope.metrics.dialects.verl.correction import correction_of
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.registry import METRICS
 
 RUNS = golden_runs("verl")
 CASES = sorted({run.case for run in RUNS})

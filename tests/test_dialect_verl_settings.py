@@ -10,7 +10,7 @@ import pytest
 from dialect_golden import read_json
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.correction import Correction, Normalise, Reject, Weigh, mask, reject, truncate
+from ratioscope.metrics.corrections.correction import Correction, Normalise, Reject, Weigh, mask, reject, truncate
 from ratioscope.metrics.dialects import verl
 from ratioscope.metrics.dialects.verl.correction import correction_of, settings_for
 from ratioscope.metrics.dialects.verl.settings import Rejection, VerlSettings

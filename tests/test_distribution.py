@@ -19,7 +19,7 @@ from ratioscope.metrics.distribution import (
     histogram,
     mass_removed,
 )
-from ratioscope.metrics.merge import merge
+from ratioscope.metrics.merging import merge
 
 examples = settings(max_examples=100)
 RATIOS = st.lists(st.floats(-12, 12), min_size=1, max_size=30).map(lambda x: np.array(x))

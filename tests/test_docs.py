@@ -11,8 +11,8 @@ import pytest
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.card import card, lines
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.metrics.registry import METRICS
 from ratioscope.record import RECORD
 
 ROOT = Path(__file__).parent.parent

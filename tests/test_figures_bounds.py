@@ -23,9 +23,9 @@ from ratioscope.app.headline import BY_NAME
 from ratioscope.app.limit import Limit
 from ratioscope.app.lines_of_runs import Shown, lines_of
 from ratioscope.app.theme import LIGHT
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame as measured_frame
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.registry import METRICS
 
 K3 = BY_NAME["kl_k3"]
 

@@ -14,9 +14,9 @@ from ratioscope.app.figures.frontier import threshold_frontier
 from ratioscope.app.figures.laid_over import POINTS, Series, laid_over, series_key
 from ratioscope.app.figures.weights_left import weights_before_after
 from ratioscope.app.theme import DARK, LIGHT, Theme
+from ratioscope.metrics.corrections.threshold import Threshold, treated
+from ratioscope.metrics.corrections.threshold_effect import frontier
 from ratioscope.metrics.distribution import Interval, histogram
-from ratioscope.metrics.threshold import Threshold, treated
-from ratioscope.metrics.threshold_effect import frontier
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK])
 

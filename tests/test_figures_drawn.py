@@ -23,10 +23,10 @@ from ratioscope.app.figures.weight_axis import SLICES
 from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
 from ratioscope.app.limit import Limit
 from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
+from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
-from ratioscope.metrics.finding import Finding, Severity
-from ratioscope.metrics.registry import METRICS
-from ratioscope.metrics.token_values import BY_NAME as TOKEN_VALUES
+from ratioscope.metrics.grading.finding import Finding, Severity
 
 K3 = BY_NAME["kl_k3"]
 EVENTS = pl.DataFrame({"step": [3, 9], "event": ["weight_sync", "resume"], "note": ["v2", None], "time": [0.0, 1.0]})

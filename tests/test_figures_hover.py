@@ -16,7 +16,7 @@ from ratioscope.app.figures.lines import Line
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.headline import BY_NAME
 from ratioscope.app.theme import LIGHT
-from ratioscope.metrics.alerts import alert_frame
+from ratioscope.metrics.grading.alerts import alert_frame
 
 K3 = BY_NAME["kl_k3"]
 SYNC = pl.DataFrame(

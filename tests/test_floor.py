@@ -15,11 +15,11 @@ from run_folders import FakeWriter
 
 from ratioscope.ingest.analysis.grades import floors_of, signal_grades, step_grades
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.floor import FIRST_STEPS, floors
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.run_verdict import verdict
-from ratioscope.metrics.severity import grade_signals, reading
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.grading.floor import FIRST_STEPS, floors
+from ratioscope.metrics.grading.run_verdict import verdict
+from ratioscope.metrics.grading.severity import grade_signals, reading
+from ratioscope.metrics.grading.signals import SIGNALS
 
 OVER = next(signal for signal in SIGNALS if signal.name == "kl_k3_over_floor")
 K3 = st.floats(1e-9, 1.0)

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from real_runs import records
 
+from ratioscope.metrics.analysis.jackknife import group_errors
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.jackknife import group_errors
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.registry import METRICS
 
 
 def by_sequence(table: pa.Table) -> pl.DataFrame:

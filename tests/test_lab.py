@@ -12,9 +12,9 @@ from ratioscope.app.config_text import mapping_in
 from ratioscope.app.lab import LONGEST, MOST, OURS, PASTED, entry_of, lab_of, own_text, threshold_text
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Threshold
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS
-from ratioscope.metrics.threshold import CAPS, FLOORS, RULES, Threshold
 
 PARTS = ["none", "truncate:token:2", "mask:sequence:0.5:5", "reject:geometric:0.999:1.001", "veto:0.0001"]
 PARTS += [f"ours:{name}" for name in OURS]

@@ -68,6 +68,14 @@ def test_public_names_resolve_and_an_unknown_one_lists_them() -> None:
         _ = ratioscope.no_such_name
 
 
+def test_a_public_name_of_metrics_stays_what_it_is_whatever_was_imported_before() -> None:
+    """A module of the same name would take its place once somebody imports it."""
+    from ratioscope import metrics
+
+    stems = {path.stem for path in (ROOT / "metrics").glob("*.py")}
+    assert callable(metrics.merge) and not stems & set(metrics._PUBLIC)
+
+
 def test_nothing_unsafe_is_called_anywhere() -> None:
     unsafe = ("pickle", "joblib", "torch.load", "eval(", "exec(", "yaml.load(", "shell=True", "persist='disk'")
     for path in FILES:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ratioscope import Collector, open_run
 from ratioscope.collectors.writing.live_scalars import LOGGED, STEP
 from ratioscope.layout import FIRST_ROWS
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import dialect
-from ratioscope.metrics.registry import METRICS
-from ratioscope.metrics.step_values import step_values
+from ratioscope.metrics.engines.step_values import step_values
 from ratioscope.record import GAPS
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragged import BROKEN, ORDINARY, Row, rows_of, sampled_rows, stats, table
 
+from ratioscope.metrics.definitions.registry import STATISTICS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.registry import STATISTICS
+from ratioscope.metrics.merging import KEYS, merge
 
 examples = settings(max_examples=20)
 BY = ("gap", "slice", "key")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ratioscope.metrics.definitions.registry import METRICS, STATISTICS
 from ratioscope.metrics.dialects import NAMES, dialect
-from ratioscope.metrics.registry import METRICS, STATISTICS
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.signals import SIGNALS
 from ratioscope.record import FIELDS
 
 ROOT = Path(__file__).parents[1]

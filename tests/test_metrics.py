@@ -13,9 +13,9 @@ from oracle import ERRORS, ORACLE
 from ragged import BROKEN, EXTREME, ORDINARY, Row, gap_of, measured, rows_of, sampled_rows, stats, table
 
 from ratioscope.metrics.columns import SHIFTS, token_columns
-from ratioscope.metrics.divergence import k3
+from ratioscope.metrics.definitions.divergence import k3
+from ratioscope.metrics.definitions.registry import METRICS, STATISTICS, statistics_of
 from ratioscope.metrics.frame import unavailable
-from ratioscope.metrics.registry import METRICS, STATISTICS, statistics_of
 from ratioscope.record import GAPS
 
 LOOSE = ("prob_corr", "logprob_corr", "shift_corr", "excess_kurt", "variance_ratio", "pareto_k", "_z")

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from ragged import measured, table
 
-from ratioscope.metrics.tail import K, khat_threshold, tail_length, tail_shapes
+from ratioscope.metrics.definitions.tail import K, khat_threshold, tail_length, tail_shapes
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from ragged import Row, measured, sampled_rows, table
 
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 
 
 def split(rows: Sequence[Row]) -> list[Row]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.parts import gathered
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.engines.parts import gathered
 from ratioscope.record import arrow_schema
 
 

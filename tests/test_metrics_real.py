@@ -11,7 +11,7 @@ from real_runs import FOLDER, INDEX, records
 
 from ratioscope.metrics.distribution import from_row
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.merge import merge
+from ratioscope.metrics.merging import merge
 
 
 @cache

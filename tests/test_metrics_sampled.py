@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.correction import Correction, truncate
-from ratioscope.metrics.correction_effect import SUMS, correction_sums
+from ratioscope.metrics.corrections.correction import Correction, truncate
+from ratioscope.metrics.corrections.effect import SUMS, correction_sums
+from ratioscope.metrics.definitions.registry import STATISTICS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.registry import STATISTICS
-from ratioscope.metrics.spread import whole_counts
-from ratioscope.metrics.step_values import step_values
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.engines.spread import whole_counts
+from ratioscope.metrics.engines.step_values import step_values
 from ratioscope.record import arrow_schema
 
 KEPT = np.array([0.5, 0.25, 1.0, 0.8])

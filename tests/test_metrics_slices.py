@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from ragged import Row, sampled_rows, stats, table
 
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.merge import merge
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.merging import merge
 
 
 def rows() -> Sequence[Row]:

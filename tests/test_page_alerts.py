@@ -17,9 +17,9 @@ from pages_open import Open, plain
 from ratioscope.app.alert_rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
 from ratioscope.app.theme import DARK, LIGHT
-from ratioscope.metrics.alerts import RULES, Rules, alert_frame
-from ratioscope.metrics.finding import Severity
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.alerts import RULES, Rules, alert_frame
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.signals import SIGNALS
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])

@@ -29,7 +29,7 @@ from ratioscope.app.theme import DARK, LIGHT
 from ratioscope.app.view import View
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.comparison import Compared, Estimate, Paired
+from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired
 from ratioscope.metrics.distribution import histogram
 from ratioscope.record import SCHEMA_VERSION
 

@@ -18,7 +18,7 @@ from ratioscope.app.lab import lab_of
 from ratioscope.app.panels.lab_config import syntax
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.correction import CORRECTIONS
+from ratioscope.metrics.corrections.correction import CORRECTIONS
 from ratioscope.metrics.dialects import NAMES, dialect
 
 SECONDS = 90

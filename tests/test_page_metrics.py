@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from ratioscope.app.lines_of_runs import Shown, placed_events, time_places, token_places
 from ratioscope.app.metric_groups import GROUPS, main_of, of_gap
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS
 
 

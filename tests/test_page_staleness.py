@@ -16,7 +16,7 @@ from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import Compared
 from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.decomposition import decomposition
+from ratioscope.metrics.analysis.decomposition import decomposition
 
 
 def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open, runs: Path) -> None:

@@ -18,7 +18,7 @@ from ratioscope.app.figures.tinted_text import Band, tint, token_text
 from ratioscope.app.panels.token_walk import worst_order
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.token_values import BY_NAME, VALUES
+from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 
 
 def test_a_link_opens_the_very_sequence_gap_and_token(opened: Open) -> None:

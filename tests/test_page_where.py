@@ -25,8 +25,8 @@ from ratioscope.ingest.analysis.slice_course import slice_course, step_buckets
 from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.slice_parts import PARTS, slice_parts
-from ratioscope.metrics.slices import WRITTEN
+from ratioscope.metrics.analysis.slice_parts import PARTS, slice_parts
+from ratioscope.metrics.engines.slices import WRITTEN
 
 
 def test_written_slices_are_drawn_without_reading_a_token(

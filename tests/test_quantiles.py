@@ -7,8 +7,8 @@ from frames import distribution
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ratioscope.metrics.analysis.quantiles import QUANTILES, name_of, quantiles_over_steps
 from ratioscope.metrics.distribution import Histogram, histogram, quantile
-from ratioscope.metrics.quantiles import QUANTILES, name_of, quantiles_over_steps
 
 
 def extremes(steps: list[int]) -> pl.DataFrame:

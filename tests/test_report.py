@@ -36,7 +36,7 @@ from ratioscope.app.report.html import html_report
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
 from ratioscope.app.theme import DARK, LIGHT
-from ratioscope.metrics.registry import METRICS
+from ratioscope.metrics.definitions.registry import METRICS
 
 RENDERERS = (html_report, markdown_report, json_report)
 

@@ -10,8 +10,8 @@ from ratioscope.app.limit import Limit
 from ratioscope.app.report.scorecard import _or_worse, reading_of, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
-from ratioscope.metrics.course import spells
-from ratioscope.metrics.severity import grade
+from ratioscope.metrics.grading.course import spells
+from ratioscope.metrics.grading.severity import grade
 
 VALUES = st.lists(st.none() | st.floats(), max_size=200)
 

@@ -10,8 +10,8 @@ import run_folders
 from polars.testing import assert_frame_equal
 
 from ratioscope import open_run
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import GAPS
 
 STALE = real_runs.records("trl_vllm_stale4")

@@ -12,8 +12,8 @@ import run_folders
 from polars.testing import assert_frame_equal
 
 from ratioscope import Collector, open_run
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=5, rows=8)
 STEPS = run_folders.by_step(STALE)

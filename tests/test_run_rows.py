@@ -19,7 +19,7 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.files.cache_folder import cache_folder
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.statistics import row_statistics
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import GAPS
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=8)

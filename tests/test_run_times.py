@@ -7,7 +7,7 @@ from real_runs import records
 from run_folders import FakeWriter, by_step, few
 
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 STEPS = by_step(few(records("trl_vllm_base"), 4, 2))
 

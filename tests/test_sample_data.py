@@ -8,10 +8,10 @@ import pytest
 
 import ratioscope
 from ratioscope.metrics import Severity, grade, verdict
-from ratioscope.metrics.agreement import disagreement
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.agreement import disagreement
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.merging import KEYS, merge
 
 RUNS = Path(__file__).parent.parent / "sample_data" / "runs"
 NAMES = ("trl-vllm-healthy", "trl-vllm-stale")

@@ -8,13 +8,13 @@ import pytest
 from frames import frame_of
 from real_runs import HEALTHY, INDEX, records
 
-from ratioscope.metrics.finding import Severity
-from ratioscope.metrics.floor import at_lag_zero, floors
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.registry import METRICS
-from ratioscope.metrics.run_verdict import verdict
-from ratioscope.metrics.severity import SIGNALS, grade, grade_signals, reading
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.floor import at_lag_zero, floors
+from ratioscope.metrics.grading.run_verdict import verdict
+from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading
 
 FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
 CAUSE = {

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.ingest.run import open_run
+from ratioscope.metrics.analysis.slice_parts import FIXED, NUMERIC, PARTS, bucket_label, shares, slice_parts, together
+from ratioscope.metrics.engines.slices import POSITION_EDGES, PROBABILITY_EDGES, WRITTEN
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.slice_parts import FIXED, NUMERIC, PARTS, bucket_label, shares, slice_parts, together
-from ratioscope.metrics.slices import POSITION_EDGES, PROBABILITY_EDGES, WRITTEN
 
 METRICS = ("kl_k3", "kl_direct", "abs_log_ratio", "share_outside_0.5_2", "chi2_token", "ess_token", "max_abs_log_ratio")
 

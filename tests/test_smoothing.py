@@ -7,8 +7,8 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.metrics.across_runs import Course, across
-from ratioscope.metrics.smoothing import smoothed
+from ratioscope.metrics.analysis.across_runs import Course, across
+from ratioscope.metrics.analysis.smoothing import smoothed
 
 Floats = npt.NDArray[np.float64]
 VALUES = st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.just(math.inf))

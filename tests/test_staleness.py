@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratioscope.metrics.staleness import Lagged, lag_bucket, staleness
+from ratioscope.metrics.analysis.staleness import Lagged, lag_bucket, staleness
 
 VALUES = st.floats(0, 1e6, allow_subnormal=False)
 LAGS = st.lists(

@@ -14,11 +14,11 @@ from real_runs import records
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.statistics.distributions import distribution_frame
-from ratioscope.metrics.correction_effect import SUMS, correction_sums, effect_values
+from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
+from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Rule, Threshold, place, treated
+from ratioscope.metrics.corrections.threshold_effect import VALUES, frontier, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import LEVELS, ess_after, histogram, mass_removed
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.threshold import CAPS, FLOORS, RULES, Rule, Threshold, place, treated
-from ratioscope.metrics.threshold_effect import VALUES, frontier, threshold_effects, whole_effect
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 weights = arrays(np.float64, st.integers(1, 40), elements=st.floats(-6, 6))
 

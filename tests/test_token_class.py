@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope import Collector, open_run
-from ratioscope.metrics.token_classes import MEANINGS, token_class, token_classes
+from ratioscope.metrics.analysis.token_classes import MEANINGS, token_class, token_classes
 
 EXPECTED = {
     "word start": [" the", "Ġthe", "▁the", " Übung", "\n\nThe", " naïve"],

@@ -11,7 +11,7 @@ from edge_runs import made
 from ratioscope.ingest.analysis.sequence_lines import log_ratio_lines, tokens_within
 from ratioscope.ingest.analysis.sequence_slices import sequence_keys
 from ratioscope.ingest.run import Run, open_run
-from ratioscope.metrics.token_values import BY_NAME, VALUES, confident_disagreement, step_of
+from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES, confident_disagreement, step_of
 
 
 @pytest.fixture(scope="module")

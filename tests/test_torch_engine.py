@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ratioscope.metrics import numpy_engine, torch_engine
+from ratioscope.metrics.definitions.registry import METRICS, statistics_of
+from ratioscope.metrics.engines import numpy_engine, torch_engine
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.registry import METRICS, statistics_of
 from ratioscope.record import GAPS, arrow_schema
 
 logprob = st.floats(-30, 0, width=32) | st.sampled_from([-np.inf, np.nan, np.inf, 0.5])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ratioscope.metrics import torch_engine
-from ratioscope.metrics.registry import statistics_of
+from ratioscope.metrics.definitions.registry import statistics_of
+from ratioscope.metrics.engines import torch_engine
 
 pytestmark = [pytest.mark.device, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -16,12 +16,12 @@ from ratioscope.app.report.markdown import markdown_report
 from ratioscope.ingest.analysis.alert_events import happened
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.alerts import alerts
-from ratioscope.metrics.course import spells, worst_episode, worst_step
-from ratioscope.metrics.finding import Severity
-from ratioscope.metrics.run_verdict import verdict
-from ratioscope.metrics.severity import decided, grade_signals
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.alerts import alerts
+from ratioscope.metrics.grading.course import spells, worst_episode, worst_step
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.run_verdict import verdict
+from ratioscope.metrics.grading.severity import decided, grade_signals
+from ratioscope.metrics.grading.signals import SIGNALS
 
 ON_RECORD: dict[str, str] = {}
 SURE = st.sampled_from([0.0004, 0.002, 0.0035, 0.012, 0.05, 0.2, 0.9])
@@ -161,7 +161,7 @@ def test_a_step_beyond_a_bound_by_less_than_its_uncertainty_is_said_to_be() -> N
 
 
 def test_every_signal_reads_a_metric_that_exists() -> None:
-    from ratioscope.metrics.registry import METRICS
+    from ratioscope.metrics.definitions.registry import METRICS
 
     assert {signal.reads for signal in SIGNALS} <= {metric.name for metric in METRICS}
 

@@ -21,7 +21,7 @@ from ratioscope import layout
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
 from ratioscope.app.repairing import repair
 from ratioscope.ingest.maintenance.verify import Verification, verify
-from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import SCHEMA_VERSION
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from ratioscope import open_run
 from ratioscope.collectors.writing import durable_file
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.slices import WRITTEN
+from ratioscope.metrics.engines.slices import WRITTEN
 
 ROUNDING = 1e-12
 """Statistics of several writers are added in another order once they are merged."""

@@ -9,7 +9,7 @@ from ratioscope.errors import ConfigError
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
-    from ratioscope.metrics.finding import Severity
+    from ratioscope.metrics.grading.finding import Severity
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (it holds run.json).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -36,7 +36,7 @@ def comma_separated(value: str | None) -> tuple[str, ...]:
 
 def severity_of(fail_on: str | None) -> "Severity | None":
     """The severity that --fail-on names; ConfigError for any other word than watch and act."""
-    from ratioscope.metrics.finding import Severity
+    from ratioscope.metrics.grading.finding import Severity
 
     if fail_on is None:
         return None

@@ -7,7 +7,7 @@ import typer
 from .arguments import AsJson
 
 if TYPE_CHECKING:
-    from ratioscope.metrics.signals import Signal
+    from ratioscope.metrics.grading.signals import Signal
 
 
 def explain(
@@ -41,8 +41,8 @@ def explain(
 def _entries(name: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """(name, card) of what is asked for: a metric, else a signal, else a family of metrics."""
     from ratioscope.metrics.card import cards, lines
-    from ratioscope.metrics.registry import METRICS
-    from ratioscope.metrics.signals import SIGNALS
+    from ratioscope.metrics.definitions.registry import METRICS
+    from ratioscope.metrics.grading.signals import SIGNALS
 
     if name not in {metric.name for metric in METRICS}:
         for signal in SIGNALS:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ratioscope.ingest.run import Run
-    from ratioscope.metrics.finding import Severity
+    from ratioscope.metrics.grading.finding import Severity
 
 CORE = (
     "kl_k3",
@@ -112,7 +112,7 @@ def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame
 def _keys(by: str) -> tuple[str, ...]:
     """The columns to group by; ConfigError for a name that is none, or for two slices."""
     from ratioscope.ingest.rows.slices import ON_DEMAND
-    from ratioscope.metrics.slices import WRITTEN
+    from ratioscope.metrics.engines.slices import WRITTEN
 
     keys = comma_separated(by)
     if keys == (WHOLE_RUN,):
@@ -150,7 +150,7 @@ def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], met
     """The frame with the columns of these gaps and metrics; all where none are named."""
     import polars as pl
 
-    from ratioscope.metrics.registry import METRICS
+    from ratioscope.metrics.definitions.registry import METRICS
     from ratioscope.record import GAPS
 
     names = [metric.name for metric in METRICS]
@@ -207,7 +207,7 @@ def _print_tables(
 
 
 def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]) -> None:
-    from ratioscope.metrics.registry import METRICS
+    from ratioscope.metrics.definitions.registry import METRICS
 
     from ..measured import measured
     from ..terminal import print_table, say, say_gap

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.metrics.finding import Severity
+from ratioscope.metrics.grading.finding import Severity
 
 from ..digits import count
 from ..escape import plotly as escaped

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.metrics.card import card
-from ratioscope.metrics.finding import Finding
+from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.metric import Metric
 
 from ..digits import count

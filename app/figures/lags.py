@@ -7,8 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.analysis.step_holes import holes
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.step_holes import holes
 
 from ..digits import count, percent
 from ..limit import Limit

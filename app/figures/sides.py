@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.distribution import Histogram
-from ratioscope.metrics.finding import LABELS
+from ratioscope.metrics.grading.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
 from ..digits import a_step, count, digits, percent

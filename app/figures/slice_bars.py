@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.slice_parts import size_metric
 
 from ..digits import count, percent
 from ..escape import plotly as escaped

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ratioscope.metrics.token_values import BY_NAME, PROBABLE, TokenValue, confident_disagreement, log_ratio, step_of
+from ratioscope.metrics.analysis.token_values import (
+    BY_NAME,
+    PROBABLE,
+    TokenValue,
+    confident_disagreement,
+    log_ratio,
+    step_of,
+)
 from ratioscope.record import GAPS, POLICIES
 
 from ..digits import digits, percent

@@ -6,9 +6,9 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.analysis.alert_events import happened, until
-from ratioscope.metrics.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
-from ratioscope.metrics.finding import Finding
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.signals import SIGNALS
 
 from ..alert_rules import moved, rules_table, rules_toml
 from ..digits import count, digits

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import streamlit as st
 
-from ratioscope.metrics.comparison import Compared
+from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 
 from ..compared import compared_metrics, numbers_of, sentence, settings_table, table_of

@@ -9,9 +9,9 @@ import streamlit as st
 
 from ratioscope.ingest.jobs.correction_ledger import Ledger
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.correction_advice import Advice, advice, risk
+from ratioscope.metrics.corrections.advice import Advice, advice, risk
+from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.distribution import Histogram
-from ratioscope.metrics.threshold import Threshold
 
 from ..digits import count
 from ..escape import streamlit_label as label

@@ -11,8 +11,8 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.quantiles import quantiles_over_steps
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.quantiles import quantiles_over_steps
 
 from ..escape import streamlit_label as label
 from ..figures.along import Along

@@ -11,8 +11,8 @@ import streamlit as st
 from ratioscope.ingest.analysis.alert_events import happened, until
 from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.alerts import Alert
-from ratioscope.metrics.finding import LABELS, Finding
+from ratioscope.metrics.grading.alerts import Alert
+from ratioscope.metrics.grading.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 
 from ..ages import age

@@ -9,10 +9,10 @@ import streamlit as st
 from ratioscope.ingest.analysis.comparability import Compared, comparability
 from ratioscope.ingest.analysis.lag_course import SINGLE, lag_course, lag_table
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.decomposition import decomposition
+from ratioscope.metrics.analysis.decomposition import decomposition
+from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
+from ratioscope.metrics.analysis.staleness import Lagged, Staleness, staleness
 from ratioscope.metrics.metric import SAMPLED
-from ratioscope.metrics.slice_parts import MOST_NUMERIC, size_metric, slice_parts
-from ratioscope.metrics.staleness import Lagged, Staleness, staleness
 
 from ..digits import count, percent, plus_minus
 from ..escape import streamlit_label as label

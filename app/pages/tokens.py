@@ -8,7 +8,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.token_values import BY_NAME, VALUES
+from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import GAPS, POLICIES
 
 from ..browser.listener import in_address

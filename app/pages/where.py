@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.ingest.analysis.slice_course import slice_course
-from ratioscope.metrics.slice_parts import MOST, slice_parts
+from ratioscope.metrics.analysis.slice_parts import MOST, slice_parts
 
 from ..escape import streamlit_label as label
 from ..figures.slice_heat import slice_heat

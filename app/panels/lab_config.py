@@ -6,7 +6,7 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.metrics.correction import Correction
+from ratioscope.metrics.corrections.correction import Correction
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.dialects.translation import correction_in, own_written, same_effect, written
 

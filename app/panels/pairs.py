@@ -7,7 +7,7 @@ import streamlit as st
 
 from ratioscope.ingest.analysis.paired import KEYS, METRICS, Key, of_metric
 from ratioscope.ingest.jobs.pair_job import PairJob, Part
-from ratioscope.metrics.comparison import Paired, paired
+from ratioscope.metrics.analysis.comparison import Paired, paired
 
 from ..compared import paired_sentence
 from ..digits import count

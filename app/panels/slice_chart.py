@@ -8,7 +8,7 @@ import streamlit as st
 
 from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.slice_parts import slice_parts
+from ratioscope.metrics.analysis.slice_parts import slice_parts
 
 from ..controls import filter_by
 from ..digits import count, percent

@@ -9,9 +9,18 @@ import streamlit as st
 
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.corrections.threshold import (
+    CAPS,
+    FLOORS,
+    LEVEL_BY_NAME,
+    RULE_BY_NAME,
+    RULES,
+    Rule,
+    Threshold,
+    treated,
+)
+from ratioscope.metrics.corrections.threshold_effect import frontier, whole_effect
 from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
-from ratioscope.metrics.threshold import CAPS, FLOORS, LEVEL_BY_NAME, RULE_BY_NAME, RULES, Rule, Threshold, treated
-from ratioscope.metrics.threshold_effect import frontier, whole_effect
 
 from ..digits import a_step, count, digits, percent
 from ..escape import streamlit_label as label

@@ -9,12 +9,12 @@ import polars as pl
 from ratioscope.ingest.analysis.events import happened
 from ratioscope.ingest.analysis.grades import floors_of, signal_grades, verdict_of
 from ratioscope.ingest.rows.text_columns import changed
-from ratioscope.metrics.course import Spell, spells
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.finding import LABELS, Finding
+from ratioscope.metrics.grading.course import Spell, spells
+from ratioscope.metrics.grading.finding import LABELS, Finding
+from ratioscope.metrics.grading.severity import decided, told
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.registry import METRICS
-from ratioscope.metrics.severity import decided, told
 
 from .places import Place, places
 from .quality import Quality, quality

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
-from ratioscope.metrics.finding import LABELS
+from ratioscope.metrics.grading.finding import LABELS
 
 from ..escape import markdown as escaped
 from ..theme import MARKS

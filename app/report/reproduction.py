@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ratioscope.metrics.signals import SIGNALS
+from ratioscope.metrics.grading.signals import SIGNALS
 from ratioscope.version import __version__
 
 from .scrubbed import scrubbed, scrubbed_text

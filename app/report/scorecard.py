@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ratioscope.ingest.analysis.grades import signal_grades, whole_run_grades
-from ratioscope.metrics.floor import Floors
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.grading.floor import Floors
 from ratioscope.metrics.metric import Metric
-from ratioscope.metrics.registry import METRICS
 
 from ..digits import digits
 from ..headline import CHARTS, limits_of, signal_of

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.commits.conservation import UNSEEN
+from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import Band, Metric
-from ratioscope.metrics.registry import METRICS
 from ratioscope.record import GAPS
 
 from ..digits import count, digits

@@ -94,7 +94,7 @@ def _beside(shown: "View") -> Iterator["Wanted"]:
 def _by_slice() -> list["Wanted"]:
     """What the pages Where and Staleness read of a run: merging its slices takes ten seconds for 10,000 steps."""
     from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
-    from ratioscope.metrics.slices import WRITTEN
+    from ratioscope.metrics.engines.slices import WRITTEN
 
     from ..slice_words import written_slices
     from ..view import metrics_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from ratioscope.metrics.columns import SHIFTS
+from ratioscope.metrics.engines.step_values import step_values
 from ratioscope.metrics.metric import SAMPLED
-from ratioscope.metrics.step_values import step_values
 from ratioscope.record import GAPS, POLICIES
 
 from ..batch.records import tokens_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 import pyarrow as pa
 
-from ratioscope.metrics.step_values import step_values
+from ratioscope.metrics.engines.step_values import step_values
 
 PREFIX = "ratioscope"
 STEP = f"{PREFIX}/step"
@@ -69,7 +69,7 @@ class LiveScalars:
             return {}
         from ratioscope.errors import RatioscopeError
         from ratioscope.metrics.dialects import dialect
-        from ratioscope.metrics.join import joined
+        from ratioscope.metrics.engines.join import joined
 
         try:
             return dict(dialect(self._dialect).evaluate(joined(rows), {}).metrics)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from ratioscope.metrics.arrow_columns import gap_rows
+from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.record import GAPS
 
 _SPAN = float(1 << 64)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 from ratioscope.inside import content
-from ratioscope.metrics.parts import gathered
+from ratioscope.metrics.engines.parts import gathered
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 pc: Any = pyarrow.compute
 """`Any`: the stubs type values, and ours are known by the schema only."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.metrics.alerts import Alert, alerts, told_once
+from ratioscope.metrics.grading.alerts import Alert, alerts, told_once
 
 from .events import HAPPENED
 from .events import happened as recorded

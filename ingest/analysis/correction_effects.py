@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.correction import Correction
-from ratioscope.metrics.correction_effect import SUMS, correction_sums, effect_values, schema
+from ratioscope.metrics.corrections.correction import Correction
+from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values, schema
 from ratioscope.metrics.dialects.effect import dialect_sums
 
 from ..rows.slices import labels_of

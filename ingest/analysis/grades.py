@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ratioscope.metrics.finding import Finding
-from ratioscope.metrics.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
-from ratioscope.metrics.run_verdict import verdict
-from ratioscope.metrics.severity import decided, grade_signals, told
+from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
+from ratioscope.metrics.grading.run_verdict import verdict
+from ratioscope.metrics.grading.severity import decided, grade_signals, told
 
 from .view_requirements import missing_views
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.jackknife import group_errors
+from ratioscope.metrics.analysis.jackknife import group_errors
 
 from ..run import Run
 from .step_records import Progress, step_records

@@ -2,8 +2,8 @@
 
 import polars as pl
 
+from ratioscope.metrics.analysis.staleness import lag_bucket
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.staleness import lag_bucket
 
 from ..run import Run
 from .slice_course import merged_course, step_buckets, with_ends

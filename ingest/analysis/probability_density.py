@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ratioscope.metrics.arrow_columns import GapRows, gap_rows
-from ratioscope.metrics.slices import WRITTEN, labelled, written_slices
+from ratioscope.metrics.engines.arrow_columns import GapRows, gap_rows
+from ratioscope.metrics.engines.slices import WRITTEN, labelled, written_slices
 
 from ..rows.slices import ON_DEMAND, labels_of
 from ..run import Run

@@ -3,7 +3,7 @@
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.arrow_columns import encoded
+from ratioscope.metrics.engines.arrow_columns import encoded
 
 from ..rows.slices import COLUMNS, ON_DEMAND, labels_of
 from ..run import Run

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from ratioscope.metrics.engines.slices import WRITTEN
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.slices import WRITTEN
 
 from ..run import Run
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 
 from ..run import Run
 

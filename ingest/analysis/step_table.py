@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 from ratioscope.record import POLICIES, arrow_schema
 
 from ..rows.record_rows import KEYS

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.flat_json import loaded
 from ratioscope.layout import COMMIT_COPY, is_offline, writer_of
-from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
 from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns

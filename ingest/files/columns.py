@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import Column, pc
 
 ListType = Any
 """pyarrow DataType. `Any`, because the stubs give value_type to lists alone, and a test for lists does not narrow."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular, status
-from ratioscope.metrics.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import Column, pc
 
 from .page_sizes import decoded_bytes, leaves_of
 from .quarantine import named_reasons

@@ -3,8 +3,8 @@
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.merge import KEYS
-from ratioscope.metrics.numpy_engine import schema
+from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.merging import KEYS
 from ratioscope.record import POLICIES, arrow_schema
 
 from .columns import extra_columns

@@ -13,10 +13,10 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.metrics.correction import Correction
-from ratioscope.metrics.correction_effect import SUMS, carried_out
+from ratioscope.metrics.corrections.correction import Correction
+from ratioscope.metrics.corrections.effect import SUMS, carried_out
+from ratioscope.metrics.corrections.weights_left import weights_left
 from ratioscope.metrics.dialects.effect import dialect_carried_out
-from ratioscope.metrics.weights_left import weights_left
 
 from ..analysis.correction_effects import TrainerCorrection
 from ..files.cache import Cache, cache_key

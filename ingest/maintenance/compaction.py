@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import runs
-from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
 from ..commits.catalog import Catalog, sight, writers_of

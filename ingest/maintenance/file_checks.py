@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
-from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import POLICIES, TOKEN_FIELDS
 
 from ..commits.entries import Segment, TokenFile

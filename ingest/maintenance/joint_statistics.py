@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from ratioscope.layout import runs, together
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 
 from ..commits.catalog import Catalog
 from ..commits.entries import TokenFile

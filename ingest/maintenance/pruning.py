@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.metrics.agreement import disagreement
-from ratioscope.metrics.merge import KEYS, merge
+from ratioscope.metrics.engines.agreement import disagreement
+from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog

@@ -18,9 +18,9 @@ import pyarrow as pa
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import Entry, entries, open_regular, status
 from ratioscope.layout import COMMITS, STATISTICS, TOKENS, runs
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import POLICIES, SLICED_BY
 
 from ..commits.catalog import Catalog

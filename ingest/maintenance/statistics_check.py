@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from ratioscope.layout import is_offline
-from ratioscope.metrics.agreement import TOLERANCE, disagreement
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import statistics
+from ratioscope.metrics.engines.agreement import TOLERANCE, disagreement
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.merging import KEYS, merge
 
 from ..commits.attempts import Limits
 from ..commits.catalog import Catalog, writers_of

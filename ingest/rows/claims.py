@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.metrics.arrow_columns import pc
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES
 
 from ..commits.catalog import Catalog, sight

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 from ratioscope.record import arrow_schema, polars_schema
 
 from ..commits.entries import TokenFile

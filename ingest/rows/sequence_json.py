@@ -20,8 +20,8 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
 from ratioscope.record import FIELDS, arrow_schema
 from ratioscope.version import __version__
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.metrics.analysis.token_values import confident_disagreement
+from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame
-from ratioscope.metrics.numpy_engine import statistics
-from ratioscope.metrics.token_values import confident_disagreement
 from ratioscope.record import FIELDS, GAPS
 
 from .token_frame import token_counts, token_frame
@@ -26,7 +26,7 @@ READ = (
 def sequence_table(records: pa.Table) -> pl.DataFrame:
     """One row per joined Record: its facts, `length` in tokens, `lag`, `advantage` (mean over its tokens), and per gap
     `<gap>/log_ratio_sum`, `log_ratio_mean` (nats; null where a token was set aside), METRICS, `worst_position`, and
-    `confident_disagreements` (a count, see metrics/token_values.py).
+    `confident_disagreements` (a count, see metrics/analysis/token_values.py).
 
     mismatch is told once per sequence, total and drift in every minibatch; null elsewhere. Sorted by the file's own order.
     """

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.arrow_columns import Column, list_lengths, pc
-from ratioscope.metrics.slices import WRITTEN, Labels
-from ratioscope.metrics.token_classes import token_classes
+from ratioscope.metrics.analysis.token_classes import token_classes
+from ratioscope.metrics.engines.arrow_columns import Column, list_lengths, pc
+from ratioscope.metrics.engines.slices import WRITTEN, Labels
 
 from .token_frame import token_counts, token_frame
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.arrow_columns import Column, flat_values, list_lengths, measured_rows
+from ratioscope.metrics.engines.arrow_columns import Column, flat_values, list_lengths, measured_rows
 from ratioscope.record import FIELDS, GAPS, POLICIES, polars_schema
 
 Integers = npt.NDArray[np.int64]

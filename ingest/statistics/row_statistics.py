@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.layout import SEGMENT_STEPS
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.join import joined
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import schema, statistics
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.numpy_engine import schema, statistics
+from ratioscope.metrics.merging import KEYS, merge
 
 from ..commits.entries import TokenFile
 from ..files.cache import Cache, cache_key

@@ -8,9 +8,9 @@ import polars as pl
 from ratioscope.errors import ConfigError
 from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.distribution import Level, histogram_columns
+from ratioscope.metrics.engines.slices import WRITTEN
 from ratioscope.metrics.frame import metric_frame, statistics_read, unavailable
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.slices import WRITTEN
+from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog, Sight, sight

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.arrow_columns import pc
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
-from ratioscope.metrics.merge import KEYS, merge
-from ratioscope.metrics.numpy_engine import schema
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.attempts import Limit

@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.metrics.arrow_columns import pc
-from ratioscope.metrics.merge import KEYS
+from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.merging import KEYS
 
 from ..commits.announcements import is_vouched_for
 from ..commits.entries import Segment

@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_columns import stands_for, step_codes
-from ..corrected import Corrected
-from ..correction import Correction
-from ..correction_effect import CarriedOut, schema
+from ..corrections.corrected import Corrected
+from ..corrections.correction import Correction
+from ..corrections.effect import CarriedOut, schema
+from ..engines.arrow_columns import stands_for, step_codes
 from . import dialect
 from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
 

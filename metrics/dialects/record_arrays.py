@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from ratioscope.errors import SchemaError
 
-from ..arrow_columns import Integers, flat_values, list_lengths
+from ..engines.arrow_columns import Integers, flat_values, list_lengths
 
 TOKENS: dict[str, tuple[str, pa.DataType]] = {
     "rollout_logprobs": ("rollout_logprobs", pa.float32()),

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from ratioscope.errors import ConfigError
 
-from ..correction import Correction
+from ..corrections.correction import Correction
 from . import dialect
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PRELOADED = ["pandas", "pyarrow.parquet", "ratioscope.collectors.collector", "ratioscope.metrics.numpy_engine"]
+PRELOADED = ["pandas", "pyarrow.parquet", "ratioscope.collectors.collector", "ratioscope.metrics.engines.numpy_engine"]
 """pandas, because pyarrow imports it with its first array."""
 
 PATIENCE = 900.0

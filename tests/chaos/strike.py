@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ratioscope.collectors.batch import records, token_columns
 from ratioscope.collectors.writing import sampling, sink, step_statistics, writer
-from ratioscope.metrics import arrow_columns, join, numpy_engine
+from ratioscope.metrics.engines import arrow_columns, join, numpy_engine
 
 FILE_CALLS = frozenset(
     {"open", "write", "fsync", "close", "replace", "link", "mkdir", "unlink", "remove", "ftruncate", "stat", "lstat",

@@ -11,7 +11,7 @@ import pytest
 from written_run import token_rows
 
 import ratioscope
-from ratioscope.metrics.join import joined
+from ratioscope.metrics.engines.join import joined
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Level, Reject, Step, Weigh
+from ...corrections.correction import Correction, Level, Reject, Step, Weigh
 from .settings import Rejection, Settings
 
 By = Literal["token", "sum", "mean", "max"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Level, Reject, Step, Weigh
+from ...corrections.correction import Correction, Level, Reject, Step, Weigh
 from .losses import SAFETY_CLAMP
 from .settings import Settings
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Level, Reject, Step, Weigh
+from ...corrections.correction import Correction, Level, Reject, Step, Weigh
 from .settings import Settings
 
 LEVELS: Mapping[str, Level] = {"token": "token", "sequence": "sequence", "sequence_mean": "geometric"}

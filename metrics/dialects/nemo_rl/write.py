@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...correction import Correction
+from ...corrections.correction import Correction
 from ..settings import changed, yaml_text
 from .correction import settings_for
 from .settings import Settings

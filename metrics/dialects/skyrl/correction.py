@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Reject, Step, Weigh
+from ...corrections.correction import Correction, Reject, Step, Weigh
 from .settings import WITHOUT_CORRECTION, Settings
 
 LOG_LIMIT = 20.0

@@ -1,6 +1,6 @@
 """SkyRL's settings printed back as the dot overrides SkyRL reads."""
 
-from ...correction import Correction
+from ...corrections.correction import Correction
 from ..settings import changed, yaml_scalar
 from .correction import settings_for
 from .settings import ALGORITHM, BLOCKS, Settings

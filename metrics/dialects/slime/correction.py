@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Level, Normalise, Reject, Step, Weigh
+from ...corrections.correction import Correction, Level, Normalise, Reject, Step, Weigh
 from ..settings import check
 from .config import MIS_RULES
 from .settings import Settings

@@ -1,6 +1,6 @@
 """slime's settings printed back as the flags and the YAML slime reads."""
 
-from ...correction import Correction
+from ...corrections.correction import Correction
 from ..settings import changed, yaml_text
 from .correction import settings_for
 from .settings import HOOKS, MIS, Settings

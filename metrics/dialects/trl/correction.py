@@ -5,7 +5,7 @@ from typing import Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Level, Weigh
+from ...corrections.correction import Correction, Level, Weigh
 from .settings import Settings
 
 

@@ -1,6 +1,6 @@
 """TRL's settings printed back as the call TRL reads."""
 
-from ...correction import Correction
+from ...corrections.correction import Correction
 from ..settings import changed
 from .correction import settings_for
 from .settings import Settings

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ratioscope.errors import ConfigError
 
-from ...correction import Correction, Normalise, Reject, Step, Weigh
+from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh
 from .presets import GENERATIONS
 from .ratio import SAFETY_BOUND
 from .settings import Rejection, VerlSettings

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...correction import Correction
+from ...corrections.correction import Correction
 from ..settings import yaml_text
 from .correction import settings_for
 from .settings import Rejection, VerlSettings

@@ -1,0 +1,1 @@
+"""Comparisons and decompositions of readings: runs, steps, slices, lags, quantiles."""

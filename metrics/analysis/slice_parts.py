@@ -1,0 +1,154 @@
+"""The buckets of a slice as a reader wants them: named, in order, with their part of the gap; the many that do not fit together.
+
+Read from metric frames by slice. Value times tokens is the bucket's sum, because kl_k3 and its like are means over tokens, so
+that shares of the gap and means of several buckets together are exact as long as no token has a later log-prob of -inf.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from ..engines.slices import POSITION_EDGES, PROBABILITY_EDGES
+from ..metric import SAMPLED, Values
+
+NUMERIC = ("position", "probability", "turn", "lag", "minibatch", "length_decile")
+"""Slices whose keys are numbers with an order that means something; ranks are names."""
+FIXED = ("negative", "zero", "positive")
+MOST = 20
+MOST_NUMERIC = 40
+
+PARTS = pl.Schema(
+    {
+        "key": pl.String(), "label": pl.String(), "value": pl.Float64(), "error": pl.Float64(), "tokens": pl.Float64(),
+        "share_of_tokens": pl.Float64(), "share_of_gap": pl.Float64(), "buckets": pl.Int64(),
+    }
+)  # fmt: skip
+"""Columns of `slice_parts`. key: null for the rest; buckets: how many of them the row stands for."""
+
+
+def size_metric(gap: str) -> str:
+    """The metric whose sum over tokens is what buckets have shares of."""
+    return "kl_k3" if gap in SAMPLED else "kl_k2"
+
+
+def bucket_label(slice_name: str, key: str) -> str:
+    """The bucket's name: position and probability as intervals, everything else as its key.
+
+    >>> bucket_label("position", "4"), bucket_label("probability", "0.999"), bucket_label("replica", "vllm-3")
+    ('[4, 8)', '[0.999, 1]', 'vllm-3')
+    """
+    if slice_name == "position" and key.isdecimal():
+        return _interval(POSITION_EDGES.tolist(), float(key), math.inf)
+    if slice_name == "probability":
+        try:
+            return _interval(PROBABILITY_EDGES, float(key), 1.0)
+        except ValueError:
+            return key
+    return key
+
+
+def slice_parts(
+    frame: pl.DataFrame, slice_name: str, gap: str, metric: str, *, largest: bool = False, most: int | None = None
+) -> pl.DataFrame:
+    """The buckets of a metric frame by slice, with columns PARTS; those beyond `most` together in a last row.
+
+    Numeric slices in the order of their keys; others worst first by value, or with `largest` by their share of the gap.
+    share_of_gap: of the sum of size_metric over the buckets; null where that is zero.
+    """
+    named = [f"{gap}/{name}" for name in ("tokens", metric, size_metric(gap))]
+    if slice_name not in frame.columns or any(name not in frame.columns for name in named):
+        return pl.DataFrame(schema=PARTS)
+    rows = frame.filter(pl.col(named[0]) > 0)
+    tokens, value, size = (rows[name].cast(pl.Float64).fill_null(math.nan).to_numpy() for name in named)
+    error = f"{gap}/{metric}_se"
+    keys = rows[slice_name].cast(pl.String).to_list()
+    parts = pl.DataFrame(
+        {
+            "key": keys,
+            "label": [bucket_label(slice_name, key) for key in keys],
+            "value": value,
+            "error": rows[error].cast(pl.Float64) if error in rows.columns else [None] * len(rows),
+            "tokens": tokens,
+            "share_of_tokens": tokens / tokens.sum() if len(tokens) else tokens,
+            "share_of_gap": shares(size * tokens),
+            "buckets": [1] * len(rows),
+        },
+        schema=PARTS,
+    ).with_columns(pl.col("value", "error", "share_of_gap").fill_nan(None))
+    order = _order(parts, slice_name, metric, largest=largest)
+    ordered, kept = parts[order], most or (MOST_NUMERIC if slice_name in NUMERIC else MOST)
+    if len(ordered) <= kept:
+        return ordered
+    rest = rows[order[kept:]]
+    return pl.concat([ordered.head(kept), _rest(ordered[kept:], together(rest, gap, metric))])
+
+
+def shares(amounts: Values) -> Values:
+    """Each amount's part of the sum, NaN for unknown amounts and where the sum is zero; the infinite share all of it."""
+    known = np.where(np.isnan(amounts), 0.0, amounts)
+    if np.isinf(known).any():
+        known = np.isinf(known) * 1.0
+    total = known.sum()
+    return np.where(np.isnan(amounts), np.nan, known / total) if total > 0 else np.full(len(known), np.nan)
+
+
+def together(rows: pl.DataFrame, gap: str, metric: str) -> float | None:
+    """The metric of the tokens of all these buckets; None where it cannot be read from theirs."""
+    tokens = rows[f"{gap}/tokens"].cast(pl.Float64).to_numpy()
+
+    def mean(name: str) -> float:
+        if f"{gap}/{name}" not in rows.columns:
+            return math.nan
+        values = rows[f"{gap}/{name}"].cast(pl.Float64).fill_null(math.nan).to_numpy()
+        known = ~np.isnan(values)
+        return float((values[known] * tokens[known]).sum() / tokens[known].sum()) if known.any() else math.nan
+
+    if metric == "ess_token":
+        square = mean("chi2_token") + 1
+        found = mean("mean_weight_token") ** 2 / square if square > 0 else math.nan
+    elif metric.startswith("max_"):
+        found = _float(rows[f"{gap}/{metric}"].max())
+    else:
+        found = mean(metric)
+    return None if math.isnan(found) else found
+
+
+def _rest(rest: pl.DataFrame, value: float | None) -> pl.DataFrame:
+    summed = {name: float(rest[name].sum()) for name in ("tokens", "share_of_tokens", "share_of_gap")}
+    label = f"the other {len(rest):,}"
+    row = {"key": None, "label": label, "value": value, "error": None, **summed, "buckets": len(rest)}
+    return pl.DataFrame([row], schema=PARTS)
+
+
+def _order(parts: pl.DataFrame, slice_name: str, metric: str, *, largest: bool) -> Sequence[int]:
+    """Places of the rows in the order they are shown in."""
+    placed = parts.with_row_index("place")
+    if slice_name in NUMERIC:
+        by = placed.with_columns(at=pl.col("key").cast(pl.Float64, strict=False)).sort("at", "key", nulls_last=True)
+    elif set(parts["key"]) <= set(FIXED):
+        ranks: Mapping[str, int] = {key: rank for rank, key in enumerate(FIXED)}
+        by = placed.sort(pl.col("key").replace_strict(ranks, return_dtype=pl.Int8))
+    else:
+        worse = pl.col("share_of_gap") if largest else badness(metric)
+        by = placed.sort(worse, "key", descending=[True, False], nulls_last=True)
+    return by["place"].to_list()
+
+
+def badness(metric: str) -> pl.Expr:
+    """Larger is worse: effective sample sizes by how small they are, mean weights by their distance from 1, others by size."""
+    value = pl.col("value")
+    if metric.startswith("ess"):
+        return -value
+    return (value - 1).abs() if metric.startswith("mean_weight") else value.abs()
+
+
+def _interval(edges: Sequence[float], low: float, end: float) -> str:
+    above = [edge for edge in edges if edge > low]
+    high = min(above) if above else end
+    return f"[{low:g}, {high:g}{']' if high == end else ')'}"
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -1,0 +1,80 @@
+"""The class of a token by its text: what kind of thing the two engines disagree about.
+
+Texts are as a tokenizer decodes them (` word`) or as its vocabulary spells them (`Ġword`, `▁word`, `Ċ`, `<0x0A>`).
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ..engines.arrow_columns import Column, pc, whole
+
+WORD_START, WORD_PIECE, DIGITS, PUNCTUATION = "word start", "word piece", "digits", "punctuation"
+WHITESPACE, SPECIAL, MIXED, PART, EMPTY = "whitespace", "special", "mixed", "part of a character", "empty"
+MEANINGS = {
+    WORD_START: "letters after a space",
+    WORD_PIECE: "letters alone: a word goes on, or the script has no spaces",
+    DIGITS: "digits, with or without a space before them",
+    PUNCTUATION: "punctuation and symbols, with or without a space before them",
+    WHITESPACE: "spaces, tabs and line breaks alone",
+    SPECIAL: "control tokens such as <|im_end|>, </s> and [INST]",
+    MIXED: "anything else, such as 's or ).\\n",
+    PART: "bytes that are no whole character by themselves",
+    EMPTY: "no text: often a control token that decoding leaves out",
+}
+"""class -> which texts are of it."""
+
+_SPECIAL = re.compile(r"<[|｜].*[|｜]>|</?[A-Za-z][A-Za-z0-9_]*>|\[/?[A-Z][A-Z0-9_]*\]")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPELLED = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t", "č": "\r"})
+
+
+def token_class(text: str) -> str:
+    """The class of a token's text, one of MEANINGS.
+
+    >>> token_class(" the"), token_class("ing"), token_class(" 42"), token_class("<|im_end|>"), token_class("'s")
+    ('word start', 'word piece', 'digits', 'special', 'mixed')
+    """
+    if not text:
+        return EMPTY
+    if _SPECIAL.fullmatch(text):
+        return SPECIAL
+    if byte := _BYTE.fullmatch(text):
+        code = int(byte[1], 16)
+        return token_class(chr(code)) if code < 0x80 else PART
+    plain = text.translate(_SPELLED)
+    if plain.isspace():
+        return WHITESPACE
+    if "\ufffd" in plain:
+        return PART
+    bare = plain.lstrip()
+    kinds = {_kind(character) for character in bare}
+    if kinds == {"letter"}:
+        return WORD_START if len(bare) < len(plain) else WORD_PIECE
+    if kinds == {"digit"}:
+        return DIGITS
+    return PUNCTUATION if kinds == {"sign"} else MIXED
+
+
+def token_classes(texts: Column) -> Column:
+    """A list of classes per list of texts; null for a null list or text. Every distinct text is looked at once."""
+    lists = whole(texts)
+    found = whole(lists.flatten())
+    coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+    classes = pa.array(_classes(coded.dictionary.to_pylist()), pa.string())
+    offsets = pc.subtract(lists.offsets, lists.offsets[0])
+    return pa.ListArray.from_arrays(offsets, classes.take(coded.indices), mask=pc.is_null(lists))
+
+
+def _classes(texts: Sequence[str | None]) -> list[str | None]:
+    return [None if text is None else token_class(text) for text in texts]
+
+
+def _kind(character: str) -> str:
+    """A letter with its marks, a digit, a sign, or other."""
+    category = unicodedata.category(character)
+    if category[0] in "LM":
+        return "letter"
+    return {"N": "digit", "P": "sign", "S": "sign"}.get(category[0], "other")

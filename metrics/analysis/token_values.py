@@ -1,0 +1,86 @@
+"""What the two log-probs of one token say by themselves: values to sort and colour tokens by, and tokens that stand out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..definitions.divergence import k3
+
+Floats = npt.NDArray[np.float64]
+PROBABLE, LOWER = 0.5, 2.0
+"""A confident disagreement: the earlier policy gave the token at least this probability, the later more than so many nats
+less (martingale 0.2)."""
+
+
+@dataclass(frozen=True)
+class TokenValue:
+    """A value per token. two_sided: its sign (of weights: that of their logarithm) says which policy finds it likelier.
+
+    steps: sizes from which a colour grows stronger, ascending; of weights the weight, above 1. A convention.
+    """
+
+    name: str
+    unit: str
+    formula: str
+    of: Callable[[Floats, Floats], Floats]
+    steps: tuple[float, ...]
+    two_sided: bool = True
+
+
+def log_ratio(earlier: Floats, later: Floats) -> Floats:
+    """x = later - earlier; NaN where a side is not known or the earlier one is -inf, -inf where the later one is."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(earlier), later - earlier, np.nan)
+
+
+def _k3(earlier: Floats, later: Floats) -> Floats:
+    x = log_ratio(earlier, later)
+    with np.errstate(over="ignore"):
+        return np.where(np.isfinite(x), k3(np.where(np.isfinite(x), x, 0.0), np), np.where(np.isnan(x), np.nan, np.inf))
+
+
+def _weight(earlier: Floats, later: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.exp(log_ratio(earlier, later))
+
+
+def _prob_diff(earlier: Floats, later: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.exp(later) - np.exp(earlier)
+
+
+VALUES = (
+    TokenValue("log_ratio", "nats", "x = later − earlier", log_ratio, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
+    TokenValue(
+        "abs_log_ratio",
+        "nats",
+        "|x|",
+        lambda earlier, later: np.abs(log_ratio(earlier, later)),
+        (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+        two_sided=False,
+    ),
+    TokenValue("prob_diff", "1", "exp(later) − exp(earlier)", _prob_diff, (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)),
+    TokenValue("kl_k3", "nats", "exp(x) − 1 − x", _k3, (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0), two_sided=False),
+    TokenValue("weight", "1", "w = exp(x)", _weight, (1.05, 1.1, 1.2, 1.5, 2.0, 5.0, 10.0)),
+)
+BY_NAME = {value.name: value for value in VALUES}
+
+
+def confident_disagreement(earlier: Any, log_ratio: Any) -> Any:
+    """Whether each token is one: earlier probability >= 0.5, and later more than 2 nats lower. Arrays or polars expressions.
+
+    NaN is none; a later log-prob of -inf is one where the earlier policy was confident.
+    """
+    return (earlier >= math.log(PROBABLE)) & (log_ratio < -LOWER)
+
+
+def step_of(value: TokenValue, size: float) -> int:
+    """How strong the colour of a value of this size is: -1 below the first step, then 0, 1, ...
+
+    size: abs of the value; of a weight, the weight or its reciprocal, whichever is above 1.
+    """
+    return sum(size >= step for step in value.steps) - 1

@@ -1,0 +1,1 @@
+"""Corrections of the off-policy gap: truncation, masking, rejection, their effects and the advice."""

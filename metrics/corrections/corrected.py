@@ -1,0 +1,122 @@
+"""A Correction carried out on flat tokens: the weights and the mask it leaves. No loop over tokens or sequences."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..definitions.divergence import k3
+from .correction import Correction, Level, Normalise, Reject, Weigh
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Per token: weight (of the loss term, 1 where the correction sets none) and mask (still in the loss).
+
+    clipped: tokens whose weight a bound changed. log_ratio, sequence and sampled are the input, sequences numbered from 0.
+    """
+
+    log_ratio: Floats
+    sequence: Integers
+    sampled: Flags
+    weight: Floats
+    mask: Flags
+    clipped: Flags
+
+
+def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Flags) -> Corrected:
+    """Carry out the steps in order. All inputs shaped (tokens,); sequence is non-decreasing from 0; log_ratio in nats.
+
+    Log-ratios that are NaN take their token out of `sampled`: it is neither weighted nor counted. -inf is a weight of 0.
+    """
+    sampled = sampled & ~np.isnan(log_ratio)
+    ones = np.ones(len(log_ratio))
+    state = Corrected(log_ratio, sequence, sampled, ones, sampled.copy(), np.zeros(len(ones), np.bool_))
+    with np.errstate(all="ignore"):
+        for step in correction.steps:
+            if isinstance(step, Weigh):
+                state = _weighed(state, step)
+            elif isinstance(step, Reject):
+                state = _rejected(state, step)
+            else:
+                state = _normalised(state, step)
+    return state
+
+
+def _weighed(state: Corrected, step: Weigh) -> Corrected:
+    included = state.sampled if step.over == "sampled" else state.mask
+    logs = np.clip(_log_weight(state, step.level, included), -step.log_limit, step.log_limit)
+    raw = np.exp(logs)
+    outside = (raw < step.low) | (raw > step.high)
+    held = np.clip(raw, step.low, step.high) if step.outside == "clamp" else np.where(outside, 0.0, raw)
+    return replace(state, weight=held, clipped=outside & included)
+
+
+def _log_weight(state: Corrected, level: Level, included: Flags) -> Floats:
+    if level == "token":
+        return state.log_ratio
+    total = _sum(state, np.where(included, state.log_ratio, 0.0))
+    if level == "geometric":
+        total = total / np.maximum(_sum(state, included), 1.0)
+    return total[state.sequence]
+
+
+def _rejected(state: Corrected, step: Reject) -> Corrected:
+    included = state.sampled if step.over == "sampled" else state.mask
+    # A weight is judged in log space: a product of thousands of weights has no other form.
+    low, high = (_logarithm(step.low), _logarithm(step.high)) if step.of == "weight" else (step.low, step.high)
+    values = _judged(state.log_ratio, step.of)
+    if step.by in ("token", "any"):
+        outside = included & ((values < low) | (values > high))
+        if step.by == "token":
+            return replace(state, mask=state.mask & ~outside)
+        bad = _sum(state, outside) > 0
+    else:
+        reduced = _reduced(state, values, included, step.by)
+        bad = (reduced < low) | (reduced > high)
+    return replace(state, mask=state.mask & ~bad[state.sequence])
+
+
+def _judged(log_ratio: Floats, of: str) -> Floats:
+    if of == "k2":
+        return log_ratio**2 / 2
+    if of == "k3":
+        return np.asarray(k3(log_ratio, np), np.float64)
+    return -log_ratio if of == "k1" else log_ratio
+
+
+def _reduced(state: Corrected, values: Floats, included: Flags, by: str) -> Floats:
+    """One value per sequence; a sequence without tokens reads 0 (a weight of 1)."""
+    if by == "max":
+        largest: Floats = np.full(_sequences(state), -np.inf)
+        np.maximum.at(largest, state.sequence[included], values[included])
+        return np.where(np.isneginf(largest), 0.0, largest)
+    total = _sum(state, np.where(included, values, 0.0))
+    return total / np.maximum(_sum(state, included), 1.0) if by == "mean" else total
+
+
+def _normalised(state: Corrected, step: Normalise) -> Corrected:
+    kept = state.mask.astype(np.float64)
+    if step.by == "token":
+        mean = (state.weight * kept).sum() / max(kept.sum(), 1.0)
+    else:
+        tokens = _sum(state, kept)
+        means = _sum(state, state.weight * kept) / np.maximum(tokens, 1.0)
+        mean = means.sum() / max((tokens > 0).sum(), 1)
+    return replace(state, weight=state.weight / mean) if mean > 0 else state
+
+
+def _sum(state: Corrected, values: Floats | Flags) -> Floats:
+    return np.asarray(np.bincount(state.sequence, values, minlength=_sequences(state)), np.float64)
+
+
+def _sequences(state: Corrected) -> int:
+    return int(state.sequence[-1]) + 1 if len(state.sequence) else 0
+
+
+def _logarithm(bound: float) -> float:
+    return -np.inf if bound <= 0 else float(np.log(bound))

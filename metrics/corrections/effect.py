@@ -1,0 +1,188 @@
+"""What a Correction does to a step: shares clipped and removed, effective sample size before and after, mean weight.
+
+The effect is read from sums that merge over steps, slices and files, like every other number here. Normalise is the
+one exception: it belongs to a batch, so its sums are those of the (attempt, step) it was carried out in.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..engines.arrow_columns import GapRows, gap_rows, step_codes
+from ..engines.slices import Labels, labelled
+from .corrected import Corrected, Flags, Floats, Integers, corrected
+from .correction import Correction
+
+SUMS = (
+    "tokens", "sequences", "kept_tokens", "kept_sequences", "clipped_tokens", "sum_weight", "sum_square_weight",
+    "sum_kept_weight", "sum_square_kept_weight", "sum_abs_change",
+)  # fmt: skip
+KEYS = ("attempt", "step", "correction", "gap", "key")
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A value read from SUMS: `value` gets a mapping of float64 arrays by name and returns an array; NaN: nothing to read."""
+
+    name: str
+    unit: str
+    formula: str
+    meaning: str
+
+
+EFFECTS = (
+    Effect("clipped_share", "1", "clipped tokens / sampled tokens", "tokens whose weight a bound changed"),
+    Effect(
+        "removed_share", "1", "1 - kept tokens / sampled tokens", "tokens taken out of the loss, by mask or zero weight"
+    ),
+    Effect("removed_share_sequence", "1", "1 - kept sequences / sequences", "sequences of which no token is left"),
+    Effect("ess_before", "1", "(sum w)^2 / (n sum w^2), w = exp(x)", "token ESS share of the uncorrected weights"),
+    Effect(
+        "ess_after",
+        "1",
+        "(sum v)^2 / (n sum v^2), v what is left of the weights",
+        "token ESS share after the correction",
+    ),
+    Effect("mean_weight", "1", "sum v / n", "effective learning-rate factor: what is left of the loss's total weight"),
+    Effect("bias", "1", "sum |v - w| / n", "proxy of the bias: mean change of the weights against exact ones"),
+    Effect("variance", "1", "sum v^2 / n - (sum v / n)^2", "proxy of the variance that weighting adds"),
+)
+
+
+def correction_sums(records: pa.Table, corrections: Sequence[Correction], labels: Labels | None = None) -> pa.Table:
+    """One row per (attempt, step, correction, key): the sums of SUMS. A correction whose gap is not on record gives no rows.
+
+    labels: what to group by beside the step, one per row or a list per row; the corrections themselves see whole steps.
+    """
+    parts = [_sums(records, correction, labels) for correction in corrections]
+    return pa.concat_tables(parts) if parts else schema().empty_table()
+
+
+def schema() -> pa.Schema:
+    """The schema of `correction_sums`."""
+    types = zip(KEYS, (pa.int32(), pa.int64(), pa.string(), pa.string(), pa.string()), strict=True)
+    return pa.schema([*(pa.field(*key) for key in types), *(pa.field(name, pa.float64()) for name in SUMS)])
+
+
+def effect_values(sums: dict[str, Floats]) -> dict[str, Floats]:
+    """The value of every EFFECT from arrays of SUMS, NaN where there is nothing to read."""
+    with np.errstate(all="ignore"):
+        n = np.where(sums["tokens"] > 0, sums["tokens"], np.nan)
+        mean = sums["sum_kept_weight"] / n
+        return {
+            "clipped_share": sums["clipped_tokens"] / n,
+            "removed_share": 1 - sums["kept_tokens"] / n,
+            "removed_share_sequence": 1
+            - sums["kept_sequences"] / np.where(sums["sequences"] > 0, sums["sequences"], np.nan),
+            "ess_before": _ess(sums["sum_weight"], sums["sum_square_weight"], n),
+            "ess_after": _ess(sums["sum_kept_weight"], sums["sum_square_kept_weight"], n),
+            "mean_weight": mean,
+            "bias": sums["sum_abs_change"] / n,
+            "variance": np.maximum(sums["sum_square_kept_weight"] / n - mean**2, 0.0),
+        }
+
+
+def _ess(total: Floats, squares: Floats, n: Floats) -> Floats:
+    return np.minimum(total**2 / (n * np.where(squares > 0, squares, np.nan)), 1.0)
+
+
+@dataclass(frozen=True)
+class CarriedOut:
+    """A correction carried out on one (attempt, step). times: how many sequences each stands for, where chance kept them."""
+
+    attempt: int
+    step: int
+    correction: Correction
+    result: Corrected
+    times: Floats | None
+    token: Integers
+    """Where its tokens lie among those of `arrow_columns.gap_rows`."""
+
+    def sums(self) -> pa.Table:
+        """The row of `schema()` over all its tokens."""
+        everything = np.zeros(len(self.token), np.int64)
+        return sums_table(
+            self.attempt, self.step, self.correction, effect_sums(self.result, everything, 1, self.times), ("",)
+        )
+
+
+def carried_out(records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
+    """The correction on each (attempt, step) of the records; nothing where its gap is not on record."""
+    rows = gap_rows(records, correction.gap)
+    return _carried_out(rows, records, correction) if len(rows.rows) else iter(())
+
+
+def _carried_out(rows: GapRows, records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
+    attempts, steps, groups = step_codes(records, rows.rows)
+    bounds = np.concatenate(([0], np.cumsum(rows.lengths)))
+    log_ratio = rows.later.astype(np.float64) - rows.earlier.astype(np.float64)
+    for group, (attempt, step) in enumerate(zip(attempts.tolist(), steps.tolist(), strict=True)):
+        chosen = np.flatnonzero(groups == group)
+        token = _tokens_of(chosen, bounds)
+        sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
+        result = corrected(correction, log_ratio[token], sequence, rows.mask[token])
+        times = None if rows.stands_for is None else rows.stands_for[chosen]
+        yield CarriedOut(attempt, step, correction, result, times, token)
+
+
+def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> pa.Table:
+    rows = gap_rows(records, correction.gap)
+    if not len(rows.rows):
+        return schema().empty_table()
+    if labels is None:
+        return pa.concat_tables([each.sums() for each in _carried_out(rows, records, correction)])
+    piece = labelled("key", labels, rows)
+    codes = piece.codes if piece.by_token else np.repeat(piece.codes, rows.lengths)
+    parts = []
+    for each in _carried_out(rows, records, correction):
+        sums = effect_sums(each.result, codes[each.token], len(piece.keys), each.times)
+        parts.append(sums_table(each.attempt, each.step, correction, sums, piece.keys))
+    return pa.concat_tables(parts)
+
+
+def sums_table(attempt: int, step: int, correction: Correction, sums: Floats, keys: Sequence[str]) -> pa.Table:
+    """A table of `schema()` for one step: a row per key that holds a token; sums: (keys, SUMS)."""
+    held = np.flatnonzero(sums[:, 0] > 0).tolist()
+    names = ([value] * len(held) for value in (attempt, step, correction.name, correction.gap))
+    columns = (*names, [keys[index] for index in held], *sums[held].T)
+    return pa.table([pa.array(column, f.type) for column, f in zip(columns, schema(), strict=True)], schema=schema())
+
+
+def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
+    if not len(rows):
+        return np.empty(0, np.int64)
+    spans = zip(bounds[rows].tolist(), bounds[rows + 1].tolist(), strict=True)
+    return np.concatenate([np.arange(start, stop) for start, stop in spans])
+
+
+def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | None = None) -> Floats:
+    """(keys, SUMS) of one batch. codes: which key each token belongs to, -1 for none.
+
+    times: how many sequences each sequence stands for, where chance kept it; None: one.
+    """
+    each = None if times is None else times[result.sequence]
+    sampled, kept = result.sampled & (codes >= 0), result.mask & (result.weight > 0) & (codes >= 0)
+    with np.errstate(over="ignore"):
+        raw = np.exp(np.where(sampled, result.log_ratio, -np.inf))
+        left = np.where(kept, result.weight, 0.0)
+        token_columns = (raw, raw**2, left, left**2, np.where(sampled, np.abs(left - raw), 0.0))
+        columns = [
+            _counted(sampled, codes, keys, each), _sequences(result, sampled, codes, keys, times),
+            _counted(kept, codes, keys, each), _sequences(result, kept, codes, keys, times),
+            _counted(result.clipped & sampled, codes, keys, each),
+            *(_counted(sampled, codes, keys, values if each is None else values * each) for values in token_columns),
+        ]  # fmt: skip
+    return np.asarray(columns, np.float64).T
+
+
+def _counted(flags: Flags, codes: Integers, keys: int, values: Floats | None = None) -> Floats:
+    """What the flagged tokens of each key add up to; None: how many there are."""
+    return np.bincount(codes[flags], None if values is None else values[flags], keys).astype(np.float64)
+
+
+def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int, times: Floats | None) -> Floats:
+    """Sequences with a flagged token, per key."""
+    pairs = np.unique(result.sequence[flags] * keys + codes[flags])
+    return np.bincount(pairs % keys, None if times is None else times[pairs // keys], keys).astype(np.float64)

@@ -1,0 +1,119 @@
+"""One threshold on the weights as data: a rule and its bounds, the Correction it is, and which buckets it touches.
+
+truncate   v = min(max(w, low), high)
+mask       v = w inside [low, high), else 0
+reject     v = 1 inside [low, high), else 0: no weights, what lies outside leaves the loss
+"""
+
+from dataclasses import dataclass
+from math import inf, log
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.errors import ConfigError
+
+from ..distribution import EDGES, LEVELS, THRESHOLDS, Histogram, Level, bucket_of
+from .correction import Correction, Reject, Weigh
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Rule = Literal["truncate", "mask", "reject"]
+RULES: tuple[Rule, ...] = ("truncate", "mask", "reject")
+RULE_BY_NAME: dict[str, Rule] = {rule: rule for rule in RULES}
+LEVEL_BY_NAME: dict[str, Level] = {level: level for level in LEVELS}
+CAPS = tuple(float(threshold) for threshold in THRESHOLDS if threshold > 1)
+FLOORS = tuple(float(threshold) for threshold in THRESHOLDS if threshold < 1)
+_BY: dict[Level, Literal["token", "sum", "mean"]] = {"token": "token", "sequence": "sum", "geometric": "mean"}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A rule with its bounds, on weights of one level. low 0 and high inf bound nothing."""
+
+    rule: Rule
+    level: Level = "token"
+    low: float = 0.0
+    high: float = inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high:
+            raise ConfigError(f"{self.rule}: bounds [{self.low:g}, {self.high:g}] are empty; give 0 <= low < high")
+
+    @property
+    def name(self) -> str:
+        """Such as `truncate token at 2`, `mask sequence outside 0.5 to 5`, `reject geometric below 0.999`."""
+        low, high = (f"{bound:.6g}" for bound in (self.low, self.high))
+        if self.rule == "truncate":
+            bounds = f"at {high}" if self.low == 0 else f"below {low}" if self.high == inf else f"to {low}–{high}"
+        else:
+            bounds = (
+                f"above {high}" if self.low == 0 else f"below {low}" if self.high == inf else f"outside {low}–{high}"
+            )
+        return f"{self.rule} {self.level} {bounds}"
+
+    @property
+    def bounds(self) -> bool:
+        """Whether it bounds anything."""
+        return self.low > 0 or self.high < inf
+
+    @property
+    def exact(self) -> bool:
+        """Whether distributions say its effect exactly: no bucket is cut."""
+        return not any(place(bound)[1] for bound in (self.low, self.high))
+
+    def correction(self, gap: Literal["mismatch", "total"] = "mismatch") -> Correction:
+        """The same as steps over tokens."""
+        if self.rule == "reject":
+            return Correction(self.name, (Reject("weight", _BY[self.level], self.low, self.high),), gap)
+        outside: Literal["clamp", "zero"] = "clamp" if self.rule == "truncate" else "zero"
+        return Correction(self.name, (Weigh(self.level, self.low, self.high, outside),), gap)
+
+
+def place(bound: float) -> tuple[int, bool]:
+    """(the last bucket that reaches below the bound, whether it reaches beyond it, too); (-1, False) where nothing is bound."""
+    if not 0 < bound < inf:
+        return -1, False
+    at = int(np.searchsorted(EDGES, log(bound)))
+    near = [k for k in (at - 1, at) if 0 <= k < len(EDGES) and abs(EDGES[k] - log(bound)) <= 1e-12]
+    return (near[0], False) if near else (at, True)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Per bucket: wholly inside the bounds, wholly below the floor, wholly above the cap, or cut by a bound."""
+
+    inside: Flags
+    below: Flags
+    above: Flags
+    cut: Flags
+
+
+def sides(buckets: Integers, threshold: Threshold) -> Sides:
+    """Where these buckets lie."""
+    (bottom, low_cuts), (top, high_cuts) = place(threshold.low), place(threshold.high)
+    below = buckets < bottom if low_cuts else buckets <= bottom
+    above = buckets > top if threshold.high < inf else np.zeros(len(buckets), np.bool_)
+    cut = ((buckets == bottom) & low_cuts) | ((buckets == top) & high_cuts)
+    return Sides(~below & ~above & ~cut, below, above, cut)
+
+
+def treated(part: Histogram, threshold: Threshold) -> tuple[Histogram, int]:
+    """(the counts of what is left of the weights, how many are removed); a bucket that a bound cuts stays where it is.
+
+    Sums of the weights are not told (NaN).
+    """
+    buckets = np.asarray(part.buckets, np.int64).copy()
+    found = sides(buckets, threshold)
+    gone = found.below | found.above if threshold.rule != "truncate" else np.zeros(len(buckets), np.bool_)
+    if threshold.rule == "reject":
+        buckets[:] = bucket_of(0.0)
+    if threshold.rule == "truncate":
+        for side, bound in ((found.below, threshold.low), (found.above, threshold.high)):
+            if side.any():
+                buckets[side] = bucket_of(log(bound))
+    occupied, owner = np.unique(buckets[~gone], return_inverse=True)
+    counts = np.bincount(owner, part.counts[~gone], len(occupied)).astype(np.int64)
+    untold = np.full(len(occupied), np.nan)
+    return Histogram(occupied, counts, untold, untold), int(part.counts[gone].sum())

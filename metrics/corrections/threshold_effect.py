@@ -1,0 +1,253 @@
+"""What one threshold on the weights does, read from distributions alone: per step or over all, without a token row.
+
+Exact where the bounds are edges of the histogram, as every published one is; in between an interval that holds the value.
+At sequence and geometric level a weight is one sequence's, and means are over sequences.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, log
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ..distribution import EDGES, Histogram, Interval, Level
+from ..reduction import first_of_each
+from .threshold import CAPS, Integers, Rule, Sides, Threshold, sides
+
+Floats = npt.NDArray[np.float64]
+Pair = tuple[Floats, Floats]
+"""The least and the most."""
+VALUES = (
+    "clipped_share",
+    "removed_share",
+    "mass_removed",
+    "ess_before",
+    "ess_after",
+    "mean_weight",
+    "bias",
+    "variance",
+)
+"""As in correction_effect.EFFECTS. mass_removed: 1 - sum v / sum w, negative where a floor adds more than a cap takes."""
+
+
+def threshold_effects(distribution: pl.DataFrame, threshold: Threshold) -> pl.DataFrame:
+    """One row per step: `weights` (how many), and the least and the most of each of VALUES, `<name>` and `<name>_most`.
+
+    distribution: see Run.distribution, ordered by step. NaN where there is nothing to read.
+    """
+    steps = distribution["step"].to_numpy()
+    starts = first_of_each(steps)
+    names = ("bucket", "count", "log_sum_weight", "log_sum_square_weight")
+    columns = [distribution[name].to_numpy().astype(np.float64) for name in names]
+    count, found = _effects(_Rows.of(columns, starts, threshold), threshold)
+    values = {f"{name}{end}": found[name][at] for name in VALUES for at, end in enumerate(("", "_most"))}
+    return pl.DataFrame({"step": steps[starts], "weights": count.astype(np.int64), **values})
+
+
+def whole_effect(part: Histogram, threshold: Threshold) -> dict[str, Interval]:
+    """VALUES of all weights of a histogram together; NaN where it is empty."""
+    if not len(part.counts):
+        return dict.fromkeys(VALUES, Interval(np.nan, np.nan))
+    columns = (part.buckets, part.counts, part.log_sum_weights, part.log_sum_square_weights)
+    rows = _Rows.of([np.asarray(c, np.float64) for c in columns], np.zeros(1, np.int64), threshold)
+    _, found = _effects(rows, threshold)
+    return {name: Interval(float(least[0]), float(most[0])) for name, (least, most) in found.items()}
+
+
+def frontier(
+    part: Histogram, level: Level, *, rules: Sequence[Rule] = ("truncate", "mask"), low: float = 0.0
+) -> pl.DataFrame:
+    """One row per rule and published cap above `low`: rule, cap and the least of each of VALUES (exact for a published low)."""
+    chosen = [Threshold(rule, level, low, cap) for rule in rules for cap in CAPS if cap > low]
+    rows = [
+        {"rule": each.rule, "cap": each.high, **{name: value.low for name, value in whole_effect(part, each).items()}}
+        for each in chosen
+    ]
+    return pl.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """One row per occupied bucket of each group of consecutive rows. Weights are in the unit of their group.
+
+    one: a weight of 1; ends: of the bucket; bounds: of the threshold; unit: of each group.
+    """
+
+    starts: Integers
+    buckets: Integers
+    number: Floats
+    weights: Floats
+    squares: Floats
+    one: Floats
+    ends: Pair
+    bounds: Pair
+    unit: Floats
+
+    @staticmethod
+    def of(columns: Sequence[Floats], starts: Integers, threshold: Threshold) -> "_Rows":
+        buckets, number = columns[0].astype(np.int64), columns[1]
+        with np.errstate(all="ignore"):
+            log_unit = _log_unit(columns[2] - np.log(number), starts, threshold)
+            each = np.repeat(log_unit, np.diff(np.append(starts, len(buckets))))
+            low, high = np.concatenate(([-np.inf], EDGES))[buckets], np.concatenate((EDGES, [np.inf]))[buckets]
+            one = np.exp(-each)
+            return _Rows(
+                starts,
+                buckets,
+                number,
+                weights=np.exp(columns[2] - each),
+                squares=np.exp(columns[3] - 2 * each),
+                one=one,
+                ends=(np.exp(low - each), np.exp(high - each)),
+                bounds=(threshold.low * one, threshold.high * one),
+                unit=np.exp(log_unit),
+            )
+
+    def total(self, values: Floats) -> Floats:
+        """Sums per group."""
+        return np.add.reduceat(values, self.starts) if len(self.starts) else np.empty(0)
+
+
+def _log_unit(log_means: Floats, starts: Integers, threshold: Threshold) -> Floats:
+    """The largest mean weight of each group, no more than what a cap leaves: in this unit nothing that is left overflows."""
+    if not len(starts) or threshold.rule == "reject":
+        return np.zeros(len(starts))
+    largest = np.maximum.reduceat(log_means, starts)
+    largest = np.where(np.isfinite(largest), largest, 0.0)
+    return np.minimum(largest, log(threshold.high)) if threshold.high < inf else largest
+
+
+def _effects(rows: _Rows, threshold: Threshold) -> tuple[Floats, dict[str, Pair]]:
+    """(number of weights, VALUES) of each group."""
+    found = sides(rows.buckets, threshold)
+    with np.errstate(all="ignore"):
+        n = rows.total(rows.number)
+        left = _left(rows, threshold, found)
+        whole = rows.total(rows.weights)
+        known = np.where(whole > 0, 1.0, np.nan)
+        before = np.minimum(known * whole**2 / (n * rows.total(rows.squares)), 1.0)
+        outside = rows.total(rows.number * (found.below | found.above)) / n
+        touched = outside, outside + rows.total(rows.number * found.cut) / n
+        gone = _zero_share(rows, threshold, n) if threshold.rule == "truncate" else touched
+        least, most = left.sums
+        bias = _bias(rows, threshold, found)
+        zero = np.zeros_like(n)
+        return n, {
+            "clipped_share": (zero, zero) if threshold.rule == "reject" else touched,
+            "removed_share": gone,
+            "mass_removed": (known * (1 - most / whole), known * (1 - least / whole)),
+            "ess_before": (before, before),
+            "ess_after": left.ess(n),
+            "mean_weight": (rows.unit * least / n, rows.unit * most / n),
+            "bias": (rows.unit * rows.total(bias[0]) / n, rows.unit * rows.total(bias[1]) / n),
+            "variance": left.variance(n, rows.unit**2),
+        }
+
+
+def _zero_share(rows: _Rows, threshold: Threshold, n: Floats) -> Pair:
+    """Share of weights of 0 (the first bucket), unless a floor lifts them."""
+    share = rows.total(rows.number * (rows.buckets == 0)) / n * (threshold.low == 0)
+    return share, share
+
+
+@dataclass(frozen=True)
+class _Left:
+    """Sums of v and v^2 of the buckets that no bound cuts, and what those that one cuts add, per group.
+
+    They add a in [least, most] to the sum of v, and between flattest * a and steepest * a to the sum of squares.
+    """
+
+    sum: Floats
+    squares: Floats
+    least: Floats
+    most: Floats
+    flattest: Floats
+    steepest: Floats
+
+    @property
+    def sums(self) -> Pair:
+        return self.sum + self.least, self.sum + self.most
+
+    def ess(self, n: Floats) -> Pair:
+        """A square over a linear function is convex: least at its stationary point, greatest at an end."""
+
+        def at(a: Floats, slope: Floats) -> Floats:
+            squares = self.squares + slope * a
+            return np.where(squares > 0, (self.sum + a) ** 2 / (n * squares), np.nan)
+
+        stationary = np.where(self.steepest > 0, self.sum - 2 * self.squares / self.steepest, self.least)
+        lowest = at(np.clip(stationary, self.least, self.most), self.steepest)
+        highest = np.fmax(at(self.least, self.flattest), at(self.most, self.flattest))
+        return np.minimum(lowest, 1.0), np.minimum(highest, 1.0)
+
+    def variance(self, n: Floats, scale: Floats) -> Pair:
+        """Concave in a: greatest at its stationary point, least at an end."""
+
+        def at(a: Floats, slope: Floats) -> Floats:
+            return np.maximum((self.squares + slope * a) / n - ((self.sum + a) / n) ** 2, 0.0)
+
+        ends = np.fmin(at(self.least, self.flattest), at(self.most, self.flattest))
+        stationary = np.clip(self.steepest * n / 2 - self.sum, self.least, self.most)
+        return scale * ends, scale * at(stationary, self.steepest)
+
+
+def _left(rows: _Rows, threshold: Threshold, found: Sides) -> _Left:
+    low, high = rows.bounds
+    if threshold.rule == "reject":
+        sums, squares = rows.number * rows.one * found.inside, rows.number * rows.one**2 * found.inside
+        least, most, flat, steep = np.zeros_like(sums), rows.number * rows.one, rows.one, rows.one
+    else:
+        sums, squares = np.where(found.inside, rows.weights, 0.0), np.where(found.inside, rows.squares, 0.0)
+        flat, steep = np.maximum(rows.ends[0], low), np.minimum(rows.ends[1], high)
+        least, most = (np.zeros_like(sums), rows.weights) if threshold.rule == "mask" else _held(rows)
+    if threshold.rule == "truncate":
+        for side, bound in ((found.below, low), (found.above, high)):
+            sums, squares = np.where(side, rows.number * bound, sums), np.where(side, rows.number * bound**2, squares)
+    if not len(rows.starts):
+        return _Left(*(np.empty(0) for _ in range(6)))
+    flattest = np.minimum.reduceat(np.where(found.cut, flat, np.inf), rows.starts)
+    return _Left(
+        sum=rows.total(sums),
+        squares=rows.total(squares),
+        least=rows.total(np.where(found.cut, least, 0.0)),
+        most=rows.total(np.where(found.cut, most, 0.0)),
+        flattest=np.where(np.isfinite(flattest), flattest, 0.0),
+        steepest=np.maximum.reduceat(np.where(found.cut, steep, 0.0), rows.starts),
+    )
+
+
+def _held(rows: _Rows) -> Pair:
+    """What weights of a bucket can sum to once they are held to the bounds.
+
+    Where one bound cuts, v is concave or convex in w, so its mean lies between that of the chord and that at the mean of w.
+    """
+    (low, high), (floor, cap) = rows.ends, rows.bounds
+    smallest, largest = np.clip(low, floor, cap), np.clip(high, floor, cap)
+    mean = np.clip(rows.weights / rows.number, low, high)
+    chord = np.where(np.isfinite(high), smallest + (largest - smallest) * (mean - low) / (high - low), smallest)
+    at_mean, both = np.clip(mean, floor, cap), (low < floor) & (high > cap)
+    least = np.where(both, smallest, np.minimum(chord, at_mean))
+    return rows.number * least, rows.number * np.where(both, largest, np.maximum(chord, at_mean))
+
+
+def _bias(rows: _Rows, threshold: Threshold, found: Sides) -> Pair:
+    """Bounds of the sum of |v - w| per bucket."""
+    if (
+        threshold.rule == "reject"
+    ):  # no bucket reaches across 1/2, so in each one of the two is the smaller for all of it
+        kept, gone = np.abs(rows.weights - rows.number * rows.one), rows.weights
+        sure = np.where(found.inside, kept, gone)
+        return np.where(found.cut, np.minimum(kept, gone), sure), np.where(found.cut, np.maximum(kept, gone), sure)
+    if threshold.rule == "mask":
+        return np.where(found.inside | found.cut, 0.0, rows.weights), np.where(found.inside, 0.0, rows.weights)
+    floor, cap = rows.bounds
+    moved = np.where(found.below, rows.number * floor - rows.weights, 0.0)
+    moved = np.where(found.above, rows.weights - rows.number * cap, moved)
+    first, second = (np.abs(held - rows.weights) for held in _held(rows))
+    both = (rows.ends[0] < floor) & (rows.ends[1] > cap)
+    widest = rows.number * np.maximum(floor - rows.ends[0], rows.ends[1] - cap)
+    least = np.where(both, 0.0, np.minimum(first, second))
+    most = np.where(both, widest, np.maximum(first, second))
+    return np.where(found.cut, least, moved), np.where(found.cut, most, moved)

@@ -1,0 +1,103 @@
+"""KL estimates and the size of the log-ratio x, per token.
+
+On tokens sampled from the earlier policy, -x, x^2/2 and exp(x) - 1 - x are the estimators K1, K2, K3 of
+KL(earlier || later) (Schulman 2020, "Approximating KL divergence"). For drift they are plain means over rollout samples.
+"""
+
+import numpy as np
+
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
+from ..statistic import Array, Namespace, Statistic
+from .validity import FINITE
+
+SERIES_BELOW = 1 / 16
+_COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9, 1 / 10, 1 / 11)
+
+
+def k3(x: Array, xp: Namespace) -> Array:
+    """exp(x) - 1 - x, never negative; relative error below 1e-13 for every x.
+
+    expm1(x) - x cancels (at 1e-8 nothing is left of it), so below 1/16 the series
+    x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed; its first term left out is 2 x^10/12!, 1e-20 of the value.
+    """
+    series = 1.0 + x * 0.0
+    small = xp.where(xp.abs(x) < SERIES_BELOW, x, 0.0)
+    for coefficient in reversed(_COEFFICIENTS):
+        series = 1.0 + coefficient * small * series
+    return xp.where(xp.abs(x) < SERIES_BELOW, 0.5 * small * small * series, xp.expm1(x) - x)
+
+
+SUM_LOG_RATIO = Statistic("sum_log_ratio", lambda c, xp: c.log_ratio)
+SUM_SQUARE_LOG_RATIO = Statistic("sum_square_log_ratio", lambda c, xp: c.log_ratio * c.log_ratio)
+SUM_K3 = Statistic("sum_k3", lambda c, xp: k3(c.log_ratio, xp))
+SUM_ABS_LOG_RATIO = Statistic("sum_abs_log_ratio", lambda c, xp: xp.abs(c.log_ratio))
+MAX_LOG_RATIO = Statistic(
+    "max_log_ratio", lambda c, xp: xp.where(c.finite > 0, c.log_ratio, float("-inf")), combine="max"
+)
+MAX_NEGATIVE_LOG_RATIO = Statistic(
+    "max_negative_log_ratio", lambda c, xp: xp.where(c.finite > 0, -c.log_ratio, float("-inf")), combine="max"
+)
+
+KL_BANDS = (
+    Band(float("-inf"), 0.01, "healthy", "convention: plain bf16 and 8-bit engines at equal weights stay below"),
+    Band(0.01, 0.1, "watch", "prime-rl aims below 0.01 and merges below 0.015"),
+    Band(0.1, 1.0, "act", "convention: beyond every published healthy value"),
+    Band(1.0, float("inf"), "very stale weights or wrong input", "miles documentation"),
+)
+
+
+def _mean(
+    name: str, total: Statistic, formula: str, meaning: str, *, scale: float = 1.0, gaps: tuple[str, ...] = ALL_GAPS,
+    unit: str = "nats/token", estimator: str = "mean", direction: str = "", range: str = "[0, inf)", bands: tuple[Band, ...] = (),
+) -> Metric:  # fmt: skip
+    def value(a: Values, n: Values) -> Values:
+        return scale * ratio(a, n)
+
+    return Metric(
+        name, unit, formula, meaning, needs=(total, FINITE), value=value, gaps=gaps,
+        error=clustered_error(total, FINITE, scale=scale), estimator=estimator, direction=direction, range=range, bands=bands,
+        weighting="every unmasked token of finite log-ratio counts once",
+    )  # fmt: skip
+
+
+def _extreme(needs: tuple[Statistic, ...], name: str, formula: str, meaning: str, *, sign: float = 1.0,
+             range: str = "(-inf, inf)") -> Metric:  # fmt: skip
+    def value(*extremes: Values) -> Values:
+        largest = np.maximum.reduce(extremes)
+        return np.where(np.isneginf(largest), np.nan, sign * largest)
+
+    return Metric(
+        name,
+        "nats",
+        formula,
+        meaning,
+        needs=needs,
+        value=value,
+        estimator="extreme",
+        weighting="one token decides",
+        range=range,
+    )
+
+
+_KL = "KL(earlier || later) for mismatch and total; for drift a plain mean over rollout samples, no divergence"
+
+METRICS = (
+    _mean("kl_direct", SUM_LOG_RATIO, "mean(-x)",
+          "K1: unbiased for the KL, can be negative; blind to misalignment, because shifting logprobs keeps their mean.",
+          scale=-1.0, gaps=SAMPLED, estimator="K1", direction="KL(earlier || later)", range="(-inf, inf)"),
+    _mean("kl_k2", SUM_SQUARE_LOG_RATIO, "mean(x^2 / 2)", "K2: low variance, biased away from x = 0.",
+          scale=0.5, estimator="K2", direction=_KL),
+    _mean("kl_k3", SUM_K3, "mean(exp(x) - 1 - x)",
+          "K3: unbiased for the KL and never negative; the headline size of a gap.",
+          estimator="K3", direction=_KL, gaps=SAMPLED, bands=KL_BANDS),
+    _mean("mean_log_ratio", SUM_LOG_RATIO, "mean(x)",
+          "Mean log-ratio; on one token set total = mismatch + drift.", range="(-inf, inf)", direction="later minus earlier"),
+    _mean("ppo_kl", SUM_LOG_RATIO, "mean(old - current)",
+          "What trainers log as ppo_kl or approx_kl; no divergence, because the tokens were not sampled from old.",
+          scale=-1.0, gaps=("drift",), range="(-inf, inf)", direction="earlier minus later"),
+    _mean("abs_log_ratio", SUM_ABS_LOG_RATIO, "mean(|x|)", "Typical distance of the two logprobs of a token.", unit="nats"),
+    _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)", "The worst token.",
+             range="[0, inf)"),
+    _extreme((MAX_LOG_RATIO,), "max_log_ratio", "max(x)", "The token whose probability grew most."),
+    _extreme((MAX_NEGATIVE_LOG_RATIO,), "min_log_ratio", "min(x)", "The token whose probability shrank most.", sign=-1.0),
+)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Mean weights and their z: were these tokens really sampled from the earlier policy, and none selected away?
+
+If so the mean of exp(x) is 1 for any later policy, so numerics, staleness and wrong weights all leave it alone: it tests
+the records, not the gap. Tested only while k-hat holds: under heavy tails a sample mean falls below 1 by nature. Read
+over the sampling mask; what the trainer filtered before recording nobody can see here.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..metric import (
+    SAMPLED,
+    Metric,
+    Reading,
+    Values,
+    clustered_error,
+    error_of_log_sums,
+    error_of_mean,
+    log_mean,
+    ratio,
+)
+from ..statistic import Statistic
+from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
+from .validity import SEQUENCES, TOKENS
+from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT
+
+
+def _z(shape: Values, total: Values, squares: Values, n: Values) -> Values:
+    """(mean - 1) over its standard error where k-hat holds. Given its prefix a token's weight has mean 1: no clusters."""
+    error = error_of_mean(total, squares, n)
+    testable = trusted(shape, n) & (error > 0)
+    return (ratio(total, n) - 1) / np.where(testable, error, np.nan)
+
+
+def _z_of_logs(shape: Values, log_total: Values, log_squares: Values, n: Values) -> Values:
+    return _z(shape, np.exp(log_total), np.exp(log_squares), n)
+
+
+def _mean_of_logs(log_total: Values, n: Values) -> Values:
+    return np.exp(log_mean(log_total, n))
+
+
+def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Values]) -> Metric:
+    return Metric(
+        f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
+        "Beyond 5 in size, with a mean off by more than 0.01: the recorded logprobs are not those of the sampler.",
+        needs=needs, value=value, gaps=SAMPLED, level="token" if level == "token" else "sequence",
+        estimator="z of a martingale difference", range="(-inf, inf)", weighting=f"every {level} counts once",
+        absent="it cannot be tested: k-hat is above its threshold, not available, or the weights are equal",
+    )  # fmt: skip
+
+
+METRICS = (
+    Metric("mean_weight_token", "1", "mean(exp(x))",
+           "1 for any later policy if the earlier one really sampled these tokens and nothing was selected away.",
+           needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS), gaps=SAMPLED,
+           estimator="mean", range="[0, inf)"),
+    _z_metric("token", (TOKEN_SHAPE, SUM_WEIGHT, SUM_SQUARE_WEIGHT, TOKENS), _z),
+    Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)", "As mean_weight_token, for whole sequences.",
+           needs=(SEQUENCE_POWERS[0], SEQUENCES), value=_mean_of_logs, gaps=SAMPLED, level="sequence",
+           error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), error_of_log_sums), estimator="mean", range="[0, inf)",
+           weighting="every sequence counts once", absent="a slice by token has no whole sequences"),
+    _z_metric("sequence", (SEQUENCE_SHAPE, *SEQUENCE_POWERS[:2], SEQUENCES), _z_of_logs),
+)  # fmt: skip

@@ -1,0 +1,84 @@
+"""Perplexity of each policy on the sampled sequences, and the gap between two. Means over sequences, not tokens."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..columns import SequenceColumns
+from ..metric import ALL_GAPS, Metric, Reading, Values, error_of_log_sums, error_of_mean, log_mean, ratio
+from ..statistic import Array, Namespace, Statistic
+from .validity import SEQUENCES
+
+SUM_EARLIER = Statistic("sum_earlier", lambda c, xp: c.earlier)
+SUM_LATER = Statistic("sum_later", lambda c, xp: c.later)
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """Sums over sequences of v = -column and of exp(v), and of their squares. A later logprob of -inf makes v +inf."""
+
+    total: Statistic
+    squares: Statistic
+    log_total: Statistic
+    log_squares: Statistic
+
+
+def _surprise(name: str, column: str) -> Surprise:
+    def linear(s: SequenceColumns, xp: Namespace) -> Array:
+        return xp.where(s.sequence > 0, -getattr(s, column), 0.0)
+
+    def logarithm(s: SequenceColumns, xp: Namespace) -> Array:
+        return xp.where(s.sequence > 0, -getattr(s, column), float("-inf"))
+
+    return Surprise(
+        Statistic(f"sum_log_ppl_{name}", linear, "sequence"),
+        Statistic(f"sum_square_log_ppl_{name}", lambda s, xp: linear(s, xp) ** 2, "sequence"),
+        Statistic(f"log_sum_ppl_{name}", logarithm, "sequence", "logsumexp"),
+        Statistic(f"log_sum_square_ppl_{name}", lambda s, xp: 2 * logarithm(s, xp), "sequence", "logsumexp"),
+    )
+
+
+EARLIER = _surprise("earlier", "mean_earlier")
+LATER = _surprise("later", "mean_later")
+GAP = _surprise("gap", "mean_log_weight")
+
+
+def _mean_of_logs(log_total: Values, n: Values) -> Values:
+    return np.exp(log_mean(log_total, n))
+
+
+def _linear(name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
+    return Metric(
+        name, "nats", formula, meaning, needs=(of.total, SEQUENCES), value=ratio,
+        error=Reading((of.total, of.squares, SEQUENCES), error_of_mean), gaps=gaps, level="sequence",
+        estimator="mean", weighting="every sequence counts once", absent="a slice by token has no whole sequences",
+    )  # fmt: skip
+
+
+def _exponential(name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
+    return Metric(
+        name, "1", formula, meaning, needs=(of.log_total, SEQUENCES), value=_mean_of_logs,
+        error=Reading((of.log_total, of.log_squares, SEQUENCES), error_of_log_sums), gaps=gaps, level="sequence",
+        estimator="mean", weighting="every sequence counts once", range="[0, inf)",
+        absent="a slice by token has no whole sequences",
+    )  # fmt: skip
+
+
+def _of_policy(policy: str, of: Surprise, gaps: tuple[str, ...]) -> tuple[Metric, Metric]:
+    return (
+        _linear(f"log_ppl_{policy}", of, f"mean over sequences of -mean({policy}_logprobs)",
+                f"Log-perplexity of the sequences under {policy}.", gaps),
+        _exponential(f"ppl_{policy}", of, f"mean over sequences of exp(-mean({policy}_logprobs))",
+                     f"Perplexity of the sequences under {policy}.", gaps),
+    )  # fmt: skip
+
+
+METRICS = (
+    *_of_policy("rollout", EARLIER, ("mismatch", "total")),
+    *_of_policy("old", LATER, ("mismatch",)),
+    *_of_policy("current", LATER, ("total",)),
+    _linear("log_ppl_gap", GAP, "mean over sequences of -m, m the sequence's mean x",
+            "Log-perplexity of later minus earlier: positive where the later policy is the more surprised.", ALL_GAPS),
+    _exponential("ppl_ratio", GAP, "mean over sequences of exp(-m)",
+                 "Perplexity later / earlier, averaged per sequence; not exp of the mean gap.", ALL_GAPS),
+)  # fmt: skip

@@ -1,0 +1,110 @@
+"""Agreement of the two policies token by token: probability differences, correlations at shifts, slope.
+
+Correlations are Pearson's over tokens, from raw moments, so that they merge; float64 leaves them good to about 1e-12.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..columns import SHIFTS, Pair, TokenColumns
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
+from ..statistic import Array, Statistic
+from .validity import TOKENS
+
+Sides = Callable[[TokenColumns], tuple[Array, Array, Array]]
+"""Columns -> (count, earlier, later): 0 where they do not count."""
+
+
+def moments(name: str, sides: Sides, *, whole: bool = False) -> tuple[Statistic, ...]:
+    """Count, sums, sums of squares and sum of products of two columns."""
+
+    def statistic(word: str, formula: Callable[[Array, Array, Array], Array]) -> Statistic:
+        return Statistic(f"{name}_{word}", lambda c, xp: formula(*sides(c)), whole=whole)
+
+    return (
+        statistic("count", lambda n, a, b: n),
+        statistic("sum_earlier", lambda n, a, b: a),
+        statistic("sum_later", lambda n, a, b: b),
+        statistic("sum_square_earlier", lambda n, a, b: a * a),
+        statistic("sum_square_later", lambda n, a, b: b * b),
+        statistic("sum_product", lambda n, a, b: a * b),
+    )
+
+
+def _probabilities(c: TokenColumns) -> tuple[Array, Array, Array]:
+    return c.token, c.earlier_probability, c.later_probability
+
+
+def _logprobs(c: TokenColumns) -> tuple[Array, Array, Array]:
+    return c.finite, c.earlier * c.finite, c.later
+
+
+def _shifted(shift: int) -> Sides:
+    def sides(c: TokenColumns) -> tuple[Array, Array, Array]:
+        pair: Pair = c.pairs[shift]
+        return pair.exists, pair.earlier, pair.later
+
+    return sides
+
+
+def correlation(n: Values, a: Values, b: Values, aa: Values, bb: Values, ab: Values) -> Values:
+    """Pearson's correlation from moments; not available for fewer than two tokens or where a side is constant."""
+    count = np.where(n > 1, n, np.nan)
+    spread_a, spread_b = aa - a * a / count, bb - b * b / count
+    # What rounding leaves of the spread of a constant is no spread.
+    varies = (spread_a > 1e-14 * aa) & (spread_b > 1e-14 * bb)
+    product = np.where(varies, spread_a, np.nan) * spread_b
+    return np.clip((ab - a * b / count) / np.sqrt(product), -1.0, 1.0)
+
+
+def _slope(earlier_squares: Values, products: Values) -> Values:
+    return ratio(products, earlier_squares)
+
+
+PROBABILITY = moments("probability", _probabilities)
+LOGPROB = moments("logprob", _logprobs)
+SHIFTED = {
+    shift: moments(f"shift_{'plus' if shift > 0 else 'minus'}_{abs(shift)}", _shifted(shift), whole=True)
+    for shift in SHIFTS
+}
+SUM_PROB_DIFF = Statistic("sum_prob_diff", lambda c, xp: xp.abs(c.later_probability - c.earlier_probability))
+MAX_PROB_DIFF = Statistic(
+    "max_prob_diff",
+    lambda c, xp: xp.where(c.token > 0, xp.abs(c.later_probability - c.earlier_probability), float("-inf")),
+    combine="max",
+)
+
+_CORRELATION = "Pearson's correlation over tokens"
+
+
+def _correlation(name: str, needs: tuple[Statistic, ...], formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
+    return Metric(
+        name, "1", formula, meaning, needs=needs, value=correlation, gaps=gaps, estimator="Pearson", range="[-1, 1]",
+        absent="there are fewer than two tokens, or one side is the same at every token",
+    )  # fmt: skip
+
+
+def _shift_correlation(shift: int) -> Metric:
+    return _correlation(
+        f"shift_correlation_{shift:+d}", SHIFTED[shift], f"{_CORRELATION} of later[t] and earlier[t{-shift:+d}]",
+        f"Near 1 where the correlation at shift 0 is not: the earlier policy's list is off by {shift:+d}.", SAMPLED,
+    )  # fmt: skip
+
+
+METRICS = (
+    Metric("prob_diff", "1", "mean(|exp(later) - exp(earlier)|)", "Typical difference of the two probabilities of a token.",
+           needs=(SUM_PROB_DIFF, TOKENS), value=ratio, error=clustered_error(SUM_PROB_DIFF, TOKENS), range="[0, 1]",
+           estimator="mean", bands=(Band(0.0, 0.005, "healthy", "verl FAQ: about 0.005 or lower"),)),
+    Metric("max_prob_diff", "1", "max(|exp(later) - exp(earlier)|)", "The token whose probability differs most.",
+           needs=(MAX_PROB_DIFF,), value=lambda largest: np.where(np.isneginf(largest), np.nan, largest), range="[0, 1]",
+           estimator="extreme", weighting="one token decides"),
+    _correlation("prob_correlation", PROBABILITY, f"{_CORRELATION} of exp(logprob)",
+                 "Saturates: above 0.98 even for gross faults; useful only below 0.9.", ALL_GAPS),
+    _correlation("logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
+                 "Below 0.5 the two lists are not of the same tokens.", ALL_GAPS),
+    *(_shift_correlation(shift) for shift in SHIFTS),
+    Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
+           "Least squares of later on earlier through 0; not 1 where the two sides differ in temperature.",
+           needs=(LOGPROB[3], LOGPROB[5]), value=_slope, estimator="least squares", range="(-inf, inf)"),
+)  # fmt: skip

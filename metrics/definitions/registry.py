@@ -1,0 +1,34 @@
+"""Every metric in display order, and the statistics they need, each once."""
+
+from ..metric import Metric
+from ..statistic import Statistic
+from . import divergence, honesty, perplexity, probability, structure, surprisal, tail, validity, weights
+
+METRICS: tuple[Metric, ...] = (
+    *validity.METRICS,
+    *divergence.METRICS,
+    *weights.METRICS,
+    *tail.METRICS,
+    *honesty.METRICS,
+    *perplexity.METRICS,
+    *probability.METRICS,
+    *surprisal.METRICS,
+    *structure.METRICS,
+)
+
+_INGREDIENTS = (
+    validity.UNMASKED, validity.TOKENS, validity.FINITE, validity.NON_FINITE, validity.ZERO_WEIGHT,
+    divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER,
+)  # fmt: skip
+"""What sequence columns are made of; evaluated for every gap."""
+
+
+def statistics_of(gap: str) -> tuple[Statistic, ...]:
+    """The statistics that the metrics of a gap need."""
+    needed = (statistic for metric in METRICS if gap in metric.gaps for statistic in metric.statistics)
+    return tuple(dict.fromkeys((*_INGREDIENTS, *needed)))
+
+
+STATISTICS: tuple[Statistic, ...] = tuple(
+    dict.fromkeys(s for gap in ("mismatch", "total", "drift") for s in statistics_of(gap))
+)

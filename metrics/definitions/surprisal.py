@@ -1,0 +1,37 @@
+"""The surprisal gap: is the later policy as surprised by the sampled tokens as its own entropy says it should be?
+
+Zero in expectation where sampling really followed that policy. The only sign of a silent temperature, top-p or top-k:
+both engines may agree on every logprob and still not be what was sampled from. Needs the entropy of the later policy.
+"""
+
+import numpy as np
+
+from ..metric import SAMPLED, Metric, Values, clustered_error, error_of_mean, ratio
+from ..statistic import Statistic
+
+SURPRISAL_TOKENS = Statistic("surprisal_tokens", lambda c, xp: c.has_entropy)
+SUM_SURPRISAL_GAP = Statistic("sum_surprisal_gap", lambda c, xp: c.surprisal_gap)
+SUM_SQUARE_SURPRISAL_GAP = Statistic("sum_square_surprisal_gap", lambda c, xp: c.surprisal_gap * c.surprisal_gap)
+
+
+def _z(total: Values, squares: Values, n: Values) -> Values:
+    """Mean over its standard error. Given its prefix a token's gap has mean 0, so tokens need no clusters here."""
+    error = error_of_mean(total, squares, n)
+    return ratio(total, n) / np.where(error > 0, error, np.nan)
+
+
+_ABSENT = "no entropy of the later policy is on record; pass entropy= to the collector"
+
+METRICS = (
+    Metric("surprisal_gap", "nats", "mean(-later - entropy)",
+           "Positive: the later policy is more surprised than it expects (wrong context, higher temperature). Negative: "
+           "rollouts are sharper than it believes (top-p, top-k, lower temperature).",
+           needs=(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), value=ratio, gaps=SAMPLED,
+           error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), estimator="mean", range="(-inf, inf)",
+           weighting="every unmasked token with an entropy counts once", absent=_ABSENT),
+    Metric("surprisal_gap_z", "1", "surprisal_gap / (sd over tokens / sqrt(tokens))",
+           "Beyond 4 in size, sampling did not follow the later policy.",
+           needs=(SUM_SURPRISAL_GAP, SUM_SQUARE_SURPRISAL_GAP, SURPRISAL_TOKENS), value=_z, gaps=SAMPLED,
+           estimator="z of a martingale difference", range="(-inf, inf)",
+           weighting="every unmasked token with an entropy counts once", absent=_ABSENT),
+)  # fmt: skip

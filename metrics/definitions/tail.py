@@ -1,0 +1,119 @@
+"""Pareto k-hat: can an average over these weights be trusted? Read from the largest log-weights, kept per group.
+
+Vehtari, Simpson, Gelman, Yao, Gabry 2024, "Pareto smoothed importance sampling"; fit by Zhang and Stephens 2009. K is
+fixed in advance, so that tails merge: the largest K of two parts are the largest K of the whole.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..metric import SAMPLED, Band, Metric, Reading, Tail, Values
+from .validity import SEQUENCES, TOKENS
+
+K = 256
+MINIMUM_TAIL = 25
+GROUPS_AT_ONCE = 64
+"""Fits that share their arithmetic; more would not fit the cache."""
+
+TOKEN_TAIL = Tail("token_tail")
+SEQUENCE_TAIL = Tail("sequence_tail")
+TAILS = (TOKEN_TAIL, SEQUENCE_TAIL)
+
+Tails = Sequence[npt.ArrayLike | None]
+
+
+def tail_length(n: float) -> int:
+    """How many of the largest of n weights are fitted: min(n / 5, 3 sqrt(n), K - 1). Vehtari 2024, appendix H."""
+    return int(min(n / 5, 3 * np.sqrt(n), K - 1))
+
+
+def khat_threshold(n: Values) -> Values:
+    """Largest k-hat at which an average over n weights can be trusted: min(1 - 1/log10(n), 0.7). Vehtari 2024, eq. 13."""
+    return np.minimum(1 - 1 / np.log10(np.maximum(n, 1.0 + 1e-9)), 0.7)
+
+
+def tail_shapes(tails: Tails, counts: Values) -> Values:
+    """k-hat of each group of `counts` weights whose largest log-weights are its tail, in any order.
+
+    -inf where the tail is constant: bounded beyond doubt. NaN for fewer than MINIMUM_TAIL tail points, or where ties leave
+    nothing to fit.
+    """
+    shapes = np.full(len(counts), np.nan)
+    largest = _side_by_side(tails)
+    lengths = np.array([tail_length(n) if n > 0 else 0 for n in counts], np.int64)
+    kept = np.isfinite(largest).sum(axis=1)
+    for length in np.unique(lengths[lengths >= MINIMUM_TAIL]):
+        groups = np.flatnonzero((lengths == length) & (kept > 0) & ~np.isnan(largest[:, length]))
+        for part in np.array_split(groups, len(groups) // GROUPS_AT_ONCE + 1):
+            shapes[part] = _shapes_of_length(largest[part, : length + 1])
+    return shapes
+
+
+def _shapes_of_length(largest: Values) -> Values:
+    """k-hat of each row, from descending log-weights of which the last is the threshold."""
+    constant = largest[:, 0] == largest[:, -1]
+    weights = np.exp(largest - largest[:, :1])
+    excesses = (weights[:, :-1] - weights[:, -1:])[:, ::-1]
+    with np.errstate(all="ignore"):
+        return np.where(constant, -np.inf, generalised_pareto_shape(excesses))
+
+
+def generalised_pareto_shape(excesses: Values) -> Values:
+    """Shape k of a generalised Pareto distribution, per row: the posterior mean of Zhang and Stephens 2009, regularised.
+
+    excesses: ascending, over the threshold. Vehtari 2024 (appendix G) adds ten observations of shape 1/2. NaN where a
+    quarter of them is 0.
+    """
+    n = excesses.shape[-1]
+    points = 30 + int(np.sqrt(n))
+    quarter = excesses[..., int(n / 4 + 0.5) - 1]
+    spread = 1 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
+    grid = 1 / excesses[..., -1:] + spread / (3 * np.where(quarter > 0, quarter, np.nan)[..., None])
+    shape = np.log1p(-grid[..., None] * excesses[..., None, :]).mean(axis=-1)
+    log_likelihood = n * (np.log(-grid / shape) - shape - 1)
+    weight = np.exp(log_likelihood - log_likelihood.max(axis=-1, keepdims=True))
+    location = (grid * weight).sum(axis=-1) / weight.sum(axis=-1)
+    k = np.log1p(-location[..., None] * excesses).mean(axis=-1)
+    return np.asarray((k * n + 0.5 * 10) / (n + 10))
+
+
+def _side_by_side(tails: Tails) -> Values:
+    """(groups, K) log-weights, descending; NaN beyond what a group kept."""
+    known = [np.empty(0) if tail is None else np.asarray(tail) for tail in tails]
+    lengths = np.array([len(tail) for tail in known], np.int64)
+    result = np.full((len(known), K), np.nan)
+    result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)]).astype(np.float64)
+    if ((result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])).all():  # as they are written; sorting takes longer
+        return result
+    # NaN sorts last either way, so the negative is sorted.
+    return -np.sort(-result, axis=1)
+
+
+TOKEN_SHAPE = Reading((TOKEN_TAIL, TOKENS), tail_shapes)
+SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
+
+
+def trusted(shape: Values, n: Values, *, power: int = 1) -> npt.NDArray[np.bool_]:
+    """Whether the average of w^power can be trusted: the tail of w^power has shape power * k."""
+    return power * shape < khat_threshold(n)
+
+
+def _available(shape: Values) -> Values:
+    return np.where(np.isfinite(shape), shape, np.nan)
+
+
+def _pareto_k(level: Literal["token", "sequence"], shape: Reading) -> Metric:
+    return Metric(
+        f"pareto_k_{level}", "1", f"tail shape of the weights from the {K} largest",
+        "Above the threshold of the sample size a few weights dominate, and averages over them cannot be trusted.",
+        needs=(shape,), value=_available, gaps=SAMPLED, level=level,
+        estimator="Zhang and Stephens 2009, regularised", range="(-inf, inf)", weighting="the largest weights decide",
+        bands=(Band(0.7, float("inf"), "not to be trusted", "Vehtari 2024; lower for fewer than 2200 weights"),),
+        absent=f"the {level}s give fewer than {MINIMUM_TAIL} tail points, or their weights are equal",
+    )  # fmt: skip
+
+
+METRICS = (_pareto_k("token", TOKEN_SHAPE), _pareto_k("sequence", SEQUENCE_SHAPE))

@@ -1,0 +1,46 @@
+"""Counts: what was measured, and what was set aside and why."""
+
+from ..metric import Metric
+from ..statistic import Statistic
+
+UNMASKED = Statistic("unmasked_tokens", lambda c, xp: c.unmasked)
+TOKENS = Statistic("tokens", lambda c, xp: c.token)
+FINITE = Statistic("finite_tokens", lambda c, xp: c.finite)
+ZERO_WEIGHT = Statistic("zero_weight_tokens", lambda c, xp: c.token - c.finite)
+NON_FINITE = Statistic("non_finite", lambda c, xp: c.unmasked - c.token)
+POSITIVE = Statistic("positive_logprobs", lambda c, xp: c.positive)
+SEQUENCES = Statistic("sequences", lambda s, xp: s.sequence, "sequence")
+EMPTY = Statistic("empty_sequences", lambda s, xp: s.empty, "sequence")
+SET_ASIDE = Statistic("sequences_set_aside", lambda s, xp: s.set_aside, "sequence")
+
+
+def _count(statistic: Statistic, meaning: str, formula: str, *, unit: str = "1") -> Metric:
+    return Metric(
+        statistic.name,
+        unit,
+        formula,
+        meaning,
+        needs=(statistic,),
+        value=lambda n: n,
+        level="sequence" if statistic.level == "sequence" else "token",
+        estimator="count",
+        range="0, 1, 2, ...",
+        absent="a slice by token has no whole sequences" if statistic.level == "sequence" else "no row is on record",
+    )
+
+
+METRICS = (
+    _count(TOKENS, "Tokens every metric of this gap speaks of.", "unmasked tokens that were not set aside"),
+    _count(
+        SEQUENCES, "Sequences every sequence metric of this gap speaks of.", "sequences with a token and none set aside"
+    ),
+    _count(
+        NON_FINITE, "Unmasked tokens set aside.", "tokens with a NaN or +inf logprob, or an earlier logprob of -inf"
+    ),
+    _count(SET_ASIDE, "Sequences left out of sequence metrics.", "sequences with at least one token set aside"),
+    _count(EMPTY, "Sequences without a single unmasked token.", "sequences whose mask is empty"),
+    _count(ZERO_WEIGHT, "Tokens the later policy gives probability 0.", "tokens with a later logprob of -inf"),
+    _count(
+        POSITIVE, "Tokens with a value that is no logprob; counted, not set aside.", "tokens with a logprob above 1e-6"
+    ),
+)

@@ -1,0 +1,189 @@
+"""Importance weights w = exp(log-ratio): chi-squared, effective sample size, mean weight, share outside a band.
+
+Levels: token w = exp(x), sequence exp(S), geometric exp(m). Sums over sequences stay in log space. `1/ess - 1` is the
+self-normalised chi-squared; the plain one, mean(w^2) - 1, can be negative by chance.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from ..metric import (
+    SAMPLED,
+    Band,
+    Metric,
+    Reading,
+    Values,
+    clustered_error,
+    clusters_of,
+    error_of_log_sums,
+    log_mean,
+    ratio,
+)
+from ..statistic import Array, Namespace, Statistic, product
+from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
+from .validity import SEQUENCES, TOKENS
+
+SUM_WEIGHT = Statistic("sum_weight", lambda c, xp: c.weight)
+SUM_SQUARE_WEIGHT = Statistic("sum_square_weight", lambda c, xp: c.weight * c.weight)
+LOG_SUM_WEIGHT = Statistic("log_sum_weight", lambda c, xp: c.log_weight, combine="logsumexp")
+LOG_SUM_SQUARE_WEIGHT = Statistic("log_sum_square_weight", lambda c, xp: 2 * c.log_weight, combine="logsumexp")
+
+BAND_EDGES = ((0.9, 1.1), (0.8, 1.2), (0.5, 2.0))
+
+
+def _powers(level: str, column: str) -> tuple[Statistic, ...]:
+    """Log-sums over sequences of the first four powers of the weight; the higher two for the standard error of ESS."""
+
+    def power(k: int) -> Callable[[Any, Namespace], Array]:
+        return lambda s, xp: k * getattr(s, column)
+
+    words = ("", "square_", "cube_", "fourth_")
+    return tuple(
+        Statistic(f"log_sum_{word}weight_{level}", power(k), "sequence", "logsumexp") for k, word in enumerate(words, 1)
+    )
+
+
+SEQUENCE_POWERS = _powers("sequence", "log_weight")
+GEOMETRIC_POWERS = _powers("geometric", "mean_log_weight")
+
+
+@cache
+def outside(low: float, high: float) -> Statistic:
+    """Tokens whose weight lies outside [low, high]."""
+    bottom, top = math.log(low), math.log(high)
+    return Statistic(
+        f"tokens_outside_{low:g}_{high:g}", lambda c, xp: c.token * ((c.log_weight < bottom) | (c.log_weight > top))
+    )
+
+
+def _chi2_token(squares: Values, n: Values) -> Values:
+    return ratio(squares, n) - 1
+
+
+def _ess(log_total: Values, log_squares: Values, n: Values) -> Values:
+    """(sum w)^2 / (n sum w^2) in (0, 1]; NaN where every weight is 0."""
+    counted = np.where((n > 0) & np.isfinite(log_total) & np.isfinite(log_squares), n, np.nan)
+    # Rounding can leave a hair above the 1 of equal weights (Cauchy-Schwarz).
+    return np.minimum(np.exp(2 * log_total - log_squares - np.log(counted)), 1.0)
+
+
+def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Values], units: Values) -> Values:
+    """Delta method for a^2 / (n b) with (n, a, b) sums over independent units; covariance: sums of nn na nb aa ab bb."""
+    n, a, b = means
+    nn, na, nb, aa, ab, bb = covariance
+    # d log ess = 2 da/a - dn/n - db/b; the three means cancel, so uncentred sums serve.
+    spread = 4 * aa / a**2 + nn / n**2 + bb / b**2 - 4 * na / (a * n) - 4 * ab / (a * b) + 2 * nb / (n * b)
+    return np.where(units > 1, a**2 / (n * b) * np.sqrt(np.maximum(spread, 0.0) * ratio(units, units - 1)), np.nan)
+
+
+def _where_trusted(shape: Values, n: Values, error: Values) -> Values:
+    """The error, where the tail lets the average of w^2, and so its error, be estimated at all."""
+    return np.where(trusted(shape, n, power=2), error, np.nan)
+
+
+def _ess_token_error() -> Reading:
+    n, a, b = TOKENS, SUM_WEIGHT, SUM_SQUARE_WEIGHT
+    pairs = ((n, n), (n, a), (n, b), (a, a), (a, b), (b, b))
+
+    def value(shape: Values, n: Values, a: Values, b: Values, m: Values, *products: Values) -> Values:
+        return _where_trusted(shape, n, _ess_error(products, (n, a, b), m))
+
+    return Reading((TOKEN_SHAPE, n, a, b, clusters_of(n), *(product(*pair) for pair in pairs)), value)
+
+
+def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
+    def value(first: Values, second: Values, third: Values, fourth: Values, n: Values) -> Values:
+        # In units of the root mean square weight nothing overflows before the fourth power itself does.
+        unit = log_mean(second, n) / 2
+        a, b = np.exp(first - unit), np.exp(second - 2 * unit)
+        third, fourth = np.exp(third - 3 * unit), np.exp(fourth - 4 * unit)
+        return _ess_error((n, a, b, b, third, fourth), (n, a, b), n)
+
+    return Reading((*powers, SEQUENCES), value)
+
+
+def _ess_sequence_error() -> Reading:
+    plain = _ess_power_error(SEQUENCE_POWERS)
+
+    def value(shape: Values, *sums: Values) -> Values:
+        return _where_trusted(shape, sums[-1], plain.value(*sums))
+
+    return Reading((SEQUENCE_SHAPE, *plain.needs), value)
+
+
+def _chi2_token_error() -> Reading:
+    plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS)
+
+    def value(shape: Values, *sums: Values) -> Values:
+        return _where_trusted(shape, sums[1], plain.value(*sums))
+
+    return Reading((TOKEN_SHAPE, *plain.needs), value)
+
+
+def _chi2_sequence_error(shape: Values, log_squares: Values, log_fourths: Values, n: Values) -> Values:
+    return _where_trusted(shape, n, error_of_log_sums(log_squares, log_fourths, n))
+
+
+CHI2_BANDS = (
+    Band(-1.0, 1.0, "low", "published reading of chi-squared; verl documentation alerts above 1.0"),
+    Band(1.0, 10.0, "moderate", "published reading of chi-squared"),
+    Band(10.0, float("inf"), "high, in need of correction", "published reading of chi-squared"),
+)
+ESS_BANDS = (
+    Band(0.0, 0.3, "low", "verl documentation alerts below 0.3"),
+    Band(0.3, 0.5, "moderate", "verl documentation"),
+    Band(0.5, 1.0, "good", "verl documentation"),
+)
+_NO_SEQUENCES = "a slice by token has no whole sequences, or every weight is 0"
+
+
+def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
+    powers = {"sequence": SEQUENCE_POWERS, "geometric": GEOMETRIC_POWERS}
+    errors = {
+        "token": _ess_token_error(),
+        "sequence": _ess_sequence_error(),
+        "geometric": _ess_power_error(GEOMETRIC_POWERS),
+    }
+    weight = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}[level]
+    units = "tokens" if level == "token" else "sequences"
+    needs = (LOG_SUM_WEIGHT, LOG_SUM_SQUARE_WEIGHT, TOKENS) if level == "token" else (*powers[level][:2], SEQUENCES)
+    return Metric(
+        f"ess_{level}", "1", f"(sum w)^2 / (n sum w^2), w = {weight}",
+        f"Share of the {units} that weighting by {weight} leaves in effect; 1/ess - 1 is the self-normalised chi-squared.",
+        needs=needs, value=_ess, error=errors[level],
+        level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
+        weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
+    )  # fmt: skip
+
+
+def _share_outside(low: float, high: float) -> Metric:
+    counted = outside(low, high)
+    return Metric(
+        f"share_outside_{low:g}_{high:g}", "1", f"share of tokens with w = exp(x) < {low:g} or > {high:g}",
+        f"Tokens a trust region of [{low:g}, {high:g}] would clip or mask.",
+        needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS), estimator="share", range="[0, 1]",
+    )  # fmt: skip
+
+
+METRICS = (
+    Metric("chi2_token", "1", "mean(exp(2x)) - 1",
+           "Chi-squared of later from earlier, per token: the variance that per-token weighting costs.",
+           needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=_chi2_token_error(),
+           gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS),
+    Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
+           "Chi-squared of whole sequences; grows with length from noise alone. A lower bound where k-hat fails.",
+           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
+           error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
+           gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
+           weighting="every sequence counts once", absent=_NO_SEQUENCES),
+    Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
+           "log(1 + chi2_sequence), the form that is plotted. A lower bound where k-hat fails.",
+           needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
+           weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES),
+    *(_ess_metric(level) for level in ("token", "sequence", "geometric")),
+    *(_share_outside(low, high) for low, high in BAND_EDGES),
+)  # fmt: skip

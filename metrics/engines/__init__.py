@@ -1,0 +1,1 @@
+"""Engines that compute statistics from rows: numpy for records, torch for tensors."""

@@ -1,0 +1,114 @@
+"""Distributions and tails of a gap while it is being read, block by block; they end as list columns of slice `all`."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
+from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
+from ..reduction import Integers, Matrix, reduced
+from .arrow_columns import Column
+
+Floats = npt.NDArray[np.float64]
+
+_TAIL_OF: dict[Level, str] = {"token": TOKEN_TAIL.name, "sequence": SEQUENCE_TAIL.name}
+
+
+def spread_fields() -> list[tuple[str, pa.DataType]]:
+    """Names and types of the list columns."""
+    kinds: tuple[pa.DataType, ...] = (
+        pa.list_(pa.int16()),
+        pa.list_(pa.int64()),
+        pa.list_(pa.float64()),
+        pa.list_(pa.float64()),
+    )
+    fields: list[tuple[str, pa.DataType]] = [
+        pair for level in LEVELS for pair in zip(histogram_columns(level), kinds, strict=True)
+    ]
+    return fields + [(name, pa.list_(pa.float32())) for name in _TAIL_OF.values()]
+
+
+class Spread:
+    """Collects the log-weights of every group; `columns` reads what was collected."""
+
+    def __init__(self, *, tails: bool) -> None:
+        self._tails = tails
+        self._cells: dict[Level, list[tuple[Integers, Matrix]]] = {level: [] for level in LEVELS}
+        self._largest: dict[Level, list[tuple[Integers, Floats]]] = {level: [] for level in _TAIL_OF}
+
+    def add(
+        self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
+    ) -> None:
+        """Adds one log-weight per element, of group names[place]; each counts `times` (None: once)."""
+        if not len(place):
+            return
+        cells = place * BUCKETS + bucket_of(log_weight)
+        occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
+        cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
+        self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
+        if self._tails and level in _TAIL_OF:
+            kept = largest_of_each(place, log_weight)
+            self._largest[level].append((names[place[kept]], log_weight[kept]))
+
+    def columns(self, groups: Integers) -> dict[str, Column]:
+        """The list columns of these groups (ascending)."""
+        result: dict[str, Column] = {}
+        for level in LEVELS:
+            result |= self._histograms(level, groups)
+            if self._tails and level in _TAIL_OF:
+                result[_TAIL_OF[level]] = self._tail(level, groups)
+        return result
+
+    def _histograms(self, level: Level, groups: Integers) -> dict[str, Column]:
+        parts = self._cells[level]
+        codes = np.concatenate([cells for cells, _ in parts]) if parts else np.empty(0, np.int64)
+        matrix = np.concatenate([sums for _, sums in parts], axis=1) if parts else np.empty((3, 0))
+        merged = reduced(matrix, codes, ("sum", "logsumexp", "logsumexp"))
+        counts, weights, squares = merged.matrix
+        flat = (
+            pa.array(merged.codes % BUCKETS, pa.int16()),
+            pa.array(whole_counts(counts)),
+            pa.array(weights),
+            pa.array(squares),
+        )
+        owner = merged.codes // BUCKETS
+        return {
+            name: _lists(values, owner, groups) for name, values in zip(histogram_columns(level), flat, strict=True)
+        }
+
+    def _tail(self, level: Level, groups: Integers) -> Column:
+        parts = self._largest[level]
+        owner = np.concatenate([group for group, _ in parts]) if parts else np.empty(0, np.int64)
+        values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
+        order = np.lexsort((-values, owner))
+        order = order[rank_in_group(owner[order]) < K]
+        return _lists(pa.array(values[order].astype(np.float32)), owner[order], groups)
+
+
+def whole_counts(counts: Floats) -> Integers:
+    """Estimated counts as whole numbers whose running total is never off by more than a half."""
+    totals: Integers = np.rint(np.cumsum(counts)).astype(np.int64)
+    return totals - np.append(0, totals[:-1]) if len(totals) else totals
+
+
+def largest_of_each(group: Integers, values: Floats) -> Integers:
+    """Indices of the K largest values of each group, in no particular order."""
+    if len(values) <= K:
+        return np.arange(len(values))
+    if group.min() == group.max():
+        return np.argpartition(values, -K)[-K:]
+    order = np.lexsort((-values, group))
+    return order[rank_in_group(group[order]) < K]
+
+
+def rank_in_group(group: Integers) -> Integers:
+    """0, 1, 2, ... within each run of equal groups."""
+    index = np.arange(len(group))
+    begins = np.concatenate(([True], group[1:] != group[:-1])) if len(group) else np.empty(0, np.bool_)
+    return index - np.maximum.accumulate(np.where(begins, index, 0)) if len(group) else index
+
+
+def _lists(values: Column, owner: Integers, groups: Integers) -> Column:
+    """One list per group of the values it owns; owners ascend."""
+    offsets = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

@@ -1,0 +1,151 @@
+"""The torch engine: padded (B, T) tensors -> statistics on the trainer's device, all-reduced, without a host sync.
+
+The formulas are the numpy engine's; only the reductions are written here. A rank without tokens changes nothing.
+
+    local = torch_engine.statistics(rollout, old, mask)                     # one float64 vector, on the device
+    values = torch_engine.values(torch_engine.all_reduce(local))            # the one copy to the host
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ratioscope.record import GAPS
+
+from ..columns import SHIFTS, TokenColumns, sequence_columns, token_columns
+from ..definitions.registry import statistics_of
+from ..definitions.tail import TAILS, K
+from ..metric import SAMPLED, Tail
+from ..readings import gap_values
+from ..statistic import NEUTRAL, Combine, Statistic
+
+Tensor = torch.Tensor
+PREFIX = "ratioscope"
+
+
+def statistics(
+    earlier: Tensor, later: Tensor, mask: Tensor | None = None, *, gap: str = "mismatch", entropy: Tensor | None = None
+) -> Tensor:
+    """One float64 vector: the statistics of the gap in the order of `statistics_of(gap)`, then K log-weights per tail.
+
+    earlier, later, entropy: (B, T) in nats, any float dtype, rounded to float32 as when stored. mask: (B, T), nonzero at
+    sampled tokens; None: all. Nothing is copied to the host and no value is waited for.
+    """
+    with torch.no_grad():
+        order = statistics_of(gap)
+        columns = _columns(earlier, later, mask, gap, entropy)
+        sums = {s.name: _reduced(s.formula(columns, torch), s.combine, dim=-1) for s in order if s.level == "token"}
+        whole = sequence_columns(sums, torch)
+        at = {s.name: s.formula(sums if s.level == "cluster" else whole, torch) for s in order if s.level != "token"}
+        scalars = torch.stack([_reduced({**sums, **at}[s.name], s.combine, dim=0) for s in order])
+        return torch.cat((scalars, _largest(columns.log_weight), _largest(whole.log_weight)))
+
+
+def all_reduce(local: Tensor, *, gap: str = "mismatch", group: Any = None) -> Tensor:
+    """The statistics of all ranks together: sums add, maxima take the larger, log-sums add in log space, tails merge.
+
+    Every rank of the group calls it; where torch.distributed is not running it returns its input.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return local
+    scalars, tails = local[: -K * len(TAILS)], local[-K * len(TAILS) :]
+    largest = scalars.clone()
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+    anchor = torch.where(torch.isfinite(largest), largest, 0.0)
+    logs = _combined_by("logsumexp", gap, local.device)
+    added = torch.where(logs, torch.exp(scalars - anchor), scalars)
+    dist.all_reduce(added, dist.ReduceOp.SUM, group=group)
+    added = torch.where(logs, anchor + torch.log(added), added)
+    every = [torch.empty_like(tails) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(every, tails, group=group)
+    merged = torch.stack(every).view(-1, len(TAILS), K).transpose(0, 1).flatten(1).topk(K).values
+    return torch.cat((torch.where(_combined_by("max", gap, local.device), largest, added), merged.flatten()))
+
+
+def values(statistics: Tensor, *, gap: str = "mismatch") -> dict[str, float]:
+    """Metric name -> value, and name_se -> standard error where it has one; the one copy to the host happens here.
+
+    NaN: not available.
+    """
+    host = statistics.detach().cpu().numpy()
+    scalars = {s: host[i : i + 1] for i, s in enumerate(statistics_of(gap))}
+    tails = {tail: host[len(scalars) + i * K :][:K] for i, tail in enumerate(TAILS)}
+
+    def column(need: Statistic | Tail) -> Any:
+        return [tails[need][np.isfinite(tails[need])]] if isinstance(need, Tail) else scalars[need]
+
+    return {name: float(value[0]) for name, value in gap_values(column, gap).items()}
+
+
+def scalars(
+    *, rollout: Tensor | None = None, old: Tensor | None = None, current: Tensor | None = None,
+    mask: Tensor | None = None, entropy: Tensor | None = None, group: Any = None,
+) -> dict[str, float]:  # fmt: skip
+    """What a trainer logs without any file: `ratioscope/mismatch/kl_k3` -> value, for every gap whose two sides are given.
+
+    entropy: the trainer's, of `current` where given, else of `old`. Every rank of the group calls it.
+    """
+    policies = {"rollout": rollout, "old": old, "current": current}
+    of = "current" if current is not None else "old"
+    result: dict[str, float] = {}
+    for gap, (first, second) in GAPS.items():
+        earlier, later = policies[first], policies[second]
+        if earlier is not None and later is not None:
+            local = statistics(earlier, later, mask, gap=gap, entropy=entropy if second == of else None)
+            read = values(all_reduce(local, gap=gap, group=group), gap=gap)
+            result |= {f"{PREFIX}/{gap}/{name}": value for name, value in read.items()}
+    return result
+
+
+def _columns(earlier: Tensor, later: Tensor, mask: Tensor | None, gap: str, entropy: Tensor | None) -> TokenColumns:
+    first, second = _as_stored(earlier), _as_stored(later)
+    kept = torch.ones_like(first, dtype=torch.bool) if mask is None else mask.to(first.device) != 0
+    visible = torch.where(kept, first, float("nan"))
+    return token_columns(
+        first,
+        second,
+        kept,
+        torch,
+        entropy=None if entropy is None else _as_stored(entropy),
+        pairs={shift: _shifted(visible, shift) for shift in (SHIFTS if gap in SAMPLED else ())},
+    )
+
+
+def _as_stored(logprobs: Tensor) -> Tensor:
+    return logprobs.detach().to(torch.float32).to(torch.float64)
+
+
+def _shifted(values: Tensor, shift: int) -> Tensor:
+    """values[:, t - shift] at t, NaN where that lies outside the row."""
+    result = torch.full_like(values, float("nan"))
+    if shift > 0:
+        result[:, shift:] = values[:, :-shift]
+    else:
+        result[:, :shift] = values[:, -shift:]
+    return result
+
+
+def _reduced(values: Tensor, combine: Combine, *, dim: int) -> Tensor:
+    """Empty dimensions give the neutral value, which amax and logsumexp would refuse."""
+    values = values.to(torch.float64)
+    if combine == "sum":
+        return values.sum(dim)
+    if values.shape[dim] == 0:
+        return values.sum(dim) + NEUTRAL[combine]
+    return values.amax(dim) if combine == "max" else torch.logsumexp(values, dim)
+
+
+def _largest(log_weights: Tensor) -> Tensor:
+    """The K largest, rounded to float32 as in files; -inf fills up."""
+    flat = log_weights.flatten()
+    room = torch.full((K,), float("-inf"), dtype=flat.dtype, device=flat.device)
+    return torch.cat((flat, room)).topk(K).values.to(torch.float32).to(torch.float64)
+
+
+@cache
+def _combined_by(combine: Combine, gap: str, device: torch.device) -> Tensor:
+    """Which statistics of the gap combine so. Cached: making a tensor from a list waits for the device."""
+    return torch.tensor([s.combine == combine for s in statistics_of(gap)], device=device)

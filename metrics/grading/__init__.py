@@ -1,0 +1,1 @@
+"""From readings to a verdict: signals, floors, severities, alerts."""

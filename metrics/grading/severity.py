@@ -1,0 +1,158 @@
+"""Severity per step: every signal of the table graded for every gap; the worst wins and says which it was."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from polars.datatypes import DataType, DataTypeClass
+
+from ..metric import Values
+from .finding import LABELS, Severity
+from .floor import Floors, floors
+from .signals import SIGNALS, Signal
+
+__all__ = [
+    "SIGNALS",
+    "Severity",
+    "decided",
+    "grade",
+    "grade_signals",
+    "grades_of",
+    "reading",
+    "signal_named",
+    "told",
+    "worst_of",
+]
+
+MANY = 1000.0
+"""Times the floor from which on the number says no more: the floor is next to nothing."""
+GRADE = pl.Enum(LABELS)
+PolarsType = DataType | DataTypeClass
+
+Grades = npt.NDArray[np.int64]
+
+
+def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
+    """One row per step: severity and the signal, gap, value, floor and reading that decided it.
+
+    frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
+    step shows its KL. Steps on which nothing could be graded are left out.
+    """
+    return told(decided(grade_signals(frame, floors_of_gaps)))
+
+
+def decided(graded: pl.DataFrame) -> pl.DataFrame:
+    """The row of each step that decides its severity, in order of steps. graded: rows of grade_signals."""
+    rank = pl.col("severity").to_physical()
+    shown = (pl.col("signal") != "kl_k3").cast(pl.Int8)
+    return (
+        graded.with_columns(_rank=rank, _order=pl.when(rank == 0).then(shown).otherwise(0))
+        .sort("step", "_rank", "_order", descending=[False, True, False], maintain_order=True)
+        .group_by("step", maintain_order=True)
+        .first()
+        .drop("_rank", "_order")
+    )
+
+
+def told(graded: pl.DataFrame) -> pl.DataFrame:
+    """Rows of grade_signals with the reading of each."""
+    readings = [reading(signal_named(row["signal"]), row) for row in graded.iter_rows(named=True)]
+    return graded.with_columns(reading=pl.Series(readings, dtype=pl.String))
+
+
+def grade_signals(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
+    """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, at_least.
+
+    floors_of_gaps: those of the run, where the frame is of a part of it, or tells nothing of lags; else those of the frame.
+    tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one;
+    at_least: whether the value is a lower bound. Rows come in the order in which signals and gaps decide, see `grade`.
+    """
+    known = floors(frame) if floors_of_gaps is None else floors_of_gaps
+    ordered = frame.sort("step")
+    parts = [
+        _graded(ordered, signal, gap, known.get(gap, np.nan))
+        for signal in SIGNALS
+        for gap in signal.gaps
+        if f"{gap}/tokens" in ordered.columns
+    ]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=_SCHEMA)
+
+
+def reading(signal: Signal, row: Mapping[str, Any]) -> str:
+    """What the signal says of a row of grade_signals. Made for the rows that are told: there are many more than those."""
+    value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
+    times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
+    least = "at least " if row["at_least"] else ""
+    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
+
+
+def worst_of(signal: Signal, rows: pl.DataFrame) -> int:
+    """Which of these rows of one signal and gap holds the worst reading: the largest value at the highest grade, the first of
+    equals. One step counts here, whether the signal must last or not.
+    """
+    tested = rows["tested"].to_numpy()
+    grades = grades_of(replace(signal, lasting=False), tested)
+    sizes = np.nan_to_num(signal.size(rows["value"].to_numpy()), nan=-np.inf, posinf=np.inf)
+    return int(np.lexsort((-np.arange(len(rows)), sizes, grades))[-1])
+
+
+def signal_named(name: str) -> Signal:
+    """The signal of SIGNALS with this name."""
+    return _SIGNAL[name]
+
+
+_SCHEMA: dict[str, PolarsType] = {
+    "step": pl.Int64, "signal": pl.String, "gap": pl.String, "severity": GRADE, "value": pl.Float64, "tested": pl.Float64,
+    "threshold": pl.Float64, "floor": pl.Float64, "at_least": pl.Boolean,
+}  # fmt: skip
+_SIGNAL = {signal.name: signal for signal in SIGNALS}
+
+
+def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.DataFrame:
+    """The rows of one signal of one gap."""
+    with np.errstate(all="ignore"):
+        measured = signal.measure(_columns(frame, gap), np.full(len(frame), floor))
+    kept = np.flatnonzero(~np.isnan(measured.tested))
+    grades = grades_of(signal, measured.tested[kept])
+    reached = np.where(grades == Severity.ACT, np.nan if signal.act is None else signal.act, signal.watch)
+    floors_shown = np.full(len(frame), np.nan) if measured.floor is None else measured.floor
+    bounds = np.zeros(len(frame), np.bool_) if measured.bound is None else measured.bound
+    return (
+        pl.DataFrame(
+            {
+                "step": frame["step"].gather(kept).cast(pl.Int64),
+                "severity": pl.Series(np.array(LABELS)[grades], dtype=pl.String).cast(GRADE),
+                "value": measured.value[kept],
+                "tested": measured.tested[kept],
+                "threshold": reached,
+                "floor": pl.Series(floors_shown[kept], nan_to_null=True),
+                "at_least": bounds[kept],
+            }
+        )
+        .with_columns(pl.lit(signal.name).alias("signal"), pl.lit(gap).alias("gap"))
+        .select(list(_SCHEMA))
+    )
+
+
+def grades_of(signal: Signal, tested: Values) -> Grades:
+    """The grade of each step; of a lasting signal, the highest that a neighbouring step reaches too."""
+    grades = (tested >= signal.watch).astype(np.int64)
+    if signal.act is not None:
+        grades += tested >= signal.act
+    if not signal.lasting:
+        return grades
+    padded = np.concatenate(([0], grades, [0]))
+    return np.minimum(grades, np.maximum(padded[:-2], padded[2:]))
+
+
+def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:
+    def column(metric: str) -> Values:
+        name = f"{gap}/{metric}"
+        if name not in frame.columns:
+            return np.full(len(frame), np.nan)
+        return frame[name].cast(pl.Float64).to_numpy()
+
+    return column
