@@ -24,7 +24,7 @@ from ratioscope.process import Here, here
 
 from .digits import count
 from .escape import streamlit_label as label
-from .serving.warming import run_opened
+from .opened_runs import run_opened
 from .shelf import OnShow
 from .standing import Standing, standing
 from .theme import MARKS

@@ -20,7 +20,7 @@ from ratioscope.ingest.files.quarantine import printable
 from ratioscope.ingest.files.run_tree import RunTree, runs_below
 from ratioscope.layout import COMMITS
 
-from .serving.server import RUNS
+from .runs_variable import RUNS
 
 EVERY = 2.0
 """Seconds between two looks, at least."""
@@ -90,6 +90,11 @@ def found_below(roots: Sequence[str]) -> Served:
     waits = any(tree.runs != (Path(root),) for root, tree in trees.items())
     note = "; ".join(f"{Path(root).name}: {tree.note}" for root, tree in trees.items() if tree.note)
     return Served(tuple(roots), runs, _first(trees, runs), waits, note)
+
+
+def other_than(found: Served, own: str) -> str:
+    """The run that another is compared with unless the reader says so; itself where it is alone."""
+    return next((name for name in found.runs if name != own), own)
 
 
 def distinct_names(paths: Sequence[str]) -> dict[str, str]:

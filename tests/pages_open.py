@@ -9,7 +9,7 @@ from edge_runs import made
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.browser.chart import NAME
-from ratioscope.app.serving import server
+from ratioscope.app.runs_variable import RUNS
 
 SECONDS = 120
 Open = Callable[..., AppTest]
@@ -22,7 +22,7 @@ def opener(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     def page(path: str, names: Names, theme: str = "light", **query: str | list[str]) -> AppTest:
         several = [names] if isinstance(names, str | Path) else names
         folders = [name if isinstance(name, Path) else made(runs, name) for name in several]
-        monkeypatch.setenv(server.RUNS, json.dumps([str(folder) for folder in folders]))
+        monkeypatch.setenv(RUNS, json.dumps([str(folder) for folder in folders]))
         monkeypatch.setenv("PAGE", path)
         app = unopened()
         app.context["theme"] = theme

@@ -12,7 +12,7 @@ from edge_runs import RUNS, made
 from pages_open import SECONDS, Open, charts, html, unopened, well, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import controls, headline
+from ratioscope.app import controls, headline, runs_variable
 from ratioscope.app.digits import digits
 from ratioscope.app.escape import html as escaped
 from ratioscope.app.pages import PAGES
@@ -56,7 +56,7 @@ def test_every_page_draws_every_gap_in_the_dark(opened: Open, path: str, gap: st
 
 
 def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(server.RUNS, json.dumps([str(made(runs, "stale"))]))
+    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(made(runs, "stale"))]))
     app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
     well(app)
     assert "■ act" in html(app) and len(charts(app)) == 5
@@ -230,7 +230,7 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
         collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
         opened("health", ["stale"])
-        monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path / "run")]))
+        monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path / "run")]))
         app = unopened().run()
         assert app.metric[0].value == "1"
         collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
@@ -240,11 +240,11 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
 
 def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PAGE", "overview")
-    monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path)]))
+    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path)]))
     app = unopened().run()
     well(app)
     assert "as soon as there is one" in app.info[0].value and "ratioscope.attach" in app.code[0].value
-    monkeypatch.delenv(server.RUNS)
+    monkeypatch.delenv(RUNS)
     assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 
 

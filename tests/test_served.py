@@ -11,8 +11,8 @@ from run_folders import FakeWriter, write_run_file
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app import served
+from ratioscope.app.runs_variable import RUNS
 from ratioscope.app.served import Watched, distinct_names, found_below
-from ratioscope.app.serving import server
 from ratioscope.collectors.collector import Collector
 
 
@@ -102,7 +102,7 @@ def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monk
         with Collector(tmp_path / name) as collector:
             collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
     (tmp_path / "root" / "link").symlink_to(tmp_path / "outside" / "run")
-    monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path / "root")]))
+    monkeypatch.setenv(RUNS, json.dumps([str(tmp_path / "root")]))
     first = served.served().first
     for run in ("../outside/run", "link", str(tmp_path / "outside" / "run"), "one/../../outside/run", "one/", "", "."):
         app = AppTest.from_function(_script, default_timeout=60)
@@ -120,7 +120,7 @@ def test_the_shown_run_stays_when_another_appears(tmp_path: Path, monkeypatch: p
     now = 0.0
     watched = Watched((str(tmp_path),), lambda: now)
     monkeypatch.setattr(served, "_watched", lambda roots: watched)
-    monkeypatch.setenv(server.RUNS, json.dumps([str(tmp_path)]))
+    monkeypatch.setenv(RUNS, json.dumps([str(tmp_path)]))
     Collector(tmp_path / "b").close()
     app = AppTest.from_function(_script, default_timeout=60).run()
     assert app.selectbox(key="run").value == "b"

@@ -8,7 +8,7 @@ import streamlit as st
 from edge_runs import made
 from pages_open import Open
 
-from ratioscope.app import view
+from ratioscope.app import opened_runs, view
 from ratioscope.app.pages import PAGES
 from ratioscope.app.serving import warming
 from ratioscope.app.slice_words import absences
@@ -45,12 +45,12 @@ def test_what_the_first_chart_needs_is_loaded() -> None:
 
 
 def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "_KNOWN", set())
-    monkeypatch.setattr(warming, "_OPENED", SimpleQueue())
+    monkeypatch.setattr(opened_runs, "_KNOWN", set())
+    monkeypatch.setattr(opened_runs, "_OPENED", SimpleQueue())
     root = str(made(tmp_path, "stale"))
-    warming.run_opened(root)
-    warming.run_opened(root)
-    assert warming._OPENED.get_nowait() == root and warming._OPENED.empty()
+    opened_runs.run_opened(root)
+    opened_runs.run_opened(root)
+    assert opened_runs._OPENED.get_nowait() == root and opened_runs._OPENED.empty()
     view.make_ahead(root, warming._next)
     held, shown = view._shelf().bytes, view.view(root)
     shown.events()

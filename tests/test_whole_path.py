@@ -15,7 +15,7 @@ from tiny_trl import TrainingTrace, train
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.pages import PAGES, Page
-from ratioscope.app.serving import server
+from ratioscope.app.runs_variable import RUNS
 from ratioscope.record import GAPS
 
 pytestmark = [
@@ -118,7 +118,7 @@ def test_the_command_line_prints_a_row_per_step(
 def test_every_page_of_the_dashboard_draws_it(
     recorded: tuple[TrainingTrace, Path], page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(server.RUNS, json.dumps([str(recorded[1])]))
+    monkeypatch.setenv(RUNS, json.dumps([str(recorded[1])]))
     monkeypatch.setenv("PAGE", page.path)
     app = well(unopened().run())
     assert charts(app) or app.get("arrow_data_frame") or app.dataframe

@@ -10,7 +10,7 @@ from ratioscope.errors import RatioscopeError
 from ..escape import streamlit_label as label
 from ..escape import visible
 from ..scope import Scope, Steps, steps_of
-from ..served import Served, served
+from ..served import Served, other_than, served
 from ..view import View
 from .places import control_row
 from .runs_beside import runs_beside
@@ -61,11 +61,6 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
-
-
-def other_than(found: Served, own: str) -> str:
-    """The run that another is compared with unless the reader says so; itself where it is alone."""
-    return next((name for name in found.runs if name != own), own)
 
 
 def _choice(found: Served, letter: str, default: str) -> tuple[tuple[str, ...], str, Steps]:

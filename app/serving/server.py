@@ -21,6 +21,7 @@ from typing import Any
 from ratioscope.errors import ConfigError
 
 from ..browser.policy import inline_scripts
+from ..runs_variable import RUNS
 from ..theme import DARK, LIGHT
 from .apart import apart
 from .chart_library import ChartLibrary
@@ -33,8 +34,6 @@ from .watched import watched
 TURN = 0.0005
 """Seconds after which a thread that computes lets another go on. A page that is drawn while a run is read in the background waits
 for its turn a hundred times: at Python's usual 5 ms that is half a second."""
-RUNS = "RATIOSCOPE_RUNS"
-"""The environment variable that tells the pages which runs they may open: a JSON list of absolute paths."""
 SENDER = "streamlit.web.server.starlette.starlette_websocket"
 SCRIPT = Path(__file__).resolve().parents[1] / "pages" / "entry.py"
 SETTINGS: dict[str, Any] = {

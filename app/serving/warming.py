@@ -8,11 +8,11 @@ and a thread that must wait for a processor keeps the interpreter's lock from al
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ..opened_runs import next_opened
 from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
@@ -20,21 +20,12 @@ if TYPE_CHECKING:
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
-_OPENED: SimpleQueue[str] = SimpleQueue()
-_KNOWN: set[str] = set()
 
 
 def start_warming() -> None:
     """Starts the threads; they end with the process."""
     for work in (_warm, _read_ahead):
         threading.Thread(target=work, name=f"ratioscope{work.__name__}", daemon=True).start()
-
-
-def run_opened(path: str) -> None:
-    """Notes that a page of this run has been drawn, so that what its other pages need is made while the reader looks at it."""
-    if path not in _KNOWN:
-        _KNOWN.add(path)
-        _OPENED.put(path)
 
 
 def _warm() -> None:
@@ -57,12 +48,11 @@ def _warm() -> None:
 
 
 def _read_ahead() -> None:
-    from ..panels.sides import other_than
-    from ..served import served
+    from ..served import other_than, served
     from ..view import make_ahead
 
     while True:
-        path = _OPENED.get()
+        path = next_opened()
         with suppress(Exception):  # as in `_warm`
             make_ahead(path, _next)
             found = served()
