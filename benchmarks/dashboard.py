@@ -33,8 +33,8 @@ from browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
 from playwright.sync_api import Page
 from run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
 
-from ratioscope.app.headline import CHARTS
-from ratioscope.app.pages import PAGES
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.presentation.headline_metrics import CHARTS
 from ratioscope.ingest.run import open_run
 
 FIRST_PAINT, SWITCH, INTERACTION, LONG_SEQUENCE = 2.0, 0.7, 0.3, 1.0

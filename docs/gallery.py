@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Chromium, Dashboard, Opened  # noqa: E402
 
-from ratioscope.app.theme import DARK, LIGHT  # noqa: E402
+from ratioscope.app.presentation.theme import DARK, LIGHT  # noqa: E402
 
 GALLERY = ROOT / "docs" / "gallery"
 RUNS = {path.name.rsplit("-", 1)[-1]: path for path in sorted((ROOT / "sample_data" / "runs").glob("*/"))}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ratioscope.app.trainers import against, objects, to_paste
+from ratioscope.app.presentation.trainers import against, objects, to_paste
 from ratioscope.collectors.trainers import ADAPTERS, Adapter
 from ratioscope.metrics.card import Card, card, lines
 from ratioscope.metrics.definitions.registry import METRICS

@@ -29,7 +29,7 @@ ARGUMENTS = (
 SERVE = """
 import sys
 from pathlib import Path
-from ratioscope.app.serving.server import serve
+from ratioscope.app.dashboard.server.server import serve
 serve([Path(run) for run in sys.argv[1:]], on_ready=lambda url: print(url, flush=True))
 """
 NUMBERS = {

@@ -9,7 +9,7 @@ from edge_runs import made
 from streamlit.testing.v1 import AppTest
 
 from ratioscope.app.browser.chart import NAME
-from ratioscope.app.runs_variable import RUNS
+from ratioscope.app.dashboard.model.runs_variable import RUNS
 
 SECONDS = 120
 Open = Callable[..., AppTest]
@@ -42,7 +42,8 @@ def _script() -> None:
     """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
     import os
 
-    from ratioscope.app import dashboard, pages
+    from ratioscope.app.dashboard import pages
+    from ratioscope.app.dashboard import shell as dashboard
 
     dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
 

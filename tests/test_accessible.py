@@ -10,10 +10,10 @@ import pytest
 from browser import Chromium, Dashboard, chromium
 from frames import tokens
 
-from ratioscope.app import pages
+from ratioscope.app.dashboard import pages
 from ratioscope.app.figures import token_text
-from ratioscope.app.figures.tinted_text import OPACITIES
-from ratioscope.app.theme import DARK, LIGHT, MARKS, Theme
+from ratioscope.app.figures.html.tinted_text import OPACITIES
+from ratioscope.app.presentation.theme import DARK, LIGHT, MARKS, Theme
 
 LEAST = 4.5
 """WCAG 2.1, 1.4.3 (AA) for text; 3 for lines and areas that carry data (1.4.11)."""
@@ -55,8 +55,8 @@ def test_every_severity_has_a_mark_of_its_own() -> None:
 
 def test_charts_and_tables_are_shown_by_functions_that_want_a_text() -> None:
     """`draw` and `table` ask for it; nothing else may show one."""
-    folder = Path(pages.__file__).parent
-    for path in sorted(folder.glob("*.py")):
+    folder = Path(pages.__file__).parents[1]
+    for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "st"):
                 continue
@@ -69,7 +69,7 @@ def test_charts_and_tables_are_shown_by_functions_that_want_a_text() -> None:
                 "line_chart",
                 "bar_chart",
             ):
-                assert path.name == "drawn.py", f"{path.name}:{node.lineno} shows a chart or table past drawn.py"
+                assert path.name == "charts.py", f"{path.name}:{node.lineno} shows a chart or table past charts.py"
 
 
 def _contrast(one: str, other: str) -> float:
@@ -109,7 +109,7 @@ def test_nothing_of_ours_moves_but_for_readers_who_like_it() -> None:
 @pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 def test_the_report_scrolls_at_once_for_readers_who_want_less_motion(browser: Chromium, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    report.write_text(f"<style>{(Path(pages.__file__).parent.parent / 'report' / 'page.css').read_text()}</style>")
+    report.write_text(f"<style>{(Path(pages.__file__).parents[2] / 'report' / 'page.css').read_text()}</style>")
     page = browser.file(report)
     wanted: dict[Literal["reduce", "no-preference"], str] = {"reduce": "auto", "no-preference": "smooth"}
     for motion, scrolls in wanted.items():

@@ -11,8 +11,8 @@ import pytest
 from browser import Chromium, Dashboard, chromium, is_well, query
 from edge_runs import RUNS
 
-from ratioscope.app.pages import PAGES
-from ratioscope.app.theme import THEMES
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.presentation.theme import THEMES
 from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

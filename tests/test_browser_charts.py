@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from browser import Chromium, Dashboard, Opened, chromium, is_well
 
+from ratioscope.app.browser.library import PLACE
 from ratioscope.app.browser.scripts import script
-from ratioscope.app.serving.chart_library import PLACE
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 SERVED = ("stale",)

@@ -13,7 +13,7 @@ from browser import Chromium, Dashboard, Opened, chromium, is_well
 from edge_runs import made
 from serving import refused, serving
 
-from ratioscope.app.pages import PAGES, Page
+from ratioscope.app.dashboard.pages import PAGES, Page
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import pytest
 from browser import Chromium, Dashboard, chromium, is_well
 
-from ratioscope.app.browser.library import FILE, SHA256, plotly_js
-from ratioscope.app.serving.asgi import Message, Receive, Scope, Send
-from ratioscope.app.serving.chart_library import PLACE, ChartLibrary
+from ratioscope.app.browser.library import FILE, PLACE, SHA256, plotly_js
+from ratioscope.app.dashboard.server.asgi import Message, Receive, Scope, Send
+from ratioscope.app.dashboard.server.chart_library import ChartLibrary
 
 SERVED = ("healthy",)
 TRACES = frozenset(name for name in dir(go) if name.islower()) - {"layout"}

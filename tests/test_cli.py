@@ -19,7 +19,7 @@ from recorded import recorded
 import ratioscope
 from ratioscope.app import cli
 from ratioscope.app.cli import main
-from ratioscope.app.commands.demo import sample_runs
+from ratioscope.app.cli.commands.demo import sample_runs
 
 Captured = pytest.CaptureFixture[str]
 
@@ -167,10 +167,12 @@ def test_wrong_usage_is_one_line_with_the_next_thing_to_try(
 
 
 def test_demo_offers_the_shipped_runs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("ratioscope.app.commands.demo.sample_runs", lambda: {"stale": tmp_path, "healthy": tmp_path})
+    monkeypatch.setattr(
+        "ratioscope.app.cli.commands.demo.sample_runs", lambda: {"stale": tmp_path, "healthy": tmp_path}
+    )
     code, line = error_of(capsys, "demo", "--run", "weather")
     assert code == cli.USAGE and "ratioscope demo --run healthy" in line
-    monkeypatch.setattr("ratioscope.app.commands.demo.sample_runs", dict)
+    monkeypatch.setattr("ratioscope.app.cli.commands.demo.sample_runs", dict)
     code, line = error_of(capsys, "demo")
     assert code == cli.UNREADABLE and "reinstall ratioscope" in line
 
@@ -254,7 +256,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 from ratioscope.app.cli import main
-from ratioscope.app.commands.demo import sample_runs
+from ratioscope.app.cli.commands.demo import sample_runs
 for argv in {commands!r}:
     if code := main(argv):
         sys.exit(code)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ratioscope.app.cli import main
-from ratioscope.app.trainers import to_paste
+from ratioscope.app.presentation.trainers import to_paste
 from ratioscope.collectors.trainers import ADAPTERS, Adapter
 
 Captured = pytest.CaptureFixture[str]
@@ -34,7 +34,7 @@ def test_what_is_printed_for_a_trainer_says_everything_one_needs(adapter: Adapte
 def test_each_row_is_complete() -> None:
     for adapter in ADAPTERS:
         assert adapter.tested and "{run}" in adapter.lines and adapter.records, adapter.name
-        assert (ROOT / "collectors" / "adapters" / f"{adapter.file}.py").exists(), adapter.name
+        assert (ROOT / "collectors" / "adapters" / adapter.file / "__init__.py").exists(), adapter.name
 
 
 def test_a_folder_with_a_space_is_quoted_for_whoever_reads_it(capsys: Captured) -> None:

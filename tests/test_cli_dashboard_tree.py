@@ -6,7 +6,7 @@ import pytest
 from run_folders import write_run_file
 
 from ratioscope.app import cli
-from ratioscope.app.serving import server
+from ratioscope.app.dashboard.server import server
 
 
 def test_a_folder_of_runs_is_served_and_what_lies_in_it_is_said(

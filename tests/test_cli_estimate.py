@@ -9,7 +9,7 @@ import pytest
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import main
-from ratioscope.app.cost import Shape, measured
+from ratioscope.app.cli.cost import Shape, measured
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

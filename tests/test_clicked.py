@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from ratioscope.app.panels import drawn
+from ratioscope.app.dashboard.panels import charts as drawn
 
 
 @pytest.mark.parametrize(

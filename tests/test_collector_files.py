@@ -23,7 +23,7 @@ import pytest
 from written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
-from ratioscope.app.upkeep import compact
+from ratioscope.app.cli.maintenance import compact
 from ratioscope.collectors.writing import durable_file, run_file, sink, step_statistics
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.join import joined

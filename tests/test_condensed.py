@@ -16,7 +16,7 @@ from upkeep import demand_equal, killed_at, told
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import OK, main
-from ratioscope.app.upkeep import compact, prune
+from ratioscope.app.cli.maintenance import compact, prune
 from ratioscope.ingest.commits import writer_history
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.chain import Link

@@ -20,7 +20,7 @@ MODULES = (
 MAIN = """
 import os, sys
 from ratioscope.app import cli
-from ratioscope.app.commands import dashboard
+from ratioscope.app.cli.commands import dashboard
 said = dashboard.say
 dashboard.say = lambda words, *more: said(f"{words} folder={os.getcwd()} stranger={os.environ.get('STRANGER')}", *more)
 sys.exit(cli.main())

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ratioscope.app.browser.policy import inline_scripts
-from ratioscope.app.serving.guard import LOOPBACK, Guard, content_security_policy, refusal
-from ratioscope.app.serving.server import SENDER, Door, free_port, is_loopback, is_worth_a_line, serve
+from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard, content_security_policy, refusal
+from ratioscope.app.dashboard.server.server import SENDER, Door, free_port, is_loopback, is_worth_a_line, serve
 from ratioscope.errors import ConfigError
 
 OURS = [(b"host", b"127.0.0.1:8501")]

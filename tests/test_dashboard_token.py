@@ -23,11 +23,11 @@ from browser import Chromium, chromium
 from edge_runs import made
 from serving import Serving, refused, serving
 
-from ratioscope.app.commands.door import TOKEN, door_of, place_of
-from ratioscope.app.serving.guard import LOOPBACK, Guard
-from ratioscope.app.serving.server import Door, checked_door
-from ratioscope.app.serving.sign_in import SHORTEST, SignIn, generated, without_token
-from ratioscope.app.serving.way_in import way_in
+from ratioscope.app.cli.commands.door import TOKEN, door_of, place_of
+from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard
+from ratioscope.app.dashboard.server.server import Door, checked_door
+from ratioscope.app.dashboard.server.sign_in import SHORTEST, SignIn, generated, without_token
+from ratioscope.app.dashboard.server.way_in import way_in
 from ratioscope.errors import ConfigError
 
 SECRET = "correct-horse-battery-staple"
@@ -67,7 +67,7 @@ def test_wrong_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
         compared.append((left, right))
         return False
 
-    monkeypatch.setattr("ratioscope.app.serving.sign_in.hmac.compare_digest", noting)
+    monkeypatch.setattr("ratioscope.app.dashboard.server.sign_in.hmac.compare_digest", noting)
     assert SignIn(SECRET).standing({"authorization": ["Bearer wrong"]}, "token=wronger") == "out"
     assert compared == [(b"wrong", SECRET.encode()), (b"wronger", SECRET.encode())]
 
@@ -305,7 +305,7 @@ def test_a_browser_that_is_started_gets_the_token_from_a_file_that_only_its_read
 
 
 def test_the_file_is_gone_after_its_time_while_the_server_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ratioscope.app.serving.way_in.SECONDS", 0.0)
+    monkeypatch.setattr("ratioscope.app.dashboard.server.way_in.SECONDS", 0.0)
     with way_in(f"http://127.0.0.1:1/?a=1&token={SECRET}") as address:
         for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
             timer.join(60)

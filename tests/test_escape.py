@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ratioscope.app import escape
+from ratioscope.app.presentation import escape
 
 SINKS: tuple[Callable[[str], str], ...] = (
     escape.html, escape.markdown, escape.csv, escape.terminal, escape.plotly, escape.streamlit_label,

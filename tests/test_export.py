@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from frames import hostile_texts
 
-from ratioscope.app.export import Shown, csv_of, html_of, json_of, zip_of
-from ratioscope.app.theme import DARK, LIGHT
+from ratioscope.app.dashboard.model.export import Shown, csv_of, html_of, json_of, zip_of
+from ratioscope.app.presentation.theme import DARK, LIGHT
 
 FRAME = pl.DataFrame(
     {

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.app import figures
-from ratioscope.app.figures.bands import interval
+from ratioscope.app.dashboard.pages.metrics.lines import Shown, lines_of
+from ratioscope.app.figures.drawing.bands import interval
+from ratioscope.app.figures.drawing.marks import TALL, WIDE, add_limits
+from ratioscope.app.figures.drawing.scale import PLAIN
 from ratioscope.app.figures.lags import lags_over_steps
-from ratioscope.app.figures.marks import TALL, WIDE, add_limits
-from ratioscope.app.figures.scale import PLAIN
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import Course, courses
-from ratioscope.app.headline import BY_NAME
-from ratioscope.app.limit import Limit
-from ratioscope.app.lines_of_runs import Shown, lines_of
-from ratioscope.app.theme import LIGHT
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.limit import Limit
+from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame as measured_frame

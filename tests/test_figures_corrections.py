@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from frames import hostile_texts
 
-from ratioscope.app.figures.comparison import BEST, COLUMNS, Row, comparison_table
 from ratioscope.app.figures.frontier import threshold_frontier
+from ratioscope.app.figures.html.comparison import BEST, COLUMNS, Row, comparison_table
 from ratioscope.app.figures.laid_over import POINTS, Series, laid_over, series_key
 from ratioscope.app.figures.weights_left import weights_before_after
-from ratioscope.app.theme import DARK, LIGHT, Theme
+from ratioscope.app.presentation.theme import DARK, LIGHT, Theme
 from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import frontier
 from ratioscope.metrics.distribution import Interval, histogram

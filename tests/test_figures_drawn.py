@@ -15,14 +15,14 @@ from frames import distribution, grades, hostile_texts, metric_frame, notes, tok
 from hostile import HOSTILE
 
 from ratioscope.app import figures
-from ratioscope.app.figures.cards import metric_cards, verdict_line
-from ratioscope.app.figures.cells import cells
+from ratioscope.app.figures.drawing.cells import cells
+from ratioscope.app.figures.drawing.weight_axis import SLICES
+from ratioscope.app.figures.html.cards import metric_cards, verdict_line
+from ratioscope.app.figures.html.tinted_text import tint
 from ratioscope.app.figures.ribbon import worst_of_buckets
-from ratioscope.app.figures.tinted_text import tint
-from ratioscope.app.figures.weight_axis import SLICES
-from ratioscope.app.headline import BY_NAME, CARDS, CHARTS, limits_of
-from ratioscope.app.limit import Limit
-from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
+from ratioscope.app.presentation.headline_metrics import BY_NAME, CARDS, CHARTS, limits_of
+from ratioscope.app.presentation.limit import Limit
+from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram

@@ -14,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratioscope.app import figures
-from ratioscope.app.figures.cards import metric_cards
+from ratioscope.app.dashboard.model.scope import Scope
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.figures.drawing.lines import Line
+from ratioscope.app.figures.drawing.thinned import POINTS, thinned_steps
+from ratioscope.app.figures.html.cards import metric_cards
 from ratioscope.app.figures.lags import lags_over_steps
-from ratioscope.app.figures.lines import Line
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import Course, courses
-from ratioscope.app.figures.thinned import POINTS, thinned_steps
-from ratioscope.app.headline import BY_NAME
-from ratioscope.app.scope import Only, Scope
-from ratioscope.app.view import view
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.slice_names import Only
 
 K3 = BY_NAME["kl_k3"]
 STEPS = (*range(30), *range(35, 60))

@@ -9,13 +9,13 @@ import pytest
 from frames import grades, metric_frame, traces
 
 from ratioscope.app import figures
-from ratioscope.app.figures import marks
 from ratioscope.app.figures.alert_lanes import alert_lanes
-from ratioscope.app.figures.hover import WIDEST, tell_steps
-from ratioscope.app.figures.lines import Line
+from ratioscope.app.figures.drawing import marks
+from ratioscope.app.figures.drawing.hover import WIDEST, tell_steps
+from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.headline import BY_NAME
-from ratioscope.app.theme import LIGHT
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.metrics.grading.alerts import alert_frame
 
 K3 = BY_NAME["kl_k3"]

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app import digits, theme
-from ratioscope.app.figures import scale, thinned, tinted_text
-from ratioscope.app.serving import guard
+from ratioscope.app.dashboard.server import guard
+from ratioscope.app.figures.drawing import scale, thinned
+from ratioscope.app.figures.html import tinted_text
+from ratioscope.app.presentation import digits, theme
 
 FINITE = st.floats(-1e12, 1e12, allow_subnormal=False)
 

@@ -14,16 +14,16 @@ from hostile import HOSTILE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app.figures.along import DURATIONS, axis_along, duration
-from ratioscope.app.figures.gridded import grid, gridded
-from ratioscope.app.figures.key import key_of_runs
-from ratioscope.app.figures.lines import Line
+from ratioscope.app.dashboard.pages.metrics.lines import Shown, lines_of, numbers_of
+from ratioscope.app.figures.drawing.along import DURATIONS, axis_along, duration
+from ratioscope.app.figures.drawing.gridded import grid, gridded
+from ratioscope.app.figures.drawing.lines import Line
+from ratioscope.app.figures.html.key import key_of_runs
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.headline import BY_NAME, limits_of
-from ratioscope.app.lines_of_runs import Shown, lines_of, numbers_of
-from ratioscope.app.run_colours import SYMBOLS, slots
-from ratioscope.app.theme import DARK, LIGHT, THEMES, Theme
+from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
+from ratioscope.app.presentation.run_colours import SYMBOLS, slots
+from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 
 K3 = BY_NAME["kl_k3"]
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_folders import FakeWriter, write_run_file
 
-from ratioscope.app.figures import marks
-from ratioscope.app.theme import DARK, LIGHT
+from ratioscope.app.figures.drawing import marks
+from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.ingest.analysis.alert_events import happened
 from ratioscope.ingest.analysis.events import _missing
 from ratioscope.ingest.analysis.events import happened as recorded

@@ -14,7 +14,7 @@ from run_folders import FakeWriter
 
 from ratioscope import Collector, layout, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
-from ratioscope.app.upkeep import compact
+from ratioscope.app.cli.maintenance import compact
 from ratioscope.collectors.writing import durable_file
 from ratioscope.inside import Astray, content, entries, folder, is_file, open_regular, status
 

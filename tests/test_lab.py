@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app.config_text import mapping_in
-from ratioscope.app.lab import LONGEST, MOST, OURS, PASTED, entry_of, lab_of, own_text, threshold_text
+from ratioscope.app.dashboard.pages.corrections.entries import (
+    LONGEST,
+    MOST,
+    OURS,
+    PASTED,
+    entry_of,
+    lab_of,
+    own_text,
+    threshold_text,
+)
+from ratioscope.app.presentation.config_text import mapping_in
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
 from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Threshold

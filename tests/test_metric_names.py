@@ -14,7 +14,16 @@ from ratioscope.record import FIELDS
 
 ROOT = Path(__file__).parents[1]
 PROSE = ("*.md", "docs/*.md", "app/**/*.html", "app/browser/*.js", "app/report/*.js")
-CODE = ("app/**/*.py", "metrics/*.py", "collectors/*.py", "ingest/*.py", "ratioscope/*.py", "docs/*.py")
+CODE = (
+    "app/**/*.py",
+    "metrics/*.py",
+    "metrics/[!d]*/*.py",
+    "metrics/definitions/*.py",
+    "collectors/**/*.py",
+    "ingest/**/*.py",
+    "ratioscope/*.py",
+    "docs/*.py",
+)
 KNOWN = {metric.name for metric in METRICS}
 OTHER = {
     *(f"{name}_se" for name in KNOWN),

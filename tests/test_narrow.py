@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages_open import Open, charts
 
-from ratioscope.app.escape import plotly as escaped
-from ratioscope.app.figures.canvas import _TAG, _wrapped, canvas
-from ratioscope.app.theme import DARK, LIGHT, NARROW
+from ratioscope.app.figures.drawing.canvas import _TAG, _wrapped, canvas
+from ratioscope.app.presentation.escape import plotly as escaped
+from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 
 SERVED = ("stale", "healthy")
 PAGES = (

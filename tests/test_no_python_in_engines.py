@@ -54,8 +54,8 @@ import faulthandler, sys, threading
 faulthandler.dump_traceback_later(60, exit=True)
 import polars as pl
 from pathlib import Path
-from ratioscope.app.export import csv_of
-from ratioscope.app.panels import drawn
+from ratioscope.app.dashboard.model.export import csv_of
+from ratioscope.app.dashboard.panels import drawn
 from ratioscope.app.report.data import _events
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.analysis.paired import prompt_table

@@ -14,9 +14,9 @@ from edge_runs import RUNS
 from frames import hostile_texts, notes, traces
 from pages_open import Open, plain
 
-from ratioscope.app.alert_rules import moved, rules_table, rules_toml
+from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
-from ratioscope.app.theme import DARK, LIGHT
+from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.metrics.grading.alerts import RULES, Rules, alert_frame
 from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -91,8 +91,8 @@ def test_moving_a_threshold_moves_that_signal_alone_and_act_is_never_below_watch
 
 
 def test_acknowledging_is_of_this_session(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ratioscope.app.pages import alerts as page
-    from ratioscope.app.panels.drawn import table
+    from ratioscope.app.dashboard.pages.alerts import page as page
+    from ratioscope.app.dashboard.panels.charts import table
 
     app = opened("alerts", "stale")
     monkeypatch.setattr(page, "table", _selecting(table))

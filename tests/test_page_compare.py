@@ -17,16 +17,23 @@ from recorded import recorded
 from run_folders import write_run_file
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.compared import compared_metrics, numbers_of, paired_sentence, sentence, settings_table, table_of
-from ratioscope.app.digits import digits
+from ratioscope.app.dashboard.model.jobs import jobs
+from ratioscope.app.dashboard.model.scope import Steps
+from ratioscope.app.dashboard.model.view import View
+from ratioscope.app.dashboard.pages.compare.courses import _events
+from ratioscope.app.dashboard.pages.compare.sides import Side
+from ratioscope.app.dashboard.pages.compare.words import (
+    compared_metrics,
+    numbers_of,
+    paired_sentence,
+    sentence,
+    settings_table,
+    table_of,
+)
 from ratioscope.app.figures.sides import Course, courses, graded_shares, survivals
-from ratioscope.app.headline import BY_NAME
-from ratioscope.app.jobs import jobs
-from ratioscope.app.panels.side_courses import _events
-from ratioscope.app.panels.sides import Side
-from ratioscope.app.scope import Steps
-from ratioscope.app.theme import DARK, LIGHT
-from ratioscope.app.view import View
+from ratioscope.app.presentation.digits import digits
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired

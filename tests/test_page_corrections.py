@@ -14,8 +14,8 @@ from edge_runs import made
 from pages_open import Open, charts, html, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.lab import lab_of
-from ratioscope.app.panels.lab_config import syntax
+from ratioscope.app.dashboard.pages.corrections.config import syntax
+from ratioscope.app.dashboard.pages.corrections.entries import lab_of
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.corrections.correction import CORRECTIONS

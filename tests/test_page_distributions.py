@@ -11,11 +11,11 @@ from frames import distribution
 from pages_open import Open, charts, well, words
 
 from ratioscope.app import figures
-from ratioscope.app.digits import digits
+from ratioscope.app.dashboard.pages.distributions.steps_compared import ridge_steps
 from ratioscope.app.figures.heat_map import CLICKS
 from ratioscope.app.figures.quantiles import quantile_comparison
 from ratioscope.app.figures.ridgeline import ridgeline
-from ratioscope.app.panels.against import ridge_steps
+from ratioscope.app.presentation.digits import digits
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.distribution import histogram, quantile

@@ -7,7 +7,7 @@ from pages_open import Open
 from run_folders import FakeWriter, write_run_file
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.trainers import OTHER, TITLES, chosen_lines, title_of
+from ratioscope.app.presentation.trainers import OTHER, TITLES, chosen_lines, title_of
 from ratioscope.collectors.trainers import ADAPTERS, Adapter
 from ratioscope.ingest.run import open_run
 

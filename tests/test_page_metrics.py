@@ -11,8 +11,8 @@ from pages_open import Open, charts
 from statistics_runs import write_statistics_run
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.lines_of_runs import Shown, placed_events, time_places, token_places
-from ratioscope.app.metric_groups import GROUPS, main_of, of_gap
+from ratioscope.app.dashboard.pages.metrics.groups import GROUPS, main_of, of_gap
+from ratioscope.app.dashboard.pages.metrics.lines import Shown, placed_events, time_places, token_places
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pages_open import Open, charts, plain
 from run_folders import FakeWriter
 
-from ratioscope.app.ages import age
-from ratioscope.app.figures.cards import facts_line, metric_cards
-from ratioscope.app.headline import BY_NAME, CHARTS
-from ratioscope.app.pages.overview import FIRST, _collector, _state
+from ratioscope.app.dashboard.pages.overview import FIRST, _collector, _state
+from ratioscope.app.figures.html.cards import facts_line, metric_cards
+from ratioscope.app.presentation.ages import age
+from ratioscope.app.presentation.headline_metrics import BY_NAME, CHARTS
 from ratioscope.ingest.run import open_run
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4))

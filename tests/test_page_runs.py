@@ -12,11 +12,11 @@ from run_folders import FakeWriter
 from statistics_runs import write_statistics_run
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import run_summary
-from ratioscope.app.names import shortened
-from ratioscope.app.pages import runs
-from ratioscope.app.run_summary import Summaries, Summary, signature_of, summary_of
-from ratioscope.app.served import found_below
+from ratioscope.app.dashboard.model.served_runs import found_below
+from ratioscope.app.dashboard.pages.runs import page as runs
+from ratioscope.app.dashboard.pages.runs import summaries as run_summary
+from ratioscope.app.dashboard.pages.runs.summaries import Summaries, Summary, signature_of, summary_of
+from ratioscope.app.presentation.run_names import shortened
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run

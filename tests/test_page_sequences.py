@@ -9,8 +9,8 @@ import pytest
 from pages_open import Open, well, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app.panels.prompt_groups import group_table
-from ratioscope.app.panels.sequence_filters import Filters, range_of
+from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
+from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError

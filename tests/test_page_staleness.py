@@ -8,10 +8,10 @@ from edge_runs import made
 from frames import notes, traces
 from pages_open import Open, charts, plain
 
-from ratioscope.app.figures.both_sides import both_sides
 from ratioscope.app.figures.gap_parts import gap_parts
+from ratioscope.app.figures.html.both_sides import both_sides
 from ratioscope.app.figures.lags import lag_shares, lags_over_steps
-from ratioscope.app.headline import BY_NAME
+from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import Compared
 from ratioscope.ingest.analysis.lag_course import lag_course, lag_table

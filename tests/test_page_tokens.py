@@ -13,9 +13,9 @@ from frames import tokens
 from pages_open import Open, html, well, words
 from streamlit.testing.v1 import AppTest
 
+from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
+from ratioscope.app.figures.html.tinted_text import Band, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
-from ratioscope.app.figures.tinted_text import Band, tint, token_text
-from ratioscope.app.panels.token_walk import worst_order
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES

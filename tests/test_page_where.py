@@ -15,11 +15,11 @@ from frames import traces
 from hostile import HOSTILE
 from pages_open import Open, charts
 
+from ratioscope.app.dashboard.pages.where.slice_pickers import METRICS
 from ratioscope.app.figures.slice_bars import LABEL, short_label, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
-from ratioscope.app.headline import BY_NAME
-from ratioscope.app.panels.slice_pickers import METRICS
-from ratioscope.app.slice_words import SLICES
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.slice_names import SLICES
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.slice_course import slice_course, step_buckets
 from ratioscope.ingest.analysis.token_names import token_names

@@ -12,17 +12,19 @@ from edge_runs import RUNS, made
 from pages_open import SECONDS, Open, charts, html, unopened, well, words
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import controls, headline, runs_variable
-from ratioscope.app.digits import digits
-from ratioscope.app.escape import html as escaped
-from ratioscope.app.pages import PAGES
-from ratioscope.app.pages.distributions import BY_NAME, CAPS, FLOORS
-from ratioscope.app.pages.sequences import worst_first
-from ratioscope.app.panels.token_walk import WINDOW
-from ratioscope.app.served import distinct_names
-from ratioscope.app.serving import server
-from ratioscope.app.theme import DARK, LIGHT
-from ratioscope.app.view import view
+from ratioscope.app.dashboard.model import runs_variable
+from ratioscope.app.dashboard.model.served_runs import distinct_names
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.pages.distributions.page import BY_NAME, CAPS, FLOORS
+from ratioscope.app.dashboard.pages.sequences.page import worst_first
+from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
+from ratioscope.app.dashboard.panels import controls
+from ratioscope.app.dashboard.server import server
+from ratioscope.app.presentation import headline_metrics as headline
+from ratioscope.app.presentation.digits import digits
+from ratioscope.app.presentation.escape import html as escaped
+from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics import distribution
@@ -244,7 +246,7 @@ def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, t
     app = unopened().run()
     well(app)
     assert "as soon as there is one" in app.info[0].value and "ratioscope.attach" in app.code[0].value
-    monkeypatch.delenv(RUNS)
+    monkeypatch.delenv(runs_variable.RUNS)
     assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 
 

@@ -14,7 +14,7 @@ from run_folders import FakeWriter
 from upkeep import demand_equal, told
 
 from ratioscope import open_run
-from ratioscope.app.upkeep import compact
+from ratioscope.app.cli.maintenance import compact
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import part_of
 from ratioscope.collectors.writing.run_file import launch

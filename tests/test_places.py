@@ -8,7 +8,7 @@ from streamlit.proto.Block_pb2 import Block
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.testing.v1 import element_tree, local_script_runner
 
-from ratioscope.app.pages import PAGES
+from ratioscope.app.dashboard.pages import PAGES
 
 Blocks = dict[tuple[int, ...], Block]
 
@@ -34,7 +34,7 @@ def test_what_is_in_the_url_does_not_lose_its_place(
     bound = list(_bound(said))
     assert bound, "no control of this page is in the URL"
     lost = {key: missing for key, path in bound if (missing := _without_a_place(blocks, path))}
-    assert not lost, f"give these controls a place with a key, from app/panels/places.py: {lost}"
+    assert not lost, f"give these controls a place with a key, from app/dashboard/panels/layout.py: {lost}"
 
 
 def _bound(messages: Sequence[ForwardMsg]) -> Iterator[tuple[str, tuple[int, ...]]]:

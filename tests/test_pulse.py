@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.app.standing import SILENT, standing
+from ratioscope.app.dashboard.model.run_state import SILENT, standing
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
 from ratioscope.ingest.commits.liveness import Word, latest, sizes, steps_since, words

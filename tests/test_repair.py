@@ -17,8 +17,8 @@ from upkeep import demand_equal, killed_at, told
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli import FINDINGS, OK, UNREADABLE, main
-from ratioscope.app.repairing import repair
-from ratioscope.app.upkeep import compact, prune
+from ratioscope.app.cli.maintenance import compact, prune
+from ratioscope.app.cli.repairs import repair
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.process import host_name, pid_namespace
 

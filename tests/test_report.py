@@ -25,9 +25,10 @@ from run_folders import FakeWriter, only, write_run_file
 
 from ratioscope import open_run
 from ratioscope.app import figures
-from ratioscope.app.digits import plus_minus
-from ratioscope.app.escape import visible
-from ratioscope.app.headline import BY_NAME, limits_of
+from ratioscope.app.presentation.digits import plus_minus
+from ratioscope.app.presentation.escape import visible
+from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
+from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.app.report import drawings
 from ratioscope.app.report import json as json_twin
 from ratioscope.app.report.data import ReportData, report_data
@@ -35,7 +36,6 @@ from ratioscope.app.report.drawings import POINTS
 from ratioscope.app.report.html import html_report
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
-from ratioscope.app.theme import DARK, LIGHT
 from ratioscope.metrics.definitions.registry import METRICS
 
 RENDERERS = (html_report, markdown_report, json_report)

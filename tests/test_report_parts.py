@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app.headline import BY_NAME, limits_of
-from ratioscope.app.limit import Limit
+from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
+from ratioscope.app.presentation.limit import Limit
 from ratioscope.app.report.scorecard import _or_worse, reading_of, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path

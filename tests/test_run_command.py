@@ -12,7 +12,7 @@ from toy_job import FILES, clean_environment, recorded, rows, write_job
 
 import ratioscope
 from ratioscope.app.cli import main
-from ratioscope.app.commands.run import recording_environment
+from ratioscope.app.cli.commands.run import recording_environment
 from ratioscope.collectors.bootstrap.sitecustomize import AWAITED
 from ratioscope.collectors.process.variables import LAUNCH, RUN
 from ratioscope.collectors.trainers import ADAPTERS

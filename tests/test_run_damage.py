@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from ratioscope import open_run
-from ratioscope.app.upkeep import prune
+from ratioscope.app.cli.maintenance import prune
 from ratioscope.ingest.maintenance.pruning import Old
 from ratioscope.ingest.run import Run
 from ratioscope.record import SCHEMA_VERSION

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.app import names, run_groups
-from ratioscope.app.figures import along
-from ratioscope.app.run_colours import MARKS, SLOTS, SYMBOLS, slots
-from ratioscope.app.run_groups import by_key, by_seed, flat, seedless, sharing_keys
-from ratioscope.app.theme import THEMES, Theme
+from ratioscope.app.dashboard.pages.metrics import repetitions as run_groups
+from ratioscope.app.dashboard.pages.metrics.repetitions import by_key, by_seed, flat, seedless, sharing_keys
+from ratioscope.app.figures.drawing import along
+from ratioscope.app.presentation import run_names as names
+from ratioscope.app.presentation.run_colours import MARKS, SLOTS, SYMBOLS, slots
+from ratioscope.app.presentation.theme import THEMES, Theme
 
 NAMES = st.lists(st.text(max_size=12), max_size=12)
 MACHADO = {  # Machado, Oliveira, Fernandes 2009: what is left of linear RGB where one kind of cone is missing

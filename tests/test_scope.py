@@ -6,8 +6,9 @@ import pytest
 from edge_runs import made
 from polars.testing import assert_frame_equal
 
-from ratioscope.app.scope import Only, Scope, Steps, only_of, steps_of
-from ratioscope.app.view import view
+from ratioscope.app.dashboard.model.scope import Scope, Steps, only_of, steps_of
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.presentation.slice_names import Only
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import open_run
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from run_folders import FakeWriter, write_run_file
 from streamlit.testing.v1 import AppTest
 
-from ratioscope.app import served
-from ratioscope.app.runs_variable import RUNS
-from ratioscope.app.served import Watched, distinct_names, found_below
+from ratioscope.app.dashboard.model import served_runs as served
+from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.model.served_runs import Watched, distinct_names, found_below
 from ratioscope.collectors.collector import Collector
 
 
@@ -92,7 +92,8 @@ def test_distinct_names_are_distinct_ends_of_their_paths(paths: list[str]) -> No
 
 
 def _script() -> None:
-    from ratioscope.app import dashboard, pages
+    from ratioscope.app.dashboard import pages
+    from ratioscope.app.dashboard import shell as dashboard
 
     dashboard.prepared(next(card for card in pages.PAGES if card.path == "health"))()
 

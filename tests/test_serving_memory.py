@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.app.serving.memory import leave_out_of_collections
+from ratioscope.app.dashboard.server.memory import leave_out_of_collections
 
 HEAPS = """
 import ctypes, sys, threading
-from ratioscope.app.serving.memory import share_heaps
+from ratioscope.app.dashboard.server.memory import share_heaps
 if sys.argv[1] == "shared":
     share_heaps()
 malloc = ctypes.CDLL(None).malloc

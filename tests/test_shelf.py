@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
-from ratioscope.app.shelf import Shelf, size_of
+from ratioscope.app.dashboard.model.revision_cache import Shelf, size_of
 
 
 def frame(megabytes: int = 1) -> pl.DataFrame:

@@ -6,9 +6,9 @@ import pytest
 from edge_runs import made
 from pages_open import Open, plain
 
-from ratioscope.app.scope import Only
-from ratioscope.app.slice_words import part_words, wrong_part
-from ratioscope.app.view import view
+from ratioscope.app.dashboard.model.slice_absences import wrong_part
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.presentation.slice_names import Only, part_words
 
 
 def test_a_bucket_is_named_as_a_whole() -> None:

@@ -9,7 +9,7 @@ from frames import frame_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratioscope.app.figures.cards import verdict_line
+from ratioscope.app.figures.html.cards import verdict_line
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report

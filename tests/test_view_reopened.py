@@ -5,7 +5,7 @@ from pathlib import Path
 
 from statistics_runs import write_statistics_run
 
-from ratioscope.app import view as views
+from ratioscope.app.dashboard.model import view as views
 from ratioscope.collectors.collector import Collector
 
 

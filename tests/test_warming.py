@@ -8,10 +8,10 @@ import streamlit as st
 from edge_runs import made
 from pages_open import Open
 
-from ratioscope.app import opened_runs, view
-from ratioscope.app.pages import PAGES
-from ratioscope.app.serving import warming
-from ratioscope.app.slice_words import absences
+from ratioscope.app.dashboard.model import opened_runs, view
+from ratioscope.app.dashboard.model.slice_absences import absences
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.server import warming
 from ratioscope.ingest import run as run_module
 from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
 

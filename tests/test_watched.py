@@ -10,12 +10,13 @@ import pytest
 
 SERVER = """
 import asyncio, ctypes, threading
-from ratioscope.app.serving import watched
+from ratioscope.app.dashboard.model.at_work import at_work
+from ratioscope.app.dashboard.server import watched
 watched.SILENT, watched.EVERY = 1.0, 0.1
 def stuck():  # holds Python's lock and waits, as a thread does that waits for a pool whose threads wait for the lock
     ctypes.PyDLL(None).pause()
 def waiting():
-    with watched.at_work():
+    with at_work():
         ctypes.CDLL(None).pause()
 async def main():
     async with watched.watched():

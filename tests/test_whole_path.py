@@ -14,8 +14,8 @@ from tiny_trl import TrainingTrace, train
 
 import ratioscope
 from ratioscope.app.cli import main
-from ratioscope.app.pages import PAGES, Page
-from ratioscope.app.runs_variable import RUNS
+from ratioscope.app.dashboard.model.runs_variable import RUNS
+from ratioscope.app.dashboard.pages import PAGES, Page
 from ratioscope.record import GAPS
 
 pytestmark = [

@@ -14,7 +14,7 @@ import plotly.io as pio
 import streamlit as st
 from streamlit.components import v2
 
-from ..serving.chart_library import PLACE
+from .library import PLACE
 from .listener import state
 from .scripts import script
 

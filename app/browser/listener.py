@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 from streamlit.components import v2
 
-from ..serving.chart_library import PLACE
+from .library import PLACE
 from .scripts import script
 
 

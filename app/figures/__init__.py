@@ -3,11 +3,11 @@
 They compute nothing but where to draw. Each says what it shows: metric, unit, weighting, N, band, and how rows became points.
 """
 
-from ..limit import Limit as Limit
+from ..presentation.limit import Limit as Limit
 from .heat_map import log_ratio_heat_map as log_ratio_heat_map
+from .html.tinted_text import token_text as token_text
 from .over_steps import metric_over_steps as metric_over_steps
 from .ribbon import severity_ribbon as severity_ribbon
 from .strip_chart import token_strip as token_strip
-from .tinted_text import token_text as token_text
 from .weights import weight_histogram as weight_histogram
 from .weights import weight_survival as weight_survival

@@ -7,15 +7,15 @@ import polars as pl
 
 from ratioscope.metrics.grading.finding import Severity
 
-from ..digits import count
-from ..escape import plotly as escaped
-from ..theme import LIGHT, MARKS, Theme, faded
-from .canvas import canvas, saying
-from .hover import in_lines
-from .marks import add_events
-from .over_steps import fit_labels, step_axis
-from .overlay import Overlay
-from .scale import Floats
+from ..presentation.digits import count
+from ..presentation.escape import plotly as escaped
+from ..presentation.theme import LIGHT, MARKS, Theme, faded
+from .drawing.canvas import canvas, saying
+from .drawing.hover import in_lines
+from .drawing.marks import add_events
+from .drawing.overlay import Overlay
+from .drawing.scale import Floats
+from .drawing.step_axis import fit_labels, step_axis
 
 LANE = 30
 WIDTH = 0.62

@@ -7,12 +7,12 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import digits, percent
-from ..theme import LIGHT, Theme
-from .bands import NO_ERROR
-from .canvas import canvas, saying
-from .overlay import lay_over, words
-from .scale import LOGARITHMIC, padded
+from ..presentation.digits import digits, percent
+from ..presentation.theme import LIGHT, Theme
+from .drawing.bands import NO_ERROR
+from .drawing.canvas import canvas, saying
+from .drawing.overlay import lay_over, words
+from .drawing.scale import LOGARITHMIC, padded
 
 DASH = {"truncate": "solid", "mask": "dot", "reject": "dash"}
 SYMBOL = {"truncate": "circle", "mask": "square", "reject": "diamond"}

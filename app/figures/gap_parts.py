@@ -6,17 +6,17 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import a_step, digits, plus_minus
-from ..theme import LIGHT, Theme
-from .bands import BAND, NO_ERROR, around, edges, reach
-from .canvas import canvas, saying
-from .floats import floats
-from .hover import tell_steps
+from ..presentation.digits import a_step, digits, plus_minus
+from ..presentation.theme import LIGHT, Theme
+from .drawing.bands import BAND, NO_ERROR, around, edges, reach
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats
+from .drawing.hover import tell_steps
+from .drawing.marks import add_events, fit
+from .drawing.scale import suitable
+from .drawing.step_axis import step_axis
+from .drawing.thinned import line_and_marks, thinned_steps
 from .lags import FEW, legend_below
-from .marks import add_events, fit
-from .over_steps import step_axis
-from .scale import suitable
-from .thinned import line_and_marks, thinned_steps
 
 STYLES = {
     "total": ("solid", "circle"), "mismatch": ("dash", "diamond"), "drift": ("dashdot", "square"), "residual": ("dot", "x"),

@@ -7,15 +7,16 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import count, digits, percent
-from ..theme import LIGHT, Theme
-from .bands import COUNTED
-from .canvas import canvas, saying
-from .cells import Cells, cells
-from .marks import add_events
-from .over_steps import gap_words, step_axis
-from .overlay import Overlay, across, lay_over, upright, words
-from .scale import Floats
+from ..presentation.digits import count, digits, percent
+from ..presentation.theme import LIGHT, Theme
+from .drawing.bands import COUNTED
+from .drawing.canvas import canvas, saying
+from .drawing.cells import Cells, cells
+from .drawing.marks import add_events
+from .drawing.overlay import Overlay, across, lay_over, upright, words
+from .drawing.scale import Floats
+from .drawing.step_axis import step_axis
+from .over_steps import gap_words
 
 Integers = npt.NDArray[np.int64]
 COLUMNS = 240

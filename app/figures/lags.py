@@ -10,16 +10,16 @@ import polars as pl
 from ratioscope.metrics.analysis.step_holes import holes
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count, percent
-from ..limit import Limit
-from ..measured import measured
-from ..theme import LIGHT, Theme, channels
-from .bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, interval, reach, shaded
-from .canvas import canvas, saying
-from .floats import floats
-from .marks import add_events, add_limits, fit, reach_of_zeros
-from .over_steps import step_axis
-from .scale import Floats, suitable
+from ..presentation.digits import count, percent
+from ..presentation.limit import Limit
+from ..presentation.theme import LIGHT, Theme, channels
+from ..presentation.value_text import measured
+from .drawing.bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, interval, reach, shaded
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats
+from .drawing.marks import add_events, add_limits, fit, reach_of_zeros
+from .drawing.scale import Floats, suitable
+from .drawing.step_axis import step_axis
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x", "triangle-down", "pentagon")
 HEADROOM = 109

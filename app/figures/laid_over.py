@@ -2,34 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import digits
-from ..escape import html as escaped_html
-from ..escape import plotly as escaped
-from ..theme import FONT, LIGHT, Theme
-from .bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
-from .canvas import canvas, saying
-from .hover import tell_steps
-from .marks import add_events, fit
-from .over_steps import FEW, step_axis
-from .scale import Floats, Scale, suitable
-from .thinned import Thinned, line_and_marks, thinned_steps
+from ..presentation.digits import digits
+from ..presentation.escape import html as escaped_html
+from ..presentation.escape import plotly as escaped
+from ..presentation.theme import FONT, LIGHT, Theme
+from .drawing.bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
+from .drawing.canvas import canvas, saying
+from .drawing.hover import tell_steps
+from .drawing.marks import add_events, fit
+from .drawing.scale import Floats, Scale, suitable
+from .drawing.series_pens import DASHES, SYMBOLS, series_colour, swatch
+from .drawing.step_axis import step_axis
+from .drawing.thinned import Thinned, line_and_marks, thinned_steps
+from .over_steps import FEW
 
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
-STROKES = {
-    "solid": "",
-    "dash": "7 5",
-    "dot": "2 4",
-    "dashdot": "7 4 2 4",
-    "longdash": "11 5",
-    "longdashdot": "11 4 2 4",
-}
 POINTS = 300
 """Of a series: half a dozen of them share a chart half a page wide."""
 NAME = 60
@@ -87,33 +78,6 @@ def series_key(names: Sequence[str], *, theme: Theme = LIGHT) -> str:
     return f'<div class="{root}"><style>{style}</style>{shown}</div>'
 
 
-def swatch(place: int, theme: Theme) -> str:
-    """A piece of the line of this place, as an image in HTML."""
-    colour, dash = _colour(place, theme), STROKES[DASHES[place % len(DASHES)]]
-    mark = _MARKS[SYMBOLS[place % len(SYMBOLS)]]
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 34 12" fill="{colour}" stroke="{colour}">'
-        f'<path d="M0 6H34" stroke-width="2" stroke-dasharray="{dash or "none"}"/><path d="{mark}" stroke-width="1.6"/></svg>'
-    )
-    return f'<img alt="" width="34" height="12" src="data:image/svg+xml,{quote(svg)}">'
-
-
-_MARKS = {
-    "circle": "M14 6a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
-    "square": "M14 3h6v6h-6z",
-    "diamond": "M17 2l4 4l-4 4l-4-4z",
-    "triangle-up": "M17 2l4 7h-8z",
-    "x": "M14 3l6 6M20 3l-6 6",
-    "cross": "M17 2v8M13 6h8",
-    "star": "M17 2l1.3 3h3l-2.4 2l1 3l-2.9-1.8l-2.9 1.8l1-3l-2.4-2h3z",
-    "hexagon": "M14 6l1.5-3h3l1.5 3l-1.5 3h-3z",
-}
-
-
-def _colour(place: int, theme: Theme) -> str:
-    return theme.series[place % len(theme.series)]
-
-
 def _thinned(one: Series) -> tuple[Thinned, Thinned]:
     return thinned_steps(one.steps, one.least, points=POINTS), thinned_steps(one.steps, one.most, points=POINTS)
 
@@ -122,7 +86,7 @@ def _add(
     figure: go.Figure, one: Series, low: Thinned, high: Thinned, scale: Scale, bottom: float, theme: Theme
 ) -> None:
     """low, high: the least and the most that the value can be. bottom: where the axis ends."""
-    colour = _colour(one.place, theme)
+    colour = series_colour(one.place, theme)
     if not low.exact:
         figure.add_traces(shaded(low.middle, low.low, high.high, scale, bottom, colour, EXTREMES_OPACITY))
     if np.nanmax(high.mean - low.mean, initial=0.0) > 1e-12:

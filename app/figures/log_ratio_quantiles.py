@@ -8,17 +8,17 @@ import polars as pl
 
 from ratioscope.metrics.analysis.step_holes import holes
 
-from ..digits import count, digits
-from ..escape import plotly as escaped
-from ..theme import LIGHT, Theme
-from .along import Along, axis_along
-from .bands import shaded
-from .canvas import canvas, saying
-from .floats import floats
-from .lines import Axis
-from .marks import add_events
-from .overlay import across, lay_over
-from .scale import PLAIN, Floats, Scale, padded, signed_log, suitable
+from ..presentation.digits import count, digits
+from ..presentation.escape import plotly as escaped
+from ..presentation.theme import LIGHT, Theme
+from .drawing.along import Along, axis_along
+from .drawing.bands import shaded
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats
+from .drawing.lines import Axis
+from .drawing.marks import add_events
+from .drawing.overlay import across, lay_over
+from .drawing.scale import PLAIN, Floats, Scale, padded, signed_log, suitable
 
 QUANTILES = ("min", "p5", "p50", "p95", "max")
 

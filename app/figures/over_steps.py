@@ -11,17 +11,18 @@ import polars as pl
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
-from ..digits import a_step, digits
-from ..limit import Limit
-from ..measured import measured
-from ..theme import LIGHT, Theme
-from .bands import BOUNDS, around, band_words, edges, reach, unseen_share
-from .canvas import canvas, saying
-from .floats import floats, typical
-from .hover import tell_steps
-from .marks import add_events, add_limits, fit, reach_of_zeros
-from .scale import Scale, suitable
-from .thinned import POINTS, Floats, Thinned, line_and_marks, thinned_steps
+from ..presentation.digits import a_step, digits
+from ..presentation.limit import Limit
+from ..presentation.theme import LIGHT, Theme
+from ..presentation.value_text import measured
+from .drawing.bands import BOUNDS, around, band_words, edges, reach, unseen_share
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats, typical
+from .drawing.hover import tell_steps
+from .drawing.marks import add_events, add_limits, fit, reach_of_zeros
+from .drawing.scale import Scale, suitable
+from .drawing.step_axis import step_axis
+from .drawing.thinned import POINTS, Floats, Thinned, line_and_marks, thinned_steps
 
 FEW = 80
 """A line of no more points has a mark at each."""
@@ -69,25 +70,6 @@ def metric_over_steps(
     step_axis(figure, steps)
     tell_steps(figure)
     return figure
-
-
-def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
-    """The steps as x axis, ticked at whole steps, with the two ends in full view. width: of what is drawn at a step.
-
-    Margins stay as they were given: numbers of a few digits fit, and Plotly takes twice as long to draw a chart that it has to
-    lay out again around its labels. What names its rows lets them grow again, see `fit_labels`.
-    """
-    first, last = float(steps.min()), float(steps.max())
-    room = max(width / 2, 0.01 * (last - first))
-    figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
-    figure.update_xaxes(tickprefix="step ", showtickprefix="first")
-    figure.update_xaxes(unifiedhovertitle={"text": "step %{x:d}"})
-    figure.update_layout(margin={"autoexpand": False})
-
-
-def fit_labels(figure: go.Figure) -> None:
-    """Lets the margins of a chart over steps grow with what stands in them: names, a title of the axis."""
-    figure.update_layout(margin={"autoexpand": True})
 
 
 def gap_words(gap: str) -> str:

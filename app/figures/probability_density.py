@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, Density
 from ratioscope.record import GAPS
 
-from ..digits import count, digits
-from ..theme import LIGHT, Theme
-from .canvas import canvas, saying
+from ..presentation.digits import count, digits
+from ..presentation.theme import LIGHT, Theme
+from .drawing.canvas import canvas, saying
+from .drawing.overlay import lay_over, words
+from .drawing.scale import Floats
 from .over_steps import gap_words
-from .overlay import lay_over, words
-from .scale import Floats
 
 TICKS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Surprisals in nats that are ticked on the log-prob axes."""

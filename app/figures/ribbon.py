@@ -4,12 +4,12 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..digits import count
-from ..theme import LIGHT, MARKS, Theme
-from .canvas import canvas, saying
-from .hover import in_lines
-from .marks import add_events
-from .over_steps import step_axis
+from ..presentation.digits import count
+from ..presentation.theme import LIGHT, MARKS, Theme
+from .drawing.canvas import canvas, saying
+from .drawing.hover import in_lines
+from .drawing.marks import add_events
+from .drawing.step_axis import step_axis
 
 BARS = 300
 HEIGHTS = {"healthy": 1, "watch": 2, "act": 3}

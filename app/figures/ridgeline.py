@@ -7,14 +7,14 @@ import plotly.graph_objects as go
 
 from ratioscope.metrics.distribution import Histogram, quantile
 
-from ..digits import count, digits, percent
-from ..theme import LIGHT, Theme, faded
-from .bands import COUNTED
-from .canvas import canvas, saying
-from .cells import Cells, cells
+from ..presentation.digits import count, digits, percent
+from ..presentation.theme import LIGHT, Theme, faded
+from .drawing.bands import COUNTED
+from .drawing.canvas import canvas, saying
+from .drawing.cells import Cells, cells
+from .drawing.overlay import Overlay, across, lay_over, upright
 from .heat_map import AXES, UNITS
 from .over_steps import gap_words
-from .overlay import Overlay, across, lay_over, upright
 
 OVERLAP = 1.35
 """How high a ridge's peak reaches, in distances between ridges."""

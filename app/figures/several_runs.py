@@ -10,21 +10,32 @@ import polars as pl
 
 from ratioscope.metrics.metric import Metric
 
-from ..digits import digits
-from ..escape import plotly as escaped
-from ..limit import Limit
-from ..measured import measured
-from ..names import shortened
-from ..run_colours import MARKS, SYMBOLS
-from ..theme import LIGHT, Theme, faded
-from .along import Along, axis_along
-from .bands import reach, shaded
-from .canvas import LINE, MARGIN, canvas, saying
-from .definition import add_definition
-from .lines import CELLS, Axis, Drawn, Line, legend_name, on_grid, scale_of, size_words, thinned_words, what_is_shaded
-from .marks import add_events, add_limits, fit, reach_of_zeros
-from .scale import Floats, Scale
-from .thinned import line_and_marks
+from ..presentation.digits import digits
+from ..presentation.escape import plotly as escaped
+from ..presentation.limit import Limit
+from ..presentation.run_colours import MARKS, SYMBOLS
+from ..presentation.run_names import shortened
+from ..presentation.theme import LIGHT, Theme, faded
+from ..presentation.value_text import measured
+from .drawing.along import Along, axis_along
+from .drawing.bands import reach, shaded
+from .drawing.canvas import LINE, MARGIN, canvas, saying
+from .drawing.definition import add_definition
+from .drawing.lines import (
+    CELLS,
+    Axis,
+    Drawn,
+    Line,
+    legend_name,
+    on_grid,
+    scale_of,
+    size_words,
+    thinned_words,
+    what_is_shaded,
+)
+from .drawing.marks import add_events, add_limits, fit, reach_of_zeros
+from .drawing.scale import Floats, Scale
+from .drawing.thinned import line_and_marks
 
 MARKED = 7
 """Symbols along a line, so that it is told from others without its colour."""

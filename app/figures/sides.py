@@ -12,22 +12,23 @@ from ratioscope.metrics.distribution import Histogram
 from ratioscope.metrics.grading.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
-from ..digits import a_step, count, digits, percent
-from ..escape import plotly as escaped
-from ..limit import Limit
-from ..measured import measured
-from ..theme import LIGHT, MARKS, Theme
-from .bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
-from .canvas import canvas, saying
-from .cells import Cells, cells
-from .floats import floats, typical
+from ..presentation.digits import a_step, count, digits, percent
+from ..presentation.escape import plotly as escaped
+from ..presentation.limit import Limit
+from ..presentation.theme import LIGHT, MARKS, Theme
+from ..presentation.value_text import measured
+from .drawing.bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
+from .drawing.canvas import canvas, saying
+from .drawing.cells import Cells, cells
+from .drawing.floats import floats, typical
+from .drawing.hover import tell_steps
+from .drawing.marks import add_events, add_limits, fit, reach_of_zeros
+from .drawing.scale import PLAIN, Floats, Scale, suitable
+from .drawing.step_axis import fit_labels, step_axis
+from .drawing.thinned import Thinned, line_and_marks, thinned_steps
+from .drawing.weight_axis import share_axis, weight_axis
 from .heat_map import UNITS
-from .hover import tell_steps
-from .marks import add_events, add_limits, fit, reach_of_zeros
-from .over_steps import fit_labels, gap_words, step_axis
-from .scale import PLAIN, Floats, Scale, suitable
-from .thinned import Thinned, line_and_marks, thinned_steps
-from .weight_axis import share_axis, weight_axis
+from .over_steps import gap_words
 from .weights import WEIGHTS
 
 DASHES = ("solid", "dash")

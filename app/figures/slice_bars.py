@@ -11,17 +11,17 @@ import polars as pl
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count, percent
-from ..escape import plotly as escaped
-from ..escape import visible
-from ..limit import Limit
-from ..measured import measured
-from ..theme import LIGHT, MARKS, Theme, faded
-from .bands import ERRORS, NO_ERROR, interval
-from .canvas import canvas, saying
-from .floats import floats
-from .overlay import Overlay, lay_over, upright, words
-from .scale import Floats, Scale, padded, suitable
+from ..presentation.digits import count, percent
+from ..presentation.escape import plotly as escaped
+from ..presentation.escape import visible
+from ..presentation.limit import Limit
+from ..presentation.theme import LIGHT, MARKS, Theme, faded
+from ..presentation.value_text import measured
+from .drawing.bands import ERRORS, NO_ERROR, interval
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats
+from .drawing.overlay import Overlay, lay_over, upright, words
+from .drawing.scale import Floats, Scale, padded, suitable
 
 ROW = 25
 LABEL = 26

@@ -9,15 +9,15 @@ import polars as pl
 
 from ratioscope.metrics.metric import Metric
 
-from ..digits import count, digits
-from ..measured import measured
-from ..theme import LIGHT, Theme
-from .bands import NO_ERROR, ON_HOVER
-from .canvas import canvas, saying
-from .floats import floats
-from .marks import add_events
-from .over_steps import fit_labels, step_axis
-from .scale import Floats, Scale, suitable
+from ..presentation.digits import count, digits
+from ..presentation.theme import LIGHT, Theme
+from ..presentation.value_text import measured
+from .drawing.bands import NO_ERROR, ON_HOVER
+from .drawing.canvas import canvas, saying
+from .drawing.floats import floats
+from .drawing.marks import add_events
+from .drawing.scale import Floats, Scale, suitable
+from .drawing.step_axis import fit_labels, step_axis
 from .slice_bars import short_label
 
 ROW = 20

@@ -6,15 +6,15 @@ import polars as pl
 
 from ratioscope.record import POLICIES
 
-from ..digits import count, digits
-from ..escape import plotly as escaped
-from ..theme import LIGHT, Theme, faded
-from .canvas import canvas, saying, tell_nearest
-from .floats import floats
+from ..presentation.digits import count, digits
+from ..presentation.escape import plotly as escaped
+from ..presentation.theme import LIGHT, Theme, faded
+from .drawing.canvas import canvas, saying, tell_nearest
+from .drawing.floats import floats
+from .drawing.overlay import Overlay, across, column, lay_over, upright, words
+from .drawing.scale import PLAIN, Floats, Scale, padded, signed_log
+from .drawing.thinned import Thinned, thinned
 from .over_steps import gap_words
-from .overlay import Overlay, across, column, lay_over, upright, words
-from .scale import PLAIN, Floats, Scale, padded, signed_log
-from .thinned import Thinned, thinned
 
 POINTS = 500
 """Buckets of a longer sequence, two pixels each; each keeps its extremes."""

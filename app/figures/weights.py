@@ -8,16 +8,16 @@ import plotly.graph_objects as go
 
 from ratioscope.metrics.distribution import Histogram
 
-from ..digits import count, digits
-from ..theme import LIGHT, Theme
-from .bands import COUNTED
-from .canvas import canvas, saying
-from .cells import Cells, cells
+from ..presentation.digits import count, digits
+from ..presentation.theme import LIGHT, Theme
+from .drawing.bands import COUNTED
+from .drawing.canvas import canvas, saying
+from .drawing.cells import Cells, cells
+from .drawing.overlay import Overlay
+from .drawing.scale import Floats
+from .drawing.weight_axis import SPREAD, Bound, bounds, share_axis, spread, weight_axis
 from .heat_map import UNITS
 from .over_steps import gap_words
-from .overlay import Overlay
-from .scale import Floats
-from .weight_axis import SPREAD, Bound, bounds, share_axis, spread, weight_axis
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
 ABSENT = "no distribution of this gap is on record"

@@ -7,14 +7,14 @@ import plotly.graph_objects as go
 
 from ratioscope.metrics.distribution import Histogram
 
-from ..digits import count, digits, percent
-from ..escape import plotly as escaped
-from ..theme import LIGHT, Theme, faded
-from .bands import COUNTED
-from .canvas import canvas, saying
-from .cells import Cells, cells
-from .scale import Floats
-from .weight_axis import SPREAD, share_axis, spread, weight_axis
+from ..presentation.digits import count, digits, percent
+from ..presentation.escape import plotly as escaped
+from ..presentation.theme import LIGHT, Theme, faded
+from .drawing.bands import COUNTED
+from .drawing.canvas import canvas, saying
+from .drawing.cells import Cells, cells
+from .drawing.scale import Floats
+from .drawing.weight_axis import SPREAD, share_axis, spread, weight_axis
 
 NAME = 60
 

@@ -11,8 +11,8 @@ import polars as pl
 from ratioscope.metrics.distribution import whole_histogram
 
 from .. import figures
-from ..headline import BY_NAME, CHARTS, limits_of
-from ..theme import DARK, LIGHT
+from ..presentation.headline_metrics import BY_NAME, CHARTS, limits_of
+from ..presentation.theme import DARK, LIGHT
 from .data import ReportData
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from ratioscope.record import GAPS
 from ..browser.chart_config import EMBEDDED
 from ..browser.library import plotly_js
 from ..browser.policy import file_policy
-from ..digits import count, digits
-from ..escape import html as escaped
-from ..escape import script_json
-from ..theme import CODE_FONT, DARK, FONT, LIGHT, MARKS, Theme
+from ..presentation.digits import count, digits
+from ..presentation.escape import html as escaped
+from ..presentation.escape import script_json
+from ..presentation.theme import CODE_FONT, DARK, FONT, LIGHT, MARKS, Theme
 from . import shown, sparkline
 from .data import ReportData
 

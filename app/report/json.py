@@ -31,7 +31,7 @@ from ratioscope.ingest.analysis.grades import plain_finding
 from ratioscope.metrics.distribution import Level, whole_histogram
 from ratioscope.metrics.metric import Metric
 
-from ..terminal import jsonable
+from ..presentation.json_values import jsonable
 from .data import SCHEMA, ReportData
 from .places import Place
 from .scorecard import Score

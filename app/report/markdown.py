@@ -6,8 +6,8 @@ import polars as pl
 
 from ratioscope.metrics.grading.finding import LABELS
 
-from ..escape import markdown as escaped
-from ..theme import MARKS
+from ..presentation.escape import markdown as escaped
+from ..presentation.theme import MARKS
 from . import shown
 from .data import ReportData
 from .sparkline import blocks

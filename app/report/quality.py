@@ -9,7 +9,7 @@ import polars as pl
 from ratioscope.ingest.analysis.view_requirements import missing_views
 from ratioscope.ingest.commits.conservation import Dropped
 
-from ..hidden import replaced
+from ..presentation.hidden import replaced
 from .scrubbed import scrubbed_text
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.grading.floor import Floors
 from ratioscope.metrics.metric import Metric
 
-from ..digits import digits
-from ..headline import CHARTS, limits_of, signal_of
-from ..limit import Limit
-from ..measured import is_bound
+from ..presentation.digits import digits
+from ..presentation.headline_metrics import CHARTS, limits_of, signal_of
+from ..presentation.limit import Limit
+from ..presentation.value_text import is_bound
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run

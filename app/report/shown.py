@@ -11,10 +11,10 @@ from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import Band, Metric
 from ratioscope.record import GAPS
 
-from ..digits import count, digits
-from ..headline import CHARTS
-from ..hidden import lost_words
-from ..measured import measured
+from ..presentation.digits import count, digits
+from ..presentation.headline_metrics import CHARTS
+from ..presentation.hidden import lost_words
+from ..presentation.value_text import measured
 from .data import ReportData
 from .places import COLUMNS, Place
 from .quality import Quality

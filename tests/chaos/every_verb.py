@@ -38,9 +38,9 @@ def _done(verb: tuple[str, ...], root: Path) -> int:
 
 def _shown(root: Path) -> int:
     """What the server reads of the runs below a folder, and of one that is opened."""
-    from ratioscope.app.pages import PAGES
-    from ratioscope.app.run_summary import Summaries
-    from ratioscope.app.view import make_ahead, warm
+    from ratioscope.app.dashboard.model.view import make_ahead, warm
+    from ratioscope.app.dashboard.pages import PAGES
+    from ratioscope.app.dashboard.pages.runs.summaries import Summaries
     from ratioscope.ingest.files.run_tree import runs_below
     from ratioscope.process import here
 

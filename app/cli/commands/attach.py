@@ -1,0 +1,98 @@
+"""`ratioscope attach TRAINER`: the lines or flags to paste; `--list`: every trainer there is an adapter for."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson
+
+if TYPE_CHECKING:
+    from ratioscope.collectors.trainers import Adapter
+
+NOT_FOUND = "not found"
+
+
+def attach(
+    trainer: Annotated[str | None, typer.Argument(metavar="TRAINER", help="A trainer, e.g. verl or nemo-rl.")] = None,
+    out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder to record into.")] = Path("runs/tonight"),
+    everything: Annotated[bool, typer.Option("--list", help="List every trainer instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what to paste to record a trainer, what is recorded then, and the versions this was tested with."""
+    from ..terminal import print_json
+
+    if trainer is None or everything:
+        _list(as_json)
+    elif as_json:
+        print_json(_facts(_known(trainer)) | {"paste": _paste(_known(trainer), out)})
+    else:
+        _tell(_known(trainer), out)
+
+
+def _known(trainer: str) -> "Adapter":
+    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
+
+    from ...presentation.trainers import ANY_OTHER
+
+    found = adapter_named(trainer)
+    if found is None:
+        names = ", ".join(adapter.name for adapter in ADAPTERS)
+        raise ConfigError(f"no trainer is named {trainer!r}; wanted one of {names}; {ANY_OTHER}")
+    return found
+
+
+def _tell(adapter: "Adapter", out: Path) -> None:
+    from ...presentation.trainers import objects, tested, ways
+    from ..terminal import print_pairs, say
+
+    say(adapter.title, "bold")
+    takes = f"its {objects(adapter)}, or" if objects(adapter) else "no object of it:"
+    pairs = [
+        ("tested with", tested(adapter)),
+        ("installed here", adapter.version or NOT_FOUND),
+        ("records", adapter.records),
+        ("ratioscope.attach takes", f"{takes} the name {adapter.name!r}, in each process"),
+    ]
+    print_pairs([pair for pair in pairs if pair[1]])
+    for what_for, lines in ways(adapter, str(out)):
+        say()
+        say(f"{what_for}:", "dim")
+        say()
+        for line in lines.splitlines():
+            say(line)
+
+
+def _list(as_json: bool) -> None:
+    from ratioscope.collectors.trainers import ADAPTERS
+
+    from ...presentation.trainers import ANY_OTHER, against
+    from ..terminal import print_json, print_table, say
+
+    if as_json:
+        print_json([_facts(adapter) for adapter in ADAPTERS])
+        return
+    rows = [(a.name, a.version or NOT_FOUND, ", ".join(a.tested), against(a)) for a in ADAPTERS]
+    print_table(("trainer", "installed here", "tested with", "tested against"), rows)
+    say()
+    say(f"ratioscope attach TRAINER prints what to paste; {ANY_OTHER}")
+
+
+def _facts(adapter: "Adapter") -> dict[str, Any]:
+    return {
+        "name": adapter.name,
+        "title": adapter.title,
+        "installed": adapter.version,
+        "tested": adapter.tested,
+        "against": adapter.against,
+        "classes": adapter.classes,
+        "records": adapter.records,
+    }
+
+
+def _paste(adapter: "Adapter", out: Path) -> str:
+    from ...presentation.trainers import to_paste
+
+    return to_paste(adapter, str(out))

@@ -1,0 +1,33 @@
+"""`ratioscope compact RUN`: fewer, larger files, for runs of many ranks and steps. What a Run tells stays the same."""
+
+from dataclasses import asdict
+
+from .arguments import AsJson, RunFolder, WritersEnded
+
+MOST_SHOWN = 12
+
+
+def compact(run: RunFolder, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
+    """Merge the token files of each step and the statistics of many steps; `prune` then deletes the old ones."""
+    from ...presentation.digits import count
+    from ..maintenance import compact as merge
+    from ..terminal import print_json, say, working
+
+    with working(f"compacting {run}"):
+        done = merge(run, writers_ended=writers_ended)
+    if as_json:
+        print_json(asdict(done))
+        return 0
+    if done.written:
+        say(
+            f"{count(done.replaced, 'file')} merged into {len(done.written)}; they are deleted by: ratioscope prune {run} --yes"
+        )
+    else:
+        say("nothing to merge")
+    if done.condensed:
+        say(f"{count(done.condensed, 'commit log')} condensed: a reader no longer parses what they say of these files")
+    for item in done.skipped[:MOST_SHOWN]:
+        say(f"{item.what} stays as it is: {item.reason}")
+    if len(done.skipped) > MOST_SHOWN:
+        say(f"and {len(done.skipped) - MOST_SHOWN} more: --json")
+    return 0

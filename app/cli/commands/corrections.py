@@ -1,0 +1,144 @@
+"""`ratioscope corrections RUN`: what corrections would have done to the run, and how to write one down for a trainer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson, RunFolder, comma_separated, opened
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+    from ratioscope.metrics.corrections.correction import Correction, Level
+
+COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
+"""Those that decide first: a narrow terminal leaves the last ones out."""
+
+
+def corrections(
+    run: RunFolder,
+    dialect: Annotated[
+        str | None, typer.Option(metavar="TRAINER", help="A trainer's own corrections: its presets.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these presets of --dialect.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="That trainer's own configuration, as YAML or JSON.")
+    ] = None,
+    threshold: Annotated[
+        str | None, typer.Option(metavar="C,...", help="Truncation at each C, and masking outside [1/C, C].")
+    ] = None,
+    level: Annotated[str, typer.Option(metavar="token|sequence|geometric", help="Level of --threshold.")] = "token",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="run|step|SLICE", help="One row for the run, per step, or per lag, replica, group_id, ..."
+        ),
+    ] = "run",
+    as_json: AsJson = False,
+) -> None:
+    """Show what corrections would have done: shares clipped and removed, ESS, mean weight (the learning-rate factor), bias."""
+    slice = None if by in ("run", "step") else by
+    if slice and dialect:
+        raise ConfigError(f"--by {by}: a trainer's own correction is shown by run or step")
+    chosen = _chosen(dialect, preset, config, threshold, level)
+    from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
+
+    from ..terminal import print_json, stages
+
+    found = opened(run)
+    with stages("corrections", len(found.steps)) as advance:
+        effects = correction_effects(
+            found, chosen, by=slice, progress=lambda done, total: advance(f"step {done} of {total}")
+        )
+    keys = {"run": (), "step": ("step",)}.get(by, ("key",))
+    frame = effect_frame(effects.sums, keys).rename({"key": by} if slice else {})
+    if as_json:
+        print_json(frame.to_dicts())
+        return
+    _print(frame, found.name, by)
+    if dialect and len(chosen) == 1:
+        _print_config(dialect, chosen[0])
+
+
+def _chosen(
+    dialect: str | None, preset: str | None, config: Path | None, threshold: str | None, level: str
+) -> "Sequence[Correction | TrainerCorrection]":
+    from ratioscope.metrics.corrections.correction import CORRECTIONS, LEVELS, mask, truncate
+
+    if dialect is None and (preset or config):
+        raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
+    if dialect is not None:
+        return of_trainer(dialect, comma_separated(preset), config)
+    if threshold is None:
+        return CORRECTIONS
+    levels: dict[str, Level] = {known: known for known in LEVELS}
+    if level not in levels:
+        raise ConfigError(f"--level {level}: wanted one of {', '.join(levels)}")
+    caps = [_number(part) for part in comma_separated(threshold)]
+    return [c for cap in caps for c in (truncate(cap, level=levels[level]), mask(1 / cap, cap, level=levels[level]))]
+
+
+def _number(part: str) -> float:
+    try:
+        value = float(part)
+    except ValueError:
+        value = 0.0
+    if not value > 1:
+        raise ConfigError(f"--threshold {part}: wanted numbers above 1, such as 2,5")
+    return value
+
+
+def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
+    """A trainer's presets by name, all of them where none is named, or what a file holds."""
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+    from ratioscope.metrics.dialects import dialect
+
+    from ...presentation.config_text import mapping_in
+
+    trainer = dialect(name)
+    if config is not None:
+        settings = mapping_in(config.read_text(encoding="utf-8"), str(config))
+        return [TrainerCorrection(f"{name} {config.name}", name, settings)]
+    unknown = [each for each in presets if each not in trainer.PRESETS]
+    if unknown:
+        raise ConfigError(f"{name} has no preset '{unknown[0]}'; it has: {', '.join(trainer.PRESETS)}")
+    return [TrainerCorrection(f"{name} {each}", name, trainer.PRESETS[each]) for each in presets or trainer.PRESETS]
+
+
+def _print(frame: "pl.DataFrame", name: str, by: str) -> None:
+    from ..terminal import print_table, say, say_gap
+
+    if frame.is_empty():
+        say(f"{name}: not available, because no step has token rows with the policies these corrections read", "dim")
+        return
+    gaps = frame["gap"].unique()
+    if len(gaps) == 1:
+        say_gap(gaps[0], name)
+    keys = [column for column in (by, "correction", *(["gap"] if len(gaps) > 1 else [])) if column in frame.columns]
+    rows = (
+        [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
+    )
+    print_table([*keys, *(column.replace("_", " ") for column in COLUMNS)], rows)
+
+
+def _shown(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:
+    """How to set this correction in the trainer."""
+    from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+    from ratioscope.metrics.dialects import dialect
+
+    from ..terminal import say
+
+    trainer = dialect(name)
+    assert isinstance(correction, TrainerCorrection)
+    say()
+    for line in str(trainer.write(trainer.parse(correction.config))).splitlines():
+        say(line)

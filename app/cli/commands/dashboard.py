@@ -1,0 +1,104 @@
+"""`ratioscope dashboard RUN...`: serve the pages and open them in the browser, at the view that was asked for."""
+
+import logging
+import os
+import platform
+import sys
+import webbrowser
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from ...dashboard.server.server import Door
+from ...dashboard.server.way_in import way_in
+from ..terminal import say
+from .door import AllowHost, Host, NoBrowser, Port, Token, door_of, place_of
+from .found import say_found
+
+Page = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
+Gap = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to show.")]
+Step = Annotated[int | None, typer.Option(min=0, help="The step to show.")]
+Steps = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="A range of steps: 100:200, 100:, -50:.")]
+Sequence_ = Annotated[str | None, typer.Option("--sequence", metavar="ID", help="The sequence to show.")]
+Only = Annotated[str | None, typer.Option(metavar="SLICE=KEY", help="A part of the tokens, such as replica=vllm-3.")]
+Choose = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Any other choice of a page as its URL names it; may be given again."),
+]
+
+
+def dashboard(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders with runs below.")],
+    page: Page = None,
+    gap: Gap = None,
+    step: Step = None,
+    steps: Steps = None,
+    sequence: Sequence_ = None,
+    only: Only = None,
+    choose: Choose = None,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
+    token: Token = None,
+    allow_host: AllowHost = None,
+    no_browser: NoBrowser = False,
+) -> int:
+    """Browse runs in the dashboard; on this machine only, unless there is a token."""
+    choices = {"gap": gap, "step": step, "steps": steps, "sequence": sequence, "only": only}
+    place = place_of(page, choices, choose)
+    door = door_of(host, port, token, allow_host)
+    for run in runs:
+        say_found(run)
+    show(runs, door, place=place, browser=not no_browser)
+    return 0
+
+
+def show(runs: Sequence[Path], door: Door, *, place: str = "", browser: bool) -> None:
+    """Serve these runs until interrupted; prints the URL of this place in them as soon as the server answers."""
+    from ...dashboard.server.server import serve
+
+    def ready(url: str) -> None:
+        url = _at(url, place)
+        say(f"dashboard: {url}   (Ctrl+C stops it)")
+        if not door.is_loopback:
+            say(
+                "whoever has this link can read prompts and responses; it travels unencrypted: keep to a network you trust"
+            )
+        elif remote := _remote_hint(url):
+            say(remote)
+        if browser and _has_browser():
+            webbrowser.open(at_the_end.enter_context(way_in(url)) if door.token else url)
+
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    with suppress(KeyboardInterrupt), ExitStack() as at_the_end:  # the ordinary way to stop it
+        serve(runs, door, on_ready=ready)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not the traceback with which a server tells that a second Ctrl+C has stopped it at once."""
+    return "asyncio.exceptions.CancelledError" not in record.getMessage()
+
+
+def _at(url: str, place: str) -> str:
+    """The place below this URL, which may have a query of its own."""
+    base, _, own = url.partition("?")
+    path, _, query = place.partition("?")
+    both = "&".join(part for part in (query, own) if part)
+    return f"{base.rstrip('/')}/{path}" + (f"?{both}" if both else "")
+
+
+def _has_browser() -> bool:
+    """Whether a window could open here: not over ssh, not in a container without a display."""
+    if os.environ.get("SSH_CONNECTION") or not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _remote_hint(url: str) -> str | None:
+    if not os.environ.get("SSH_CONNECTION"):
+        return None
+    port = urlsplit(url).port
+    return f"from your own machine: ssh -L {port}:127.0.0.1:{port} {platform.node()}   then open the URL there"

@@ -1,0 +1,45 @@
+"""`ratioscope demo`: the dashboard on the real runs that ship with the package."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratioscope.errors import ConfigError, SourceError
+
+from ...dashboard.server.server import Door
+from .dashboard import show
+from .door import NoBrowser, Port
+
+
+def demo(
+    run: Annotated[
+        str | None, typer.Option(metavar="healthy|stale", help="Only this run; without it, all of them.")
+    ] = None,
+    port: Port = 0,
+    no_browser: NoBrowser = False,
+) -> int:
+    """Browse a recorded real run: one healthy, one with stale weights."""
+    show(_chosen(run), Door(port=port), browser=not no_browser)
+    return 0
+
+
+def sample_runs() -> dict[str, Path]:
+    """The runs that ship with the package, by the last word of their names; the stale one first, it shows the most."""
+    folder = Path(str(files("ratioscope.sample_data"))) / "runs"
+    found = sorted((path.parent for path in folder.glob("*/run.json")), reverse=True)
+    return {path.name.rsplit("-", 1)[-1]: path for path in found}
+
+
+def _chosen(name: str | None) -> list[Path]:
+    runs = sample_runs()
+    if not runs:
+        raise SourceError("no sample runs in this installation; reinstall ratioscope, or: ratioscope dashboard RUN")
+    if name is None:
+        return list(runs.values())
+    if name not in runs:
+        raise ConfigError(
+            f"--run {name} is no sample run; wanted one of {', '.join(runs)}: ratioscope demo --run {min(runs)}"
+        )
+    return [runs[name]]

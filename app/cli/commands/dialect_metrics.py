@@ -1,0 +1,51 @@
+"""`ratioscope metrics RUN --dialect TRAINER`: what that trainer would have logged at each step, under its own names."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ratioscope.errors import ConfigError
+
+from .corrections import of_trainer
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+
+def dialect_rows(run: "Run", dialect: str, preset: str | None, config: Path | None) -> list[dict[str, Any]]:
+    """One row per step: "step", then the trainer's metrics; of the preset, the file, or else its first preset."""
+    from ratioscope.ingest.analysis.correction_effects import correction_effects
+
+    from ..terminal import stages
+
+    chosen = of_trainer(dialect, [preset] if preset else [], config)[0]
+    with stages(dialect, len(run.steps)) as advance:
+        effects = correction_effects(run, [chosen], progress=lambda done, total: advance(f"step {done} of {total}"))
+    logged = effects.logged.get(chosen.title, {})
+    if not logged:
+        raise ConfigError(f"{run.name} has no step with token rows and rollout log-probs, which {dialect} reads")
+    return [{"step": step, **metrics} for step, metrics in sorted(logged.items())]
+
+
+def print_dialect(
+    rows: Sequence[Mapping[str, Any]], dialect_name: str, canonical: Mapping[int, Mapping[str, Any]]
+) -> None:
+    """The last step: theirs, ours where we have the same quantity, then what is misleading about theirs."""
+    from ratioscope.metrics.dialects import dialect
+
+    from ...presentation.digits import plus_minus
+    from ..terminal import print_pairs, print_table, say
+
+    trainer, last = dialect(dialect_name), rows[-1]
+    ours = canonical.get(last["step"], {})
+    say(f"{dialect_name} at step {last['step']}, the last of {len(rows)} (all steps: --json)", "bold")
+    table = []
+    for name in (name for name in last if name != "step"):
+        full = trainer.CANONICAL.get(name)
+        shown = plus_minus(ours.get(full), ours.get(f"{full}_se")) if full else ""
+        table.append([name, f"{last[name]:.6g}", shown, full or ""])
+    print_table(["logged as", "value", "ours ± se", "canonical"], table)
+    notes = [(name, trainer.NOTES[name]) for name in last if name in trainer.NOTES]
+    if notes:
+        say("how theirs differs", "bold")
+        print_pairs(notes)

@@ -1,0 +1,76 @@
+"""The options of the verbs that serve the dashboard: where, for whom, and what to open first."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+import typer
+
+from ratioscope.errors import ConfigError, MissingExtra
+
+from ...dashboard.server.server import Door, checked_door
+from ...dashboard.server.sign_in import generated
+
+TOKEN = "RATIOSCOPE_TOKEN"
+"""The environment variable that may hold the token itself: an argument would stand in every list of processes."""
+_LARGEST = 4096
+
+Port = Annotated[int, typer.Option(envvar="PORT", min=0, max=65535, help="Port to serve on; 0 takes a free one.")]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the URL and open nothing.")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen on. Any but this machine's own needs --token and --allow-host.")
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        metavar="generate|FILE", help=f"Ask readers for a token: a new one, or the one in FILE; or set {TOKEN}."
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A name this machine is reached by; may be given again.")
+]
+
+
+def door_of(host: str, port: int, token: str | None, allow_host: Sequence[str] | None) -> Door:
+    """What these options ask for, if it is safe."""
+    return checked_door(Door(host, port, _token(token), tuple(allow_host or ())))
+
+
+def _token(source: str | None) -> str | None:
+    held = os.environ.pop(TOKEN, "")  # what runs in this process need not find it
+    if source is None:
+        return held or None
+    if source == "generate":
+        return generated()
+    try:
+        with Path(source).open("rb") as file:
+            return file.read(_LARGEST).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(
+            f"--token takes `generate` or a file that holds the token, and it cannot be read: {reason}; "
+            f"a token itself goes into the environment: {TOKEN}=... ratioscope dashboard RUN"
+        ) from None
+
+
+def place_of(page: str | None, choices: dict[str, str | int | None], more: Sequence[str] | None) -> str:
+    """The part of the URL that opens this page with these choices. choices, more (`key=value`): of the page's controls."""
+    try:
+        import streamlit  # noqa: F401  # the pages need it; an ImportError of their own is a defect and stays one
+    except ImportError:
+        raise MissingExtra("the dashboard", "dashboard") from None
+    from ...dashboard.pages import PAGES
+
+    paths = [card.path for card in PAGES]
+    if page is not None and page not in paths:
+        raise ConfigError(f"--page {page} is no page; wanted one of {', '.join(paths)}")
+    query = {key: str(value) for key, value in choices.items() if value is not None}
+    for pair in more or ():
+        key, equals, value = pair.partition("=")
+        if not (key and equals):
+            raise ConfigError(f"--choose {pair}: wanted KEY=VALUE as in the URL of a page, such as order=kl_k3")
+        query[key] = value
+    path = "" if page in (None, paths[0]) else str(page)
+    return path + (f"?{urlencode(query, quote_via=quote)}" if query else "")

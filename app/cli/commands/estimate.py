@@ -1,0 +1,121 @@
+"""`ratioscope estimate`: what recording will cost on disk and in time, before it is begun."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson, comma_separated, opened
+
+
+def estimate(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Go by the first steps of this run.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Sequences per step and rank.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per sequence, on average.")] = None,
+    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "rollout,old,current",
+    entropy: Annotated[bool, typer.Option("--entropy", help="Entropy is recorded too.")] = False,
+    text: Annotated[
+        str, typer.Option(metavar="ids|none", help="Token ids, or none; texts depend on the tokenizer.")
+    ] = "ids",
+    steps: Annotated[int, typer.Option(help="Steps of the run.")] = 1000,
+    ranks: Annotated[int, typer.Option(help="Ranks that write.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Tell bytes and milliseconds per step and gigabytes per run, measured here by recording a batch of that shape.
+
+    Give --sequences and --length, or a RUN whose first steps are on disk. A budget bounds the token rows: Collector(budget=
+    Budget(step_bytes=...)), or {"step_bytes": ...} in control.json of the run folder while the run goes on.
+    """
+    if steps < 1 or ranks < 1:
+        raise ConfigError(f"--steps {steps} --ranks {ranks}: wanted at least 1 of each")
+    if text not in ("ids", "none"):
+        raise ConfigError(f"--text {text}: wanted ids or none; try: --text ids")
+    if run is not None:
+        found = _of_run(run, steps)
+    elif sequences is not None and length is not None:
+        found = _of_shape(sequences, length, comma_separated(policies), entropy, text, steps, ranks)
+    else:
+        raise ConfigError(
+            "wanted --sequences and --length, or a RUN; try: ratioscope estimate --sequences 512 --length 2000"
+        )
+    _print(found, as_json)
+
+
+def _of_shape(
+    sequences: int, length: int, policies: tuple[str, ...], entropy: bool, text: str, steps: int, ranks: int
+) -> dict[str, Any]:
+    from ..cost import Shape, measured, policies_of
+    from ..terminal import working
+
+    shape = Shape(sequences, length, policies_of(policies), entropy, text)
+    with working("recording a batch of this shape"):
+        cost = measured(shape)
+    per_step = cost.token_bytes + cost.statistics_bytes
+    return {
+        "tokens_per_step": shape.tokens,
+        "policies": list(shape.policies),
+        "bytes_per_step": round(per_step),
+        "bytes_per_token": round(cost.token_bytes / shape.tokens, 2),
+        "statistics_bytes_per_step": round(cost.statistics_bytes),
+        "log_milliseconds_per_step": round(cost.log_seconds * 1e3, 2),
+        "writer_cpu_seconds_per_step": round(cost.writer_seconds, 3),
+        "host_bytes_per_queued_step": round(cost.host_bytes),
+        "steps": steps,
+        "ranks": ranks,
+        "bytes_per_run": round(per_step * steps * ranks),
+        "statistics_bytes_per_run": round(cost.statistics_bytes * steps * ranks),
+    }
+
+
+def _of_run(folder: Path, steps: int) -> dict[str, Any]:
+    run = opened(folder)
+    if not run.steps:
+        raise ConfigError(f"{folder} has no step on record yet; give --sequences and --length instead")
+    per_step = run.size.bytes / len(run.steps)
+    return {
+        "tokens_per_step": round(run.size.tokens / len(run.steps)),
+        "policies": list(run.policies),
+        "bytes_per_step": round(per_step),
+        "steps": steps,
+        "ranks": run.writers["rank"].n_unique(),
+        "bytes_per_run": round(per_step * steps),
+    }
+
+
+def _print(found: dict[str, Any], as_json: bool) -> None:
+    from ...presentation.digits import count
+    from ..terminal import print_json, print_pairs
+
+    if as_json:
+        print_json(found)
+        return
+    ranks = f" on {count(found['ranks'], 'rank')}"
+    pairs = [
+        ("a step", f"{count(found['tokens_per_step'], 'token')} of {', '.join(found['policies'])}"),
+        ("on disk", f"{_size(found['bytes_per_step'])} per step{_per_token(found)}"),
+        ("a run", f"{_size(found['bytes_per_run'])} in {count(found['steps'], 'step')}{ranks}"),
+    ]
+    if "log_milliseconds_per_step" in found:
+        pairs += [
+            ("statistics alone", f"{_size(found['statistics_bytes_per_run'])}; a budget bounds the rest, never these"),
+            ("trainer's thread", f"{found['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory"),
+            ("writer's thread", f"{found['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
+            ("host memory", f"{_size(found['host_bytes_per_queued_step'])} per step that waits, at most 1 GiB"),
+        ]
+    print_pairs(pairs)
+
+
+def _per_token(found: dict[str, Any]) -> str:
+    return (
+        f", {found['bytes_per_token']:.1f} bytes per token" if "bytes_per_token" in found else ", statistics included"
+    )
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:,.0f} {unit}" if unit == "bytes" else f"{nbytes:,.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:,.1f} TB"

@@ -1,0 +1,91 @@
+"""`ratioscope info RUN`: what was recorded, how much, by whom, and what is missing, in one screen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .arguments import AsJson, RunFolder, opened
+
+if TYPE_CHECKING:
+    from ratioscope.ingest.run import Run
+
+MOST_SHOWN = 12
+"""Lines of one kind in the terminal; --json holds all."""
+
+
+def info(run: RunFolder, as_json: AsJson = False) -> int:
+    """Say what a run holds: steps, policies, gaps, counts, the verdict, and what is not available, because …"""
+    from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
+    from ratioscope.ingest.analysis.info import info as facts_of
+
+    from ..terminal import print_json, say
+
+    found = opened(run)
+    verdict = verdict_of(found)
+    if as_json:
+        graded = {
+            "severity": verdict.severity.label,
+            "verdict": verdict.sentence,
+            "finding": plain_finding(verdict),
+            "metrics_unavailable": _by_reason(found.unavailable),
+        }
+        print_json(facts_of(found) | graded)
+        return 0
+    facts = facts_of(found)
+    say(f"{found.name}: {verdict.sentence}", verdict.severity.label)
+    say()
+    _print_facts(found, facts)
+    views = [f"{name}: {reason}" for name, reason in facts["unavailable"].items() if name not in found.gaps]
+    of_gaps = _by_reason({name: why for name, why in found.unavailable.items() if name.split("/")[0] in found.gaps})
+    metrics = [f"{_some(names)}: {reason}" for reason, names in of_gaps.items()]
+    aside = [f"{item.path}: {item.reason}" for item in found.quarantined]
+    for line in (*_listed("not available", [*views, *metrics]), *_listed("files set aside", aside)):
+        say(line)
+    return 0
+
+
+def _by_reason(unavailable: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in unavailable.items():
+        found.setdefault(reason, []).append(name)
+    return found
+
+
+def _print_facts(run: "Run", facts: Mapping[str, Any]) -> None:
+    from ...presentation.digits import count
+    from ...report.quality import quality
+    from ...report.shown import quality_facts
+    from ..terminal import print_pairs
+
+    events: list[str] = [event["event"] for event in facts["events"]]
+    unsettled = facts["unsettled"]
+    print_pairs(
+        [
+            ("path", facts["path"]),
+            ("trainer", _trainer(facts)),
+            ("gaps", ", ".join(facts["gaps"]) or "none: no step has the logprobs of two policies"),
+            *quality_facts(quality(run, run.metrics(by=("step",)))),
+            ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
+            ("size", f"{facts['bytes'] / 1e6:,.1f} MB in {count(facts['rows'], 'row')}"),
+            *([("secrets, not stored", ", ".join(facts["redacted"]))] if facts["redacted"] else []),
+            *([("still being written", f"from step {unsettled[0]} on")] if unsettled else []),
+        ]
+    )
+
+
+def _trainer(facts: Mapping[str, Any]) -> str:
+    versions = facts["versions"] if isinstance(facts["versions"], dict) else {}
+    known = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{facts['trainer'] or 'not recorded'}{f' ({known})' if known else ''}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+
+
+def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield ""
+        yield title
+    yield from (f"  {line}" for line in lines[:MOST_SHOWN])
+    if len(lines) > MOST_SHOWN:
+        yield f"  and {len(lines) - MOST_SHOWN} more: --json"

@@ -1,0 +1,238 @@
+"""`ratioscope metrics RUN`: the metrics of a run, a row per step or per slice, as a table, JSON or CSV."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson, FailOn, RunFolder, comma_separated, failing, opened, severity_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ratioscope.ingest.run import Run
+    from ratioscope.metrics.grading.finding import Severity
+
+CORE = (
+    "kl_k3",
+    "abs_log_ratio",
+    "max_abs_log_ratio",
+    "chi2_token",
+    "ess_token",
+    "ess_sequence",
+    "share_outside_0.5_2",
+    "tokens",
+)
+"""What the table shows unless --metric says otherwise; --json and --csv hold every metric."""
+WHOLE_RUN = "run"
+STEP_KEYS = ("step", "attempt")
+
+
+def metrics(
+    run: RunFolder,
+    by: Annotated[
+        str,
+        typer.Option(metavar="step,...", help="One row per step, slice (lag, replica, position, ...), both, or run."),
+    ] = "step",
+    gap: Annotated[
+        str | None, typer.Option(metavar="mismatch|total|drift", help="Only these gaps (comma separated).")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only these metrics, e.g. kl_k3,ess_token.")
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(metavar="sequence|group", help="What standard errors take for independent.")
+    ] = "sequence",
+    dialect: Annotated[
+        str | None, typer.Option(metavar="TRAINER", help="What that trainer would have logged, under its own names.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="With --dialect: one of its presets.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --dialect: its configuration, as YAML or JSON.")
+    ] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    fail_on: FailOn = None,
+) -> int:
+    """Print the metrics of a run, a row per step.
+
+    JSON is a list of objects: "step", "severity", and a member per metric such as "mismatch/kl_k3", its standard error
+    "mismatch/kl_k3_se". null is "not available"; a value that JSON cannot hold is "Infinity", "-Infinity" or "NaN".
+    """
+    severity_of(fail_on)
+    if as_json and as_csv:
+        raise ConfigError("--json and --csv were both given; wanted one of them")
+    if dialect is None and (preset or config):
+        raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")
+    found = opened(run)
+    if dialect is not None:
+        return _dialect(found, dialect, preset, config, as_json=as_json)
+    keys = _keys(by)
+    frame = _graded(found, keys) if cluster == "sequence" else _clustered(found, keys, cluster)
+    chosen = _chosen(frame, keys, comma_separated(gap), comma_separated(metric))
+    if as_json:
+        from ..terminal import print_json
+
+        print_json(chosen.to_dicts())
+    elif as_csv:
+        _print_csv(chosen)
+    else:
+        _print_tables(found, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric) or CORE)
+    return failing(_verdict(found), fail_on) if fail_on else 0
+
+
+def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, as_json: bool) -> int:
+    from ..terminal import print_json
+    from .dialect_metrics import dialect_rows, print_dialect
+
+    rows = dialect_rows(run, name, preset, config)
+    if as_json:
+        print_json(rows)
+    else:
+        print_dialect(rows, name, {row["step"]: row for row in run.metrics().to_dicts()})
+    return 0
+
+
+def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame":
+    """The frame by step with errors clustered by prompt group."""
+    if cluster != "group" or keys != ("step",):
+        raise ConfigError(f"--cluster {cluster}: wanted sequence, or group with --by step")
+    from ratioscope.ingest.analysis.group_errors import metrics_by_group
+
+    from ..terminal import stages
+
+    with stages("errors by group", len(run.steps)) as advance:
+        return metrics_by_group(run, progress=lambda done, total: advance(f"step {done} of {total}"))
+
+
+def _keys(by: str) -> tuple[str, ...]:
+    """The columns to group by; ConfigError for a name that is none, or for two slices."""
+    from ratioscope.ingest.rows.slices import ON_DEMAND
+    from ratioscope.metrics.engines.slices import WRITTEN
+
+    keys = comma_separated(by)
+    if keys == (WHOLE_RUN,):
+        return ()
+    slices = (*(name for name in WRITTEN if name != "all"), *ON_DEMAND)
+    unknown = [key for key in keys if key not in (*STEP_KEYS, *slices)]
+    if not keys or unknown or len(set(keys) - set(STEP_KEYS)) > 1 or len(set(keys)) < len(keys):
+        raise ConfigError(
+            f"--by {by or '(empty)'}: wanted {WHOLE_RUN}, or step with or without one of {', '.join(slices)}; try: --by step,lag"
+        )
+    return keys
+
+
+def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
+    """The metric frame; by step with each row's severity after it."""
+    from ratioscope.ingest.analysis.grades import step_grades
+
+    from ..terminal import counting
+
+    with counting("reading token rows") as progress:
+        frame = run.metrics(by=keys, progress=progress)
+    if keys != ("step",) or frame.is_empty():
+        return frame
+    graded = frame.join(step_grades(run).select("step", "severity"), on="step", how="left", maintain_order="left")
+    return graded.select("step", "severity", *(column for column in frame.columns if column != "step"))
+
+
+def _verdict(run: "Run") -> "Severity":
+    from ratioscope.ingest.analysis.grades import verdict_of
+
+    return verdict_of(run).severity
+
+
+def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":
+    """The frame with the columns of these gaps and metrics; all where none are named."""
+    import polars as pl
+
+    from ratioscope.metrics.definitions.registry import METRICS
+    from ratioscope.record import GAPS
+
+    names = [metric.name for metric in METRICS]
+    if unknown := [gap for gap in gaps if gap not in GAPS]:
+        raise ConfigError(f"--gap {unknown[0]}: wanted one of {', '.join(GAPS)}; try: --gap {next(iter(GAPS))}")
+    if unknown := [metric for metric in metrics if metric not in names]:
+        close = ", ".join(_close(unknown[0], names))
+        raise ConfigError(
+            f"--metric {unknown[0]}: no such metric; wanted names such as {close}; try: ratioscope metrics RUN --json"
+        )
+
+    def wanted(column: str) -> bool:
+        gap, _, name = column.partition("/")
+        if not name:
+            return True
+        return (not gaps or gap in gaps) and (not metrics or name.removesuffix("_se") in metrics)
+
+    chosen = frame.select(column for column in frame.columns if wanted(column))
+    counts = {f"{gap}/{metric.name}" for metric in METRICS if metric.estimator == "count" for gap in GAPS}
+    return chosen.cast({column: pl.Int64 for column in chosen.columns if column in counts})
+
+
+def _close(name: str, names: Sequence[str]) -> Sequence[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(name, names, n=3, cutoff=0.3) or CORE[:3]
+
+
+def _print_csv(frame: "pl.DataFrame") -> None:
+    import csv
+
+    from ...presentation.escape import csv as cell
+
+    def written(value: Any) -> Any:
+        return cell(value) if isinstance(value, str) else value
+
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    lines.writerow([cell(column) for column in frame.columns])
+    lines.writerows([written(value) for value in row] for row in frame.iter_rows())
+
+
+def _print_tables(
+    run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gaps: Sequence[str], metrics: Sequence[str]
+) -> None:
+    """One table for each gap asked for; without --gap the first on record, and a line that names the others."""
+    from ..terminal import say
+
+    shown = gaps or run.gaps[:1]
+    for gap in shown:
+        _print_table(run, frame, keys, gap=gap, metrics=metrics)
+    others = [gap for gap in run.gaps if gap not in shown]
+    if others and not gaps:
+        say(f"also on record: {', '.join(others)} (--gap {others[0]}); every metric: --json or --csv", "dim")
+
+
+def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]) -> None:
+    from ratioscope.metrics.definitions.registry import METRICS
+
+    from ...presentation.value_text import measured
+    from ..terminal import print_table, say, say_gap
+
+    cards = {metric.name: metric for metric in METRICS if gap in metric.gaps}
+    present = [
+        m
+        for m in metrics
+        if m in cards and f"{gap}/{m}" in frame.columns and frame[f"{gap}/{m}"].null_count() < len(frame)
+    ]
+    say_gap(gap, run.name)
+    labels = [column for column in ("severity",) if column in frame.columns]
+    header = [
+        *(keys or (WHOLE_RUN,)),
+        *labels,
+        *(f"{m} [{cards[m].unit}]" if cards[m].unit != "1" else m for m in present),
+    ]
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        facts = [str(row[key]) for key in keys] or [run.name]
+        numbers = (measured(m, row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
+        return [*facts, *(row[label] or "" for label in labels), *numbers]
+
+    print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
+    for m in metrics:
+        if m not in present and m in cards:
+            reason = run.unavailable.get(f"{gap}/{m}", "it was not recorded")
+            say(f"{gap}/{m}: not available, {reason if reason.startswith('because') else f'because {reason}'}", "dim")

@@ -1,0 +1,50 @@
+"""`ratioscope prune RUN`: frees the disk of files that a merge replaced, and of token rows of old steps. Statistics stay."""
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from .arguments import AsJson, RunFolder, WritersEnded
+
+MOST_SHOWN = 12
+_DAY = 86_400.0
+
+KeepSteps = Annotated[int | None, typer.Option(min=0, help="Give up token rows of all steps but the newest this many.")]
+OlderThan = Annotated[float | None, typer.Option(min=0, metavar="DAYS", help="Give up token rows written earlier.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete. Without it, only say what would be.")]
+
+
+def prune(
+    run: RunFolder,
+    keep_steps: KeepSteps = None,
+    older_than: OlderThan = None,
+    yes: Yes = False,
+    writers_ended: WritersEnded = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete files that compact replaced, after verifying what replaced them; with a limit, token rows of old steps too."""
+    from ratioscope.ingest.maintenance.pruning import Old
+
+    from ...presentation.digits import count
+    from ..maintenance import prune as delete
+    from ..terminal import print_json, say, working
+
+    before = None if older_than is None else time.time() - older_than * _DAY
+    old = None if keep_steps is None and before is None else Old(keep_steps, before)
+    with working(f"pruning {run}"):
+        done = delete(run, old, yes=yes, writers_ended=writers_ended)
+    if as_json:
+        print_json({"deleted": yes, **asdict(done)})
+        return 0
+    rows = f", with them the token rows of {count(len(done.steps), 'step')}" if done.steps else ""
+    size = f"{count(len(done.files), 'file')} of {done.bytes / 1e6:,.1f} MB"
+    say(f"{size} {'deleted' if yes else 'would be deleted'}{rows}" if done.files else "nothing to delete")
+    if done.files and not yes:
+        say("to delete them: --yes")
+    for item in done.skipped[:MOST_SHOWN]:
+        say(f"kept: {item.what}: {item.reason}")
+    if len(done.skipped) > MOST_SHOWN:
+        say(f"and {len(done.skipped) - MOST_SHOWN} more: --json")
+    return 0

@@ -1,0 +1,31 @@
+"""`ratioscope repair RUN`: what can be restored without inventing anything. Nothing is edited in place, nothing is lost."""
+
+from typing import Annotated
+
+import typer
+
+from .arguments import AsJson, RunFolder, WritersEnded
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+def repair(
+    run: RunFolder, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False
+) -> int:
+    """Commit whole files that no commit names, recompute lost statistics from token rows, move what cannot be read aside."""
+    from ...presentation.digits import count
+    from ..repairs import repair as restore
+    from ..terminal import print_json, say, working
+
+    with working(f"repairing {run}"):
+        done = restore(run, dry_run=dry_run, writers_ended=writers_ended)
+    if as_json:
+        print_json({"dry_run": dry_run, "done": done})
+        return 0
+    for line in done:
+        say(line)
+    if not done:
+        say("nothing to repair")
+    elif dry_run:
+        say(f"{count(len(done), 'thing')} to do; nothing was done: --dry-run")
+    return 0

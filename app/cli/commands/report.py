@@ -1,0 +1,96 @@
+"""`ratioscope report RUN -o FILE`: one file that says what is wrong with a run, since when, how sure, and what to try."""
+
+import os
+from pathlib import Path
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ratioscope.errors import ConfigError
+
+from .arguments import AsJson, FailOn, RunFolder, failing, opened, severity_of
+
+if TYPE_CHECKING:
+    from ...report.data import ReportData
+
+ENDINGS = (".html", ".md", ".json")
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="Written as its ending says: .html, .md or .json.")
+]
+NoText = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
+
+
+def report(
+    run: RunFolder, output: Output, no_text: NoText = False, as_json: AsJson = False, fail_on: FailOn = None
+) -> int:
+    """Write a report of a run: one HTML file, or its Markdown or JSON twin.
+
+    --json prints what was written and the verdict. The HTML file needs no network and can be mailed; it holds the texts of
+    the ten worst sequences unless --no-text is given. Only you can read the file (0600); to let others: chmod.
+    """
+    from ...report.data import STAGES, report_data
+    from ..terminal import print_json, say, stages
+
+    if output.suffix not in ENDINGS:
+        raise ConfigError(
+            f"-o {output}: wanted a name that ends in {', '.join(ENDINGS)}; try: -o {output.stem or 'report'}.html"
+        )
+    severity_of(fail_on)
+    found = opened(run)
+    options = ("-o", output.name, *(["--no-text"] if no_text else []))
+    with stages("report", len(STAGES) + 1) as stage:
+        data = report_data(found, text=not no_text, options=options, stage=stage)
+        stage("writing")
+        written = _written(output, _rendered(data, output.suffix))
+    if as_json:
+        print_json(
+            {
+                "file": str(output),
+                "bytes": written,
+                "severity": data.verdict.severity.label,
+                "verdict": data.verdict.sentence,
+            }
+        )
+    else:
+        say(data.verdict.sentence, data.verdict.severity.label)
+        say(f"wrote {output} ({written / 1e6:.1f} MB)")
+    return failing(data.verdict.severity, fail_on)
+
+
+def _rendered(data: "ReportData", ending: str) -> str:
+    if ending == ".html":
+        from ...report.html import html_report
+
+        return html_report(data)
+    if ending == ".md":
+        from ...report.markdown import markdown_report
+
+        return markdown_report(data)
+    from ...report.json import json_report
+
+    return json_report(data)
+
+
+def _written(path: Path, text: str) -> int:
+    """Bytes of the file, which appears whole or not at all: a reader of an older report never sees half of a new one.
+
+    Nobody else may read it, as with the run folder: it holds prompts and responses.
+    """
+    content = text.encode("utf-8")
+    try:
+        descriptor, part = mkstemp(
+            dir=path.parent, prefix=".", suffix=".part"
+        )  # 0600, and no link that lay there before
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"-o {path}: {error.strerror}; wanted a file in a folder that can be written; try: -o {path.name}"
+        ) from error
+    return len(content)

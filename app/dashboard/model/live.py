@@ -1,0 +1,220 @@
+"""A run that is being written, followed: how it stands, in one line, and the page drawn anew as it grows.
+
+A look at the run is a listing of its commit logs. Nothing is drawn anew while a row of a table is selected, for that
+would take the selection away, nor while the reader has paused: then the line says how much there is, and offers to
+show it. All sessions share a run, and others may follow it meanwhile: what was made of the revision on show is kept, so that a
+drawer opened later, or a choice made later, is of the same steps. What was never made before the run had moved on can only be
+made of what it is by then; the line says so.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from zlib import crc32
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.commits.liveness import Sizes, latest, sizes, steps_since, words
+from ratioscope.process import Here, here
+
+from ...presentation.digits import count
+from ...presentation.escape import streamlit_label as label
+from ...presentation.theme import MARKS
+from .opened_runs import run_opened
+from .revision_cache import OnShow
+from .run_state import Standing, standing
+from .view import View, view
+
+EVERY = 1.0
+"""Seconds between two looks at a run, also at one that has ended: it may be resumed."""
+REST = 1.0
+"""Times what a page took to draw pass before it is drawn anew: a heavy page takes half of a core at most. Convention."""
+LONGEST_REST = 5.0
+LATE = f"{MARKS['watch']} parts are of newer steps"
+"""Of a page that was held: a part of it was first asked for when the run had moved on."""
+
+
+@dataclass
+class Shown:
+    """A run on a session's page: its state, whose things are kept as long as this is held, and its commit logs just before."""
+
+    kept: OnShow
+    sizes: Sizes
+
+
+@dataclass
+class Drawn:
+    """What a session's page shows: the run at `path` and those beside it, last drawn from when on, and how long that took.
+    stands: how the run stood at the first look since."""
+
+    path: str = ""
+    runs: dict[str, Shown] = field(default_factory=dict)
+    at: float = 0.0
+    began: float = 0.0
+    took: float = 0.0
+    stands: str = ""
+
+
+def followed(path: str) -> View:
+    """The run as it is to be shown: as far as it is committed, or as it was read last while the page must stay as it is."""
+    asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
+    page = _drawn()
+    if page.path == path and held() and not asked_for:
+        page.began = now
+    else:
+        st.session_state["_drawn"] = Drawn(path, {path: _read(path)}, at=now, began=now)
+    return beside(path)
+
+
+def beside(path: str) -> View:
+    """A run on the page: with the one that is followed it goes on, and stays as it is."""
+    page = _drawn()
+    if path not in page.runs:
+        page.runs[path] = _read(path)
+    return View(path, page.runs[path].kept.revision)
+
+
+def _read(path: str) -> Shown:
+    # The logs are listed before they are read: what comes in between is then taken for new, and not missed.
+    logs, shown = _sizes(path) or {}, view(path)
+    return Shown(shown.on_show(), logs)
+
+
+def held() -> bool:
+    """Whether the page must stay as it is: the reader has paused, or has selected something in it."""
+    return paused() or selected()
+
+
+def selected() -> bool:
+    """Whether a row of a table is selected."""
+    return any(map(_is_selection, _values()))
+
+
+def selectable(key: str, rows: Sequence[object]) -> str:
+    """The key of a table of these rows, of which one can be selected. It is another table once it has other rows or newer steps
+    were shown, so that what was selected never stands for another row, and the page goes on."""
+    shows = st.session_state.get("_shows", 0)
+    return f"{key}_{crc32(repr((shows, *rows)).encode()):08x}"
+
+
+def paused() -> bool:
+    return bool(st.session_state.get("_paused"))
+
+
+def drawn() -> None:
+    """Notes that the page was drawn, and with it how long that takes."""
+    found = _drawn()
+    found.took = time.monotonic() - found.began
+    for path in found.runs:
+        run_opened(path)
+
+
+def live_line(shown: View) -> None:
+    """How the run stands, kept current; draws the page anew once more of the run is committed."""
+    st.fragment(_line, run_every=EVERY, key="live")(shown)
+
+
+def may_grow(shown: View) -> bool:
+    """Whether there is anything to pause: this run may grow, or one that is shown beside it."""
+    beside_it = [View(path, 0) for path in _drawn().runs if path != shown.path]
+    return paused() or not _standing(shown.path).ended or any(other.is_growing for other in beside_it)
+
+
+def pause_button(place: DeltaGenerator) -> None:
+    """Holds the page as it is, and lets it go on."""
+    word, icon = ("Resume", ":material/play_arrow:") if paused() else ("Pause", ":material/pause:")
+    place.button(word, icon=icon, key="pause", shortcut="p", on_click=_toggle, type="tertiary")
+
+
+def _line(shown: View) -> None:
+    page = _drawn()
+    now = {path: _sizes(path) for path in {shown.path, *page.runs}}
+    logs = now[shown.path]
+    if logs is None:
+        st.caption(f"{MARKS['act']} its folder is gone: deleted or moved", width="content")
+        return
+    grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
+    stays = held() and "_show" not in st.session_state
+    found = _standing(shown.path)
+    page.stands = page.stands or found.brief
+    changed = page.path == shown.path and page.stands != found.brief  # its writer has died, say
+    if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
+        st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
+        if grown and stays:
+            newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, logs) - set(shown.steps))
+            more = count(newer, "newer step") if newer else "more is there"
+            st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
+
+
+def _words(found: Standing, shown: View) -> str:
+    steps, kept = shown.steps, shown.run.conservation
+    facts = [
+        "paused" if paused() else "",
+        LATE if held() and shown.is_late else "",
+        found.word,
+        f"step {steps[-1]}" if steps else "",
+        found.ago if found.brief == found.word else "",
+        f"{MARKS['watch'] + ' ' if kept.dropped else ''}{kept.dropped:,} dropped",
+        f"{MARKS['act']} at least {kept.lost:,} lost" if kept.lost else "",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _why_held() -> str:
+    """What would let the page go on by itself."""
+    if paused():
+        return "The page stays as it is until you resume."
+    return "The page stays as it is while something is selected in it: take the selection back, and it goes on."
+
+
+def _show() -> None:
+    st.session_state["_show"] = True
+    st.session_state["_shows"] = int(st.session_state.get("_shows", 0)) + 1
+
+
+def _toggle() -> None:
+    st.session_state["_paused"] = not paused()
+
+
+def _drawn() -> Drawn:
+    found = st.session_state.get("_drawn")
+    return found if isinstance(found, Drawn) else Drawn()
+
+
+def _values() -> list[object]:
+    return [st.session_state[key] for key in st.session_state]
+
+
+def _is_selection(value: object) -> bool:
+    """Whether a widget's value is what is selected in a table, and that is something."""
+    chosen = value.get("selection") if isinstance(value, dict) else None
+    return isinstance(chosen, dict) and any(bool(part) for part in chosen.values())
+
+
+def _sizes(path: str) -> Sizes | None:
+    """The commit logs; None where the run is gone."""
+    try:
+        return sizes(Path(path))
+    except RatioscopeError:
+        return None
+
+
+def _standing(path: str) -> Standing:
+    known = st.session_state.setdefault("_words", {})
+    if known.get("path") != path:
+        known = {"path": path, "words": {}}
+    known["words"] = words(Path(path), _sizes(path) or {}, known["words"])
+    st.session_state["_words"] = known
+    return standing(latest(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
+
+
+@cache
+def _here(_pid: int) -> Here:
+    return here()

@@ -1,0 +1,62 @@
+"""How a run stands: live, ended, silent or dead, told by the last words of its writers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ratioscope.ingest.commits.liveness import Word
+from ratioscope.process import Here
+
+from ...presentation.ages import age
+from ...presentation.theme import MARKS
+
+SILENT = 120.0
+"""Seconds without a commit from which a writer of unknown fate is called silent. Convention; some steps take longer."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands: in words and in brief, since when, and why no more can be said. step: the newest that was committed."""
+
+    word: str
+    why: str
+    ago: str = ""
+    ended: bool = False
+    brief: str = ""
+    step: int | None = None
+
+
+def standing(found: Sequence[Word], here: Here, now: float) -> Standing:
+    """How a run with these writers stands."""
+    known = _standing_of(found, here, now)
+    return replace(
+        known, brief=known.brief or known.word, step=max((w.step for w in found if w.step is not None), default=None)
+    )
+
+
+def _standing_of(found: Sequence[Word], here: Here, now: float) -> Standing:
+    states = [word.state(here) for word in found]
+    quiet = now - max((word.spoke for word in found), default=now)
+    dead = states.count("gone")
+    if not found or set(states) == {"closed"}:
+        return Standing("ended", "", f"{age(quiet)} ago" if found else "", ended=True)
+    part = f" · {MARKS['watch']} {dead} of {len(found)} writers dead" if dead else ""
+    if "alive" in states:
+        return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+    if "unknown" not in states:
+        gone = "its process is gone" if dead == 1 else f"their {dead} processes are gone"
+        return Standing(
+            f"{MARKS['act']} dead: no commit for {age(quiet)}, {gone}",
+            "The log was not closed in order.",
+            f"{age(quiet)} ago",
+            brief=f"{MARKS['act']} dead",
+        )
+    hosts = sorted({str(word.host) for word, state in zip(found, states, strict=True) if state == "unknown"})
+    why = f"Written on {', '.join(hosts[:3])}, or in another container: whether the process runs cannot be told from here."
+    if quiet > SILENT:
+        return Standing(
+            f"{MARKS['watch']} silent for {age(quiet)}{part}",
+            why,
+            f"{age(quiet)} ago",
+            brief=f"{MARKS['watch']} silent{part}",
+        )
+    return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")

@@ -1,0 +1,120 @@
+"""What a page is asked to show: a run, a gap, a range of its steps, a part of its tokens, and other runs beside it."""
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from ratioscope.errors import ConfigError
+from ratioscope.metrics.distribution import Level
+
+from ...presentation.slice_names import Only
+from .view import View
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A range of steps, both ends included; None leaves an end open, a negative first counts from the last step."""
+
+    first: int | None = None
+    last: int | None = None
+
+    def of(self, recorded: list[int]) -> range:
+        """The range among these recorded steps, ascending."""
+        if not recorded:
+            return range(0)
+        first = recorded[0] if self.first is None else self.first
+        if first < 0 <= recorded[0]:
+            first = recorded[max(0, len(recorded) + first)]
+        return range(first, (recorded[-1] if self.last is None else self.last) + 1)
+
+    def chosen(self, recorded: list[int]) -> range | None:
+        """The same, None where none were chosen: what is read of all steps is kept for the next start."""
+        return None if self.whole else self.of(recorded)
+
+    def recorded(self, recorded: list[int]) -> list[int]:
+        """Those of the recorded steps that lie in the range."""
+        chosen = self.of(recorded)
+        return [step for step in recorded if step in chosen]
+
+    @property
+    def whole(self) -> bool:
+        return self.first is None and self.last is None
+
+
+Chosen = range | None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """view: the run a page is about; others: runs laid over it, where the page can."""
+
+    view: View
+    gap: str = ""
+    steps: Steps = field(default_factory=Steps)
+    only: Only | None = None
+    others: tuple[View, ...] = ()
+
+    @property
+    def range(self) -> range:
+        """The chosen steps of the run."""
+        return self.steps.of(self.view.steps)
+
+    @property
+    def chosen(self) -> Chosen:
+        """The same, None where none were chosen."""
+        return self.steps.chosen(self.view.steps)
+
+    @property
+    def recorded(self) -> list[int]:
+        """Those of the chosen steps that are on record."""
+        return self.steps.recorded(self.view.steps)
+
+    @property
+    def within(self) -> pl.Expr:
+        """Whether a row's step is one of the chosen."""
+        chosen = self.range
+        return pl.col("step").is_between(chosen.start, chosen.stop - 1)
+
+    def course(self, view: View | None = None) -> pl.DataFrame:
+        """Metrics by step of the chosen steps and tokens, of this run or of another view.
+
+        A step on record without any of the chosen tokens has a row of nulls. No rows at all where no step has any.
+        """
+        shown = self.view if view is None else view
+        chosen = self.steps.chosen(shown.steps)
+        if self.only is None:
+            return shown.metrics(("step",), chosen)
+        frame = shown.metrics(("step", self.only.slice), chosen)
+        if self.only.slice not in frame.columns:
+            return frame.clear()
+        found = frame.filter(pl.col(self.only.slice).cast(pl.String) == self.only.key)
+        steps = pl.Series("step", self.steps.recorded(shown.steps) if len(found) else [], found.schema["step"])
+        return steps.to_frame().join(found, on="step", how="left", maintain_order="left")
+
+    def distribution(self, level: Level) -> pl.DataFrame:
+        """Run.distribution of the chosen steps."""
+        whole = self.view.distribution(level, self.gap)
+        return whole if self.steps.whole else whole.filter(self.within)
+
+
+def steps_of(text: str) -> Steps:
+    """`100:200` from 100 to 200, `100:` from 100 on, `:200` up to 200, `-50:` the last 50, `7` step 7 alone; empty: all.
+
+    >>> steps_of("100:200"), steps_of("-50:")
+    (Steps(first=100, last=200), Steps(first=-50, last=None))
+    """
+    first, colon, last = text.strip().partition(":")
+    try:
+        ends = [int(end) if end.strip() else None for end in (first, last)]
+    except ValueError:
+        raise ConfigError(f"steps {text!r}: wanted first:last, such as 100:200, 100: or -50: (the last 50)") from None
+    found = Steps(*ends) if colon else Steps(ends[0], ends[0])
+    if found.first is not None and found.last is not None and found.first > found.last:
+        raise ConfigError(f"steps {text!r}: the first lies after the last")
+    return found
+
+
+def only_of(text: str) -> Only | None:
+    """`replica=vllm-3` as Only("replica", "vllm-3"); None where nothing is chosen."""
+    slice_name, _, key = text.partition("=")
+    return Only(slice_name, key) if slice_name and key else None

@@ -1,0 +1,71 @@
+"""Which slices a run can be cut by, and why it cannot be cut by the others."""
+
+import math
+from collections.abc import Collection
+
+import polars as pl
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.engines.slices import WRITTEN
+
+from ...presentation.digits import count
+from ...presentation.escape import visible
+from ...presentation.slice_names import SLICES, UNFILTERED, SliceWords
+from .view import View
+
+MOST_KEYS = 20
+"""Keys that a reader is told of."""
+
+
+def wrong_part(view: View, typed: str) -> str:
+    """Why no token of the run can be chosen by what was typed, and which slices or keys there are; empty where some can."""
+    name, _, key = typed.partition("=")
+    absent = absences(view)
+    known = [words.name for words in SLICES if words.name not in {*absent, *UNFILTERED}]
+    if name in absent:
+        return f"{name} is not available, {absent[name]}"
+    if name not in known:
+        found = "" if name == "?" else f"{visible(name, 40)} is no slice of this run; "
+        return f"{found}wanted slice=key, with a slice of {', '.join(known)}"
+    keys = view.of(written_keys, name)
+    if key in keys or (key and not keys):
+        return ""
+    there = f": {', '.join(keys[:MOST_KEYS])}{' …' if len(keys) > MOST_KEYS else ''}" if keys else ""
+    return (
+        f"{name} has no key {visible(key, 40)}; it has {count(len(keys), 'key')}{there}"
+        if key
+        else f"wanted {name}=key{there}"
+    )
+
+
+def written_keys(run: Run, name: str) -> tuple[str, ...]:
+    """The keys of a slice; none where token rows would have to be read for them."""
+    keys = run.metrics((name,))[name].cast(pl.String) if name in WRITTEN else pl.Series(dtype=pl.String)
+    return tuple(sorted(keys, key=lambda key: (len(key), key) if key.isdecimal() else (math.inf, key)))
+
+
+def absences(view: View) -> dict[str, str]:
+    """slice -> "because ..." for those that this run cannot be cut by."""
+    columns, has_rows = view.of(recorded)
+    return {words.name: reason for words in SLICES if (reason := _absence(view, words, columns, has_rows=has_rows))}
+
+
+def _absence(view: View, words: SliceWords, columns: Collection[str], *, has_rows: bool) -> str:
+    missing = [name for name in words.needs if name not in columns]
+    if words.written:
+        absent = bool(words.needs) and words.name not in view.of(written_slices)
+        return f"because no row has {' and '.join(words.needs)}; {words.record}" if absent else ""
+    if not has_rows:
+        return "because no token rows were kept, and it is made of them; give the collector a larger budget"
+    return f"because no row has {' and '.join(missing)}; {words.record}" if missing else ""
+
+
+def recorded(run: Run) -> tuple[frozenset[str], bool]:
+    columns = run.columns
+    return columns, bool(columns)
+
+
+def written_slices(run: Run) -> frozenset[str]:
+    """Written slices with a bucket."""
+    wanted = (words.name for words in SLICES if words.written)
+    return frozenset(name for name in wanted if len(run.metrics((name,))))  # which the bars read anyhow

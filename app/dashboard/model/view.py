@@ -1,0 +1,207 @@
+"""What the pages read of a run: its frames, each made once per revision and shared by all sessions.
+
+What is read of runs is kept here alone, on the shelf. Keys are (path, revision, arguments), never a frame: Streamlit hashes large
+frames by a sample and returns wrong results for those that differ elsewhere. The frames are immutable, so that every session may
+hold the same one.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TypeVar, cast
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
+from ratioscope.ingest.run import Run, open_run
+from ratioscope.metrics.distribution import Level
+from ratioscope.metrics.grading.finding import Finding
+
+from ...presentation.value_text import bound
+from .revision_cache import Key, OnShow, Shelf
+
+Made = TypeVar("Made")
+_OPENINGS = count()
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _opened(path: str) -> Run:
+    run = open_run(Path(path))
+    run.revision = (
+        next(_OPENINGS) << 32
+    )  # one that was let go, and is opened again, has grown meanwhile: none may come twice
+    return run
+
+
+@dataclass(frozen=True)
+class View:
+    """One run at one revision."""
+
+    path: str
+    revision: int
+
+    @property
+    def run(self) -> Run:
+        return _opened(self.path)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether a writer has not closed: it may be at work, or may have died."""
+        return self.run.writers["closed"].null_count() > 0
+
+    def of(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
+        """make(run, *arguments), made once per revision and shared by all sessions, so nobody may change it.
+
+        make: a function of a module (its name is part of the key). arguments: never a frame or an array.
+        """
+        return cast(Made, _shelf().of(self.key(make, arguments), lambda: self._made(make, arguments)))
+
+    def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
+        made = make(self.run, *arguments)
+        if self.run.revision != self.revision:  # asked afterwards, for the run may have moved on meanwhile
+            _shelf().note_late(self.path, self.revision)
+        return made
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a part of it was first asked for after the run had moved on: that part is of a newer state."""
+        return (self.path, self.revision) in _shelf().late
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps on record, ascending."""
+        return self.of(_steps)
+
+    def on_show(self) -> OnShow:
+        """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
+        return _shelf().show(self.path, self.revision)
+
+    def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> Key:
+        """Under which the shelf keeps what this function makes."""
+        return self.path, self.revision, f"{make.__module__}.{make.__qualname__}", arguments
+
+    def metrics(self, by: tuple[str, ...] = ("step",), steps: range | None = None) -> pl.DataFrame:
+        """Run.metrics: one row per group, `<gap>/<metric>` columns."""
+        return self.of(metrics_of, by, steps)
+
+    def whole(self, name: str, steps: range | None = None) -> float | None:
+        """One column of `metrics` over all these steps together; None where it is not available."""
+        known = self.steps
+        every = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
+        metric = name.partition("/")[2].removesuffix("_se")
+        frame = self.metrics(()) if every else self.of(_whole_of, metric, steps)
+        found = frame[name][0] if name in frame.columns and len(frame) else None
+        return None if found is None else float(found)
+
+    def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
+        """`≤ ` where the tail of these weights cannot be trusted, so that their effective sample size is only a bound."""
+        metric = f"ess_{level}"
+        return bound(metric, *(self.whole(f"{gap}/{metric}{end}", steps) for end in ("", "_se")))
+
+    def grades(self) -> pl.DataFrame:
+        """One row per graded step: severity, signal, gap, value, floor, reading."""
+        return self.of(_grades_of, self)
+
+    def graded(self) -> pl.DataFrame:
+        """One row per step, signal and gap that could be graded."""
+        return self.of(signal_grades)
+
+    def verdict(self) -> Finding:
+        """What is wrong with the run, since when, how sure, what to try and what was not checked."""
+        return self.of(_verdict_of, self)
+
+    def distribution(self, level: Level, gap: str) -> pl.DataFrame:
+        """Run.distribution: one row per step and occupied bucket."""
+        return self.of(Run.distribution, level, gap)
+
+    def sequences(self, step: int) -> pl.DataFrame:
+        """Run.sequences of one step; reads that step's rows."""
+        return self.of(Run.sequences, step)
+
+    def tokens(self, step: int, sequence_id: str, minibatch: int | None) -> pl.DataFrame:
+        """Run.sequence: one row per token; reads that sequence's rows."""
+        return self.of(Run.sequence, step, sequence_id, minibatch)
+
+    def events(self) -> pl.DataFrame:
+        """What happened in the run, alerts included: columns step, event, note, kind."""
+        return self.of(happened).events
+
+
+def view(path: str) -> View:
+    """The run as far as it is committed at this moment. Raises SourceError where it cannot be read."""
+    run = _opened(path)
+    run.refresh()
+    if run.is_replaced:
+        _opened.clear(path)
+        run = _opened(path)
+    return View(path, run.revision)
+
+
+Wanted = tuple[Callable[..., object], tuple[Hashable, ...]]
+"""A function of a run, and its other arguments."""
+
+
+def prepare(paths: Sequence[str], wanted: Sequence[Wanted]) -> None:
+    """Makes these things of each run for `View.of`, of a run opened apart, whose lock keeps nobody waiting.
+
+    Of a run that is growing they would be of another revision: there only what `Run` itself keeps in its cache is of use.
+    """
+    for path in paths:
+        try:
+            shown, apart = view(path), open_run(Path(path))
+            for make, arguments in wanted:
+                made = partial(make, apart, *arguments)
+                made() if shown.is_growing else _shelf().of(shown.key(make, arguments), made)
+        except Exception:  # as in `warm`
+            continue
+
+
+def make_ahead(path: str, wanted: Callable[[View], Iterable[Wanted]]) -> None:
+    """Makes for `View.of` what is wanted of a run. Each must take a second at most: the run answers nobody else meanwhile."""
+    try:
+        shown = view(path)
+        for make, arguments in wanted(shown):
+            shown.of(make, *arguments)
+    except Exception:  # as in `warm`
+        return
+
+
+def warm(paths: Sequence[str]) -> None:
+    """Makes what the first page shows of each run, one after the other: whoever opens it then finds it made."""
+    for path in paths:
+        try:
+            view(path).verdict()
+        except Exception:  # a page says what is wrong with a run; here nobody is asking
+            continue
+
+
+@st.cache_resource(show_spinner=False)
+def _shelf() -> Shelf:
+    """The one for this process."""
+    return Shelf()
+
+
+def _steps(run: Run) -> list[int]:
+    return run.steps
+
+
+def _verdict_of(run: Run, shown: View) -> Finding:
+    return verdict_of(run, shown.graded())
+
+
+def _grades_of(run: Run, shown: View) -> pl.DataFrame:
+    return step_grades(run, shown.graded())
+
+
+def _whole_of(run: Run, metric: str, steps: range) -> pl.DataFrame:
+    """One metric of these steps together; all metrics would take three times as long."""
+    return run.metrics(by=(), steps=steps, names=(metric,))
+
+
+def metrics_of(run: Run, by: tuple[str, ...], steps: range | None) -> pl.DataFrame:
+    """What `View.metrics` shows."""
+    return run.metrics(by=by, steps=steps)

@@ -1,0 +1,253 @@
+"""When the run was out of its bounds: alerts by detector, the rules they ring by, and what would ring under other rules."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.alert_events import happened, until
+from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.signals import SIGNALS
+
+from ....figures.alert_lanes import alert_lanes
+from ....presentation.digits import count, digits
+from ....presentation.escape import streamlit_label as label
+from ....presentation.theme import MARKS
+from ...model.live import selectable
+from ...model.scope import Scope
+from ...panels.charts import appearance, clicked, draw, table
+from ...panels.layout import control_row
+from ...panels.links import go_to
+from .rules import moved, rules_table, rules_toml
+
+AS_IS = "none"
+"""The choice of a signal whose thresholds are moved, where none is."""
+ALL, MINE = "all gaps", "this gap"
+AROUND = 5
+"""Steps before and after an alert that a link to it shows."""
+
+
+def render(scope: Scope) -> None:
+    graded = scope.view.of(happened).graded
+    with control_row("alerts"):
+        which = st.segmented_control(
+            "alerts of", [ALL, MINE], default=ALL, required=True, key="of", bind="query-params"
+        )
+        rules = _rules()
+    if not scope.recorded:
+        st.info("None of the chosen steps is on record.")
+        return
+    shown = _within(scope, graded if which != MINE else graded.filter(gap=scope.gap))
+    found = told_once(alerts(shown, rules))
+    _say(found, rules, shown)
+    _timeline(scope, found)
+    _listed(scope, found)
+    _silent(shown, found, rules, scope.view.verdict())
+    _in_force(rules)
+
+
+def _within(scope: Scope, graded: pl.DataFrame) -> pl.DataFrame:
+    """Grades of the chosen steps: as if the run began and ended there."""
+    if scope.steps.whole:
+        return graded
+    return graded.filter(scope.within)
+
+
+def _rules() -> Rules:
+    """The rules in force, or as the reader has moved them, for this page and its link alone."""
+    open_after = _whole("open after", RULES.open_after, "open_after", "graded steps in a row out of bounds")
+    close_after = _whole("close after", RULES.close_after, "close_after", "graded steps in a row that are calm")
+    hysteresis = st.number_input(
+        "hysteresis",
+        0.0,
+        0.95,
+        RULES.hysteresis,
+        0.05,
+        key="hysteresis",
+        bind="query-params",
+        width=120,
+        help="calm means this share below the watch threshold",
+    )
+    names = [AS_IS, *(signal.name for signal in SIGNALS)]
+    name = st.selectbox("move the thresholds of", names, key="moved", bind="query-params", width=240)
+    signals = SIGNALS
+    if name in names[1:]:
+        own = next(signal for signal in SIGNALS if signal.name == name)
+        watch = st.number_input("watch from", value=own.watch, min_value=0.0, key=f"watch_{name}", bind="query-params",
+                                format="%.4g", width=130)  # fmt: skip
+        act = st.number_input("act from", value=own.act, min_value=0.0, key=f"act_{name}", bind="query-params", format="%.4g",
+                              placeholder="never", width=130)  # fmt: skip
+        signals = moved(SIGNALS, name, watch, act)
+    return Rules(open_after, close_after, float(hysteresis), signals)
+
+
+def _whole(name: str, default: int, key: str, about: str) -> int:
+    return int(st.number_input(name, 1, 1000, default, key=key, bind="query-params", width=120, help=about))
+
+
+def _say(found: Sequence[Alert], rules: Rules, shown: pl.DataFrame) -> None:
+    """How many rang; and where rules are moved, how many would have."""
+    told = _counted(found)
+    if rules == RULES:
+        st.markdown(f"**{told}**")
+        return
+    asis = told_once(alerts(shown, RULES))
+    known = {(alert.signal.name, alert.gap, alert.first_step) for alert in asis}
+    fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in found)
+    st.markdown(f"**With the rules moved: {told}**, {fresh} of them new; with the rules in force {_counted(asis)}.")
+    st.button("back to the rules in force", key="as_is", on_click=_back, type="tertiary", icon=":material/undo:")
+
+
+def _back() -> None:
+    """Every choice of rules as it is in force; set, not forgotten, for what is forgotten is read from the URL again."""
+    in_force: dict[str, object] = {
+        "open_after": RULES.open_after,
+        "close_after": RULES.close_after,
+        "hysteresis": RULES.hysteresis,
+        "moved": AS_IS,
+    }
+    for signal in SIGNALS:
+        in_force |= {f"watch_{signal.name}": signal.watch, f"act_{signal.name}": signal.act}
+    for name, value in in_force.items():
+        if name in st.session_state:
+            st.session_state[name] = value
+
+
+def _counted(found: Sequence[Alert]) -> str:
+    if not found:
+        return f"{MARKS['healthy']} no alert"
+    acts = sum(alert.severity.label == "act" for alert in found)
+    still = sum(alert.is_open for alert in found)
+    return f"{count(len(found), 'alert')}, {acts} at {MARKS['act']} act, {still} still open"
+
+
+def _timeline(scope: Scope, found: Sequence[Alert]) -> None:
+    frame = alert_frame(found)
+    steps = pl.Series(list(scope.range)[:1] + list(scope.range)[-1:], dtype=pl.Float64)
+    noted = scope.view.events().filter(~pl.col("kind").is_in(["watch", "act"]))
+    noted = noted.filter(scope.within)
+    st.session_state["_peaks"] = frame["peak_step"].to_list()
+    draw(
+        alert_lanes(frame, steps.to_numpy(), [alert.outside for alert in found], events=noted, theme=appearance()),
+        "lanes",
+        f"When alerts rang, by signal: {_counted(found)}",
+        numbers=lambda: frame,
+        on_click=_bar_chosen,
+    )
+
+
+def _bar_chosen() -> None:
+    if (bar := clicked("lanes")) is not None:
+        go_to("sequences", step=st.session_state["_peaks"][int(bar[1])])
+
+
+def _listed(scope: Scope, found: Sequence[Alert]) -> None:
+    """Alerts, the newest first; what a selected one means, and where to look."""
+    if not found:
+        return
+    newest = sorted(found, key=lambda alert: (alert.first_step, alert.last_step), reverse=True)
+    acknowledged = _acknowledged(scope)
+    frame = alert_frame(newest).with_columns(
+        pl.Series("severity", [f"{MARKS[alert.severity.label]} {alert.severity.label}" for alert in newest]),
+        pl.Series(
+            "state",
+            [
+                "acknowledged" if _key(alert) in acknowledged else "open" if alert.is_open else "closed"
+                for alert in newest
+            ],
+        ),
+    )
+    columns = ["severity", "state", "signal", "gap", "first_step", "last_step", "steps", "peak", "peak_step", "reading"]
+    st.subheader("Newest first", anchor=False)
+    chosen = table(
+        frame.select(columns),
+        "Alerts, the newest first",
+        key=selectable("alert_rows", [_key(alert) for alert in newest]),
+        on_select="rerun",
+        selection_mode="single-row",
+        height="content" if len(newest) < 12 else 430,
+        column_config={"peak": st.column_config.NumberColumn(format="%.4g"), "steps": "steps out of bounds"},
+    )
+    rows = chosen.selection.rows
+    if rows and rows[0] < len(newest):
+        _detail(scope, newest[rows[0]])
+    else:
+        st.caption("Select a row for what it means, what to try, and the way to its steps.")
+
+
+def _detail(scope: Scope, alert: Alert) -> None:
+    grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
+    with st.container(border=True):
+        st.markdown(f"**{grade} · {label(alert.signal.title)}**, {alert.gaps}, {until(alert)}")
+        st.caption(f"{label(alert.reading, 300)} at step {alert.peak_step}. {label(alert.signal.meaning)}")
+        st.markdown(f"**Try:** {label(alert.signal.remedy)}")
+        with st.container(horizontal=True):
+            st.button("sequences of the peak", key="to_peak", on_click=go_to, args=("sequences",),
+                      kwargs={"step": alert.peak_step})  # fmt: skip
+            st.button("sequences of its first step", key="to_first", on_click=go_to, args=("sequences",),
+                      kwargs={"step": alert.first_step})  # fmt: skip
+            st.button("its steps on the overview", key="to_overview", on_click=_to_overview, args=(alert,))
+            known = _key(alert) in _acknowledged(scope)
+            st.button("take the acknowledgement back" if known else "acknowledge", key="acknowledge", on_click=_acknowledge,
+                      args=(scope, alert), help="for this session; nothing is written")  # fmt: skip
+
+
+def _to_overview(alert: Alert) -> None:
+    """The shared choice of steps is this page's too, so it is made here before the page changes."""
+    st.session_state["steps"] = f"{max(0, alert.first_step - AROUND)}:{alert.last_step + AROUND}"
+    go_to("overview")
+
+
+def _key(alert: Alert) -> tuple[str, str, int]:
+    return alert.signal.name, alert.gap, alert.first_step
+
+
+def _acknowledged(scope: Scope) -> set[tuple[str, str, int]]:
+    known: dict[str, set[tuple[str, str, int]]] = st.session_state.setdefault("_acknowledged", {})
+    return known.setdefault(scope.view.path, set())
+
+
+def _acknowledge(scope: Scope, alert: Alert) -> None:
+    _acknowledged(scope).symmetric_difference_update({_key(alert)})
+
+
+def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules, verdict: Finding) -> None:
+    """The signals that never rang: how near they came; and those that could not be graded."""
+    rang = {alert.signal.name for alert in found}
+    tested = dict(shown.group_by("signal").agg(pl.col("tested").max()).rows())
+    calm = [signal for signal in rules.signals if signal.name in tested and signal.name not in rang]
+    unknown = [signal.name for signal in rules.signals if signal.name not in tested]
+    if calm:
+        near = " · ".join(_near(signal.name, signal.watch, tested[signal.name]) for signal in calm)
+        st.caption(f"{MARKS['healthy']} Never rang, in the terms of the rules below: {near}")
+    if unknown:
+        absent = {check.name: check.absent for check in verdict.checks}
+        told = " · ".join(f"{name}, {absent.get(name) or 'because no such gap is shown'}" for name in unknown)
+        st.caption(f"Could not be graded: {label(told, 800)}")
+
+
+def _near(name: str, watch: float, most: float) -> str:
+    """How near a signal that never rang came to its threshold."""
+    brief = ", too briefly" if most >= watch else ""
+    return f"{label(name)} (at most {digits(most)}{brief}, watch from {digits(watch)})"
+
+
+def _in_force(rules: Rules) -> None:
+    title = "the rules in force" if rules == RULES else "the rules as moved"
+    drawer = st.expander(title, key="rules", on_change="rerun", bind="query-params")
+    if drawer.open:
+        with drawer:
+            st.caption(
+                f"An alert opens after {count(rules.open_after, 'graded step')} in a row out of bounds and closes after"
+                f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)} % below the watch threshold. A value is"
+                " graded less two standard errors, so that a small sample proves nothing."
+            )
+            table(
+                rules_table(rules),
+                title,
+                column_config={
+                    name: st.column_config.NumberColumn(format="%.4g") for name in ("watch from", "act from")
+                },
+            )
+            st.code(rules_toml(rules), language="toml")

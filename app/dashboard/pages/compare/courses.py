@@ -1,0 +1,75 @@
+"""A metric over the steps of both sides of a comparison, by step or by steps since the first of each."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from ....figures.sides import Course, courses
+from ....presentation.headline_metrics import BY_NAME, CHARTS, limits_of
+from ...panels.charts import appearance, draw
+from ...panels.layout import control_row
+from .sides import Side
+
+ALIGNED = ("step", "steps since the first")
+
+
+def side_courses(a: Side, b: Side, gap: str) -> None:
+    with control_row("side_courses"):
+        names = list(CHARTS[gap])
+        name = st.selectbox("metric", names, key="course", bind="query-params", width=260) or names[0]
+        aligned = st.segmented_control(
+            "over", list(ALIGNED), default=ALIGNED[0], required=True, key="align", bind="query-params"
+        )
+    metric, relative = BY_NAME[name], aligned == ALIGNED[1]
+    runs = [
+        Course(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps)))
+        for place, side in enumerate((a, b))
+        for label_of, shown in zip(side.names, side.views, strict=True)
+        if side.recorded(shown)
+    ]
+    draw(
+        courses(
+            runs,
+            metric,
+            gap,
+            relative=relative,
+            events=_events(a, b, relative),
+            limits=limits_of(metric, gap),
+            theme=appearance(),
+        ),
+        "courses",
+        f"{gap} {name} over the steps of A and of B",
+        numbers=partial(_course_numbers, runs, f"{gap}/{name}"),
+    )
+
+
+def _events(a: Side, b: Side, relative: bool) -> list[tuple[str, pl.DataFrame]]:
+    """What happened in the runs of each side at its steps, with the side's letter; together where both are one run."""
+    found = [(side.letter, _events_of(side, relative)) for side in (a, b)]
+    if relative or len({shown.path for side in (a, b) for shown in side.views}) > 1:
+        return found
+    return [
+        ("", pl.concat(events for _, events in found).unique(maintain_order=True).sort("step", maintain_order=True))
+    ]
+
+
+def _events_of(side: Side, relative: bool) -> pl.DataFrame:
+    parts = []
+    for shown in side.views:
+        steps, events = side.recorded(shown), shown.events()
+        own = events.filter(pl.col("step").is_between(steps[0], steps[-1])) if steps else events.clear()
+        parts.append(own.with_columns(pl.col("step") - (steps[0] if relative and steps else 0), at=pl.col("step")))
+    return pl.concat(parts).unique(maintain_order=True).sort("step", maintain_order=True)
+
+
+def _course_numbers(runs: Sequence[Course], column: str) -> pl.DataFrame:
+    parts = [
+        run.frame.select(
+            pl.lit("AB"[run.side]).alias("side"), pl.lit(run.name).alias("run"), "step",
+            *(name for name in (column, f"{column}_se") if name in run.frame.columns),
+        )
+        for run in runs
+    ]  # fmt: skip
+    return pl.concat(parts, how="diagonal_relaxed")

@@ -1,0 +1,146 @@
+"""A against B: runs, seeds or ranges of steps; what differs, by how much, whether chance explains it, and which settings."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.metrics.analysis.comparison import Compared
+from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
+
+from ....figures.sides import graded_shares, survivals
+from ....presentation.digits import count
+from ....presentation.escape import streamlit_label as label
+from ...model.scope import Scope
+from ...panels.charts import appearance, draw, numbers_behind, table
+from ...panels.layout import cells
+from .courses import side_courses
+from .pairs import pair_by_pair
+from .sides import Side, chosen_sides, says_nothing
+from .words import compared_metrics, numbers_of, sentence, settings_table, table_of
+
+
+def render(scope: Scope) -> None:
+    a, b = chosen_sides(scope)
+    if not (a.views and b.views):
+        return
+    if says_nothing(a) or says_nothing(b):
+        return
+    found = _compared(a, b, scope.gap)
+    st.markdown(f"#### {label(sentence(found, scope.gap))}")
+    st.caption(f"A: {label(a.words, 300)}  \nB: {label(b.words, 300)}")
+    _cautions(a, b)
+    if not found:
+        st.info(
+            f"A and B have no metric of {scope.gap} in common. Choose another gap, or runs that record both its policies."
+        )
+    else:
+        _metrics(found)
+        side_courses(a, b, scope.gap)
+        left, right = cells(2, "both")
+        with left:
+            _weights(a, b, scope.gap)
+        with right:
+            _grades(a, b)
+            _settings(a, b)
+        pair_by_pair(a, b, scope.gap)
+
+
+def _compared(a: Side, b: Side, gap: str) -> list[Compared]:
+    return compared_metrics(_wholes(a), _wholes(b), gap)
+
+
+def _wholes(side: Side) -> list[pl.DataFrame]:
+    """Per run its metrics over the range, one row."""
+    return [shown.metrics((), side.steps.chosen(shown.steps)) for shown in side.views if side.recorded(shown)]
+
+
+def _cautions(a: Side, b: Side) -> None:
+    """How to take the errors, and what stands between the two sides and a fair comparison."""
+    shared = sum(
+        len(set(a.recorded(one)) & set(b.recorded(other)))
+        for one in a.views
+        for other in b.views
+        if one.path == other.path
+    )
+    if shared:
+        st.caption(
+            f":material/warning: A and B share {count(shared, 'step')}: their errors are computed as if they were"
+            " independent, so z says too little."
+        )
+    seeds = max(len(a.views), len(b.views)) > 1
+    how = (
+        "errors are those between the runs of a side (a side of one run has the error of its tokens, without seeds)"
+        if seeds
+        else "errors are clustered by sequence and of these steps alone: runs also differ by seed, so compare several"
+    )
+    st.caption(
+        f"Each value is over all tokens of the range; {how}. “differs” means below 5 % by chance over all rows together (Holm)."
+    )
+
+
+def _metrics(found: Sequence[Compared]) -> None:
+    table(
+        table_of(found),
+        "Metrics of A and B",
+        key="compared",
+        height="content" if len(found) < 14 else 460,
+        column_config={"z": st.column_config.TextColumn(help="the difference in its standard errors")},
+    )
+    numbers_behind(lambda: numbers_of(found), "compared_numbers", "as plain numbers")
+
+
+def _weights(a: Side, b: Side, gap: str) -> None:
+    chosen = st.segmented_control(
+        "weights of", list(LEVELS), default="token", required=True, key="level", bind="query-params"
+    )
+    level: Level = chosen if chosen in LEVELS else "token"
+    parts = [_distribution(side, level, gap) for side in (a, b)]
+    draw(
+        survivals((whole_histogram(parts[0]), whole_histogram(parts[1])), gap, level, theme=appearance()),
+        "survivals",
+        f"Share of {gap} weights beyond each weight, of A and of B",
+        numbers=lambda: pl.concat(
+            part.with_columns(side=pl.lit(letter)) for letter, part in zip("AB", parts, strict=True)
+        ),
+    )
+
+
+def _distribution(side: Side, level: Level, gap: str) -> pl.DataFrame:
+    """The distributions of all runs of the side, over its steps."""
+    return pl.concat(
+        shown.distribution(level, gap).filter(pl.col("step").is_in(side.recorded(shown))) for shown in side.views
+    )
+
+
+def _grades(a: Side, b: Side) -> None:
+    shares = [_graded(side) for side in (a, b)]
+    draw(
+        graded_shares(shares, theme=appearance()),
+        "shares",
+        "How many steps of A and of B are healthy, watch and act",
+        numbers=lambda: pl.DataFrame([{"side": letter, **found} for letter, found in zip("AB", shares, strict=True)]),
+    )
+
+
+def _graded(side: Side) -> dict[str, int]:
+    found = {"healthy": 0, "watch": 0, "act": 0}
+    for shown in side.views:
+        own = shown.grades().filter(pl.col("step").is_in(side.recorded(shown)))
+        for word, steps in own["severity"].cast(pl.String).value_counts().rows():
+            found[word] += steps
+    return found
+
+
+def _settings(a: Side, b: Side) -> None:
+    st.subheader("Settings that differ", anchor=False)
+    if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
+        st.caption(
+            "A and B are of the same run; a resume with other settings is marked on the charts of the other pages."
+        )
+        return
+    found = settings_table([shown.run.info for shown in a.views], [shown.run.info for shown in b.views])
+    if found.is_empty():
+        st.caption("None: trainer, versions and configuration are the same in run.json, or are not on record.")
+    else:
+        table(found, "Settings that differ", height="content" if len(found) < 20 else 460)

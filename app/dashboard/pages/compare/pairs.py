@@ -1,0 +1,88 @@
+"""Pair by pair: partners of both sides of a comparison, such as samples of one prompt, read from token rows when asked for."""
+
+from functools import partial
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.paired import KEYS, METRICS, Key, of_metric
+from ratioscope.ingest.jobs.pair_job import PairJob, Part
+from ratioscope.metrics.analysis.comparison import Paired, paired
+
+from ....presentation.digits import count
+from ....presentation.escape import streamlit_label as label
+from ...model.jobs import jobs
+from ...panels.charts import numbers_behind
+from ...panels.job_progress import job_at_work
+from ...panels.layout import control_row
+from .sides import Side
+from .words import paired_sentence
+
+
+def pair_by_pair(a: Side, b: Side, gap: str) -> None:
+    """Partners of both sides, where prompts match: read from token rows, as a job that the reader starts."""
+    st.subheader("Pair by pair", anchor=False)
+    with control_row("pairs"):
+        keys = list(KEYS)
+        key: Key = st.selectbox("partners have", keys, key="pair_by", bind="query-params", width=200) or keys[0]
+        metric = (
+            st.selectbox("measured by", list(METRICS), key="pair_metric", bind="query-params", width=200) or METRICS[0]
+        )
+        name = _name(a, b, key, gap)
+        job = jobs().pairs(name)
+        _offer(job, name, a, b, key, gap)
+    st.caption(f"Partners have {KEYS[key]}. Prompts differ more than runs do: pairs see what their spread hides.")
+    if job is None:
+        return
+    if job.progress.at_work:
+        job_at_work(name, "reading")
+    elif job.progress.state == "done":
+        _show(job, metric, key)
+    else:
+        why = f"failed: {label(job.progress.reason, 200)}" if job.progress.reason else "was cancelled"
+        st.caption(f":material/info: The last reading {why}.")
+
+
+def _name(a: Side, b: Side, key: Key, gap: str) -> str:
+    """Of the job that reads these; a run that grows is read as far as it was recorded when the job began."""
+    sides = [(side.letter, side.typed, tuple(shown.path for shown in side.views)) for side in (a, b)]
+    return repr(("pairs", key, gap, sides))
+
+
+def _offer(job: PairJob | None, name: str, a: Side, b: Side, key: Key, gap: str) -> None:
+    """The button that reads, unless that is being done, or there is nothing new to read."""
+    recorded = [tuple(side.recorded(shown)) for side in (a, b) for shown in side.views]
+    if job is not None and (job.progress.at_work or (job.progress.state == "done" and job.work.steps == recorded)):
+        return
+    again = "again " if job is not None and job.progress.state == "done" else ""
+    st.button(
+        f"read {again}{count(sum(map(len, recorded)), 'step')} of token rows",
+        key="pair",
+        icon=":material/join_inner:",
+        on_click=_start,
+        args=(name, a, b, key, gap),
+    )
+
+
+def _start(name: str, a: Side, b: Side, key: Key, gap: str) -> None:
+    parts = [Part(side.letter, shown.run, side.range_of(shown)) for side in (a, b) for shown in side.views]
+    jobs().read_pairs(name, parts, key, gap)
+
+
+def _show(job: PairJob, metric: str, key: Key) -> None:
+    one, other = job.work.table("A"), job.work.table("B")
+    found = paired(of_metric(one, metric), of_metric(other, metric))
+    st.markdown(f"**{label(paired_sentence(found, metric, key))}**")
+    _why_none(found, key)
+    numbers_behind(partial(_joined, one, other, metric), "pair_numbers", "numbers of the pairs")
+
+
+def _why_none(found: Paired, key: Key) -> None:
+    if not found.pairs:
+        how = {"prompt_text": "log prompt_texts", "group_id": "log group_ids", "sequence_id": "log sequence_ids"}[key]
+        st.caption(f"To pair by {key}, {how} with Collector.log in both runs, and keep the token rows.")
+
+
+def _joined(one: pl.DataFrame, other: pl.DataFrame, metric: str) -> pl.DataFrame:
+    a, b = of_metric(one, metric).rename({"value": "A"}), of_metric(other, metric).rename({"value": "B"})
+    return a.join(b, on="key").with_columns((pl.col("B") - pl.col("A")).alias("B − A"))

@@ -1,0 +1,108 @@
+"""The two sides of a comparison: which runs and which steps, chosen by widgets and kept in the URL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from ratioscope.errors import RatioscopeError
+
+from ....presentation.escape import streamlit_label as label
+from ....presentation.escape import visible
+from ...model.scope import Scope, Steps, steps_of
+from ...model.served_runs import Served, other_than, served
+from ...model.view import View
+from ...panels.layout import control_row
+from ...panels.other_runs import runs_beside
+
+MOST = 8
+"""Runs a side may have."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the comparison. typed: its steps as they stand in the URL."""
+
+    letter: str
+    names: tuple[str, ...]
+    views: tuple[View, ...]
+    typed: str
+    steps: Steps
+
+    def range_of(self, shown: View) -> range:
+        return self.steps.of(shown.steps)
+
+    def recorded(self, shown: View) -> list[int]:
+        """The steps of its range that are on record."""
+        return self.steps.recorded(shown.steps)
+
+    @property
+    def words(self) -> str:
+        """Which runs and steps it is, plain."""
+        names = ", ".join(self.names)
+        return f"{names}, steps {self.typed}" if self.typed else names
+
+
+def chosen_sides(scope: Scope) -> tuple[Side, Side]:
+    """The chosen sides: A is the page's run unless chosen, B another one; of a single run its first and its last half."""
+    found = served()
+    own = found.name_of(scope.view.path)
+    other = other_than(found, own)
+    with control_row("sides"):
+        names_a, typed_a, steps_a = _choice(found, "A", own)
+        swap = st.container(width="content")
+        names_b, typed_b, steps_b = _choice(found, "B", other)
+    if (names_a, names_b) == ((own,), (own,)) and not (typed_a or typed_b):
+        typed_a, typed_b = _halves(scope.view.steps)
+        steps_a, steps_b = steps_of(typed_a), steps_of(typed_b)
+    runs_a, runs_b = runs_beside(found, names_a), runs_beside(found, names_b)
+    a = Side("A", tuple(runs_a), tuple(runs_a.values()), typed_a, steps_a)
+    b = Side("B", tuple(runs_b), tuple(runs_b.values()), typed_b, steps_b)
+    with swap:
+        st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
+    return a, b
+
+
+def _choice(found: Served, letter: str, default: str) -> tuple[tuple[str, ...], str, Steps]:
+    """Runs and steps of a side."""
+    key = letter.lower()
+    chosen = st.multiselect(
+        letter,
+        list(found.runs),
+        key=key,
+        bind="query-params",
+        max_selections=MOST,
+        placeholder=visible(default, 40),
+        format_func=visible,
+        width=300,
+        help="one run, or several seeds of one setting",
+    )
+    typed = st.text_input(
+        f"steps of {letter}", key=f"{key}_steps", bind="query-params", placeholder="all, or 100:200, -50:", width=170
+    )
+    try:
+        steps = steps_of(typed or "")
+    except RatioscopeError as error:
+        st.caption(f":material/error: {label(str(error), 120)}", width="content")
+        return tuple(chosen) or (default,), "", Steps()
+    return tuple(name for name in chosen if name in found.runs) or (default,), (typed or "").strip(), steps
+
+
+def _halves(steps: Sequence[int]) -> tuple[str, str]:
+    """The first and the last half of the steps, as they are typed; of one step twice that one."""
+    middle = len(steps) // 2
+    return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
+
+
+def _swapped(a: Side, b: Side) -> None:
+    """Both sides are set, so that what was a default stands in the URL."""
+    for key, value in {"a": list(b.names), "b": list(a.names), "a_steps": b.typed, "b_steps": a.typed}.items():
+        st.session_state[key] = value
+
+
+def says_nothing(side: Side) -> bool:
+    """Whether none of its steps is on record, which is then said."""
+    empty = not any(side.recorded(shown) for shown in side.views)
+    if empty:
+        st.info(f"{side.letter} has none of the chosen steps on record: {label(side.words, 300)}.")
+    return empty

@@ -1,0 +1,173 @@
+"""What a comparison says in words and tables: the one sentence, the metrics side by side, and the settings that differ."""
+
+import math
+from collections.abc import Sequence
+
+import polars as pl
+
+from ratioscope.ingest.analysis.run_settings import settings
+from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
+from ratioscope.metrics.definitions.registry import METRICS
+
+from ....presentation.digits import count, digits, plus_minus
+from ....presentation.headline_metrics import CARDS
+from ....presentation.value_text import AT_LEAST, AT_MOST, COUNTS, bound, measured
+
+SURE = 0.05
+"""Adjusted chance below which a difference is called one."""
+HEADLINE = {"mismatch": "kl_k3", "total": "kl_k3", "drift": "kl_k2"}
+UNITS = {metric.name: "" if metric.unit == "1" else f" {metric.unit}" for metric in METRICS}
+MANY, UNSET = " | ", "unset"
+
+
+def compared_metrics(a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame], gap: str) -> list[Compared]:
+    """Every metric of the gap that both sides have, the headline ones first; a, b: per run its metric frame of one row."""
+    names = dict.fromkeys((*CARDS[gap], *(metric.name for metric in METRICS if gap in metric.gaps)))
+    found = [Compared(name, _side(a, f"{gap}/{name}"), _side(b, f"{gap}/{name}")) for name in names]
+    known = [one for one in found if one.a.known and one.b.known]
+    return sorted(known, key=lambda one: one.a.value == 0 == one.b.value)  # what neither side has comes last
+
+
+def table_of(found: Sequence[Compared]) -> pl.DataFrame:
+    """A row per metric as a reader wants it; what chance alone would give is judged over all rows together (Holm)."""
+    chances = _judged(found)
+    rows = [
+        (
+            one.metric,
+            _told(one.metric, one.a),
+            _told(one.metric, one.b),
+            plus_minus(one.difference, one.error)
+            if math.isfinite(one.error)
+            else _bounded(one, digits(one.difference)),
+            _bounded(one, digits(one.ratio)),
+            digits(math.nan if one.metric in COUNTS else one.z, 2),
+            _reading(one, chance),
+        )
+        for one, chance in zip(found, chances, strict=True)
+    ]
+    columns = {
+        "metric": pl.String, "A": pl.String, "B": pl.String, "B − A": pl.String, "B / A": pl.String, "z": pl.String,
+        "says": pl.String,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def numbers_of(found: Sequence[Compared]) -> pl.DataFrame:
+    """The same as plain numbers, null where not available."""
+    chances = _judged(found)
+    rows = [
+        {
+            "metric": one.metric, "a": one.a.value, "a_error": one.a.error, "a_runs": one.a.runs, "b": one.b.value,
+            "b_error": one.b.error, "b_runs": one.b.runs, "difference": one.difference, "error": one.error,
+            "ratio": one.ratio, "z": one.z, "p": one.p, "p_adjusted": chance,
+        }
+        for one, chance in zip(found, chances, strict=True)
+    ]  # fmt: skip
+    frame = pl.DataFrame(
+        rows,
+        schema_overrides=dict.fromkeys(("a_error", "b_error", "error", "ratio", "z", "p", "p_adjusted"), pl.Float64),
+    )
+    return frame.fill_nan(None) if len(frame) else frame
+
+
+def sentence(found: Sequence[Compared], gap: str) -> str:
+    """The headline metric in words: how far apart, which way, and whether chance explains it. Plain text."""
+    own = next((one for one in found if one.metric == HEADLINE[gap]), None)
+    if own is None:
+        why = "B minus A says nothing" if found else f"they have no metric of {gap} in common"
+        return f"A and B cannot be compared by {HEADLINE[gap]}: {why}."
+    name, unit = own.metric, UNITS[own.metric]
+    sides = f"{_told(name, own.b)}{unit} against A's {_told(name, own.a)}{unit}"
+    if own.difference == 0:
+        return f"A and B have the same {name}: {_told(name, own.a)}{unit}."
+    if math.isnan(own.z):
+        return f"B's {name} is {sides}; without standard errors on both sides nothing says whether that is chance."
+    apart = f"z = {digits(own.z, 2)}"
+    if own.p >= SURE:
+        return f"A and B cannot be told apart by {name}: B's is {sides} ({apart}, which chance alone explains)."
+    sure = "is" if own.p < SURE / 10 else "may be"
+    hedge = "" if own.p < SURE / 10 else f"; chance alone gives as much in 1 of {digits(1 / own.p, 2)} comparisons"
+    return f"B's {name} {sure} {_times(own)}: {sides} ({apart}{hedge})."
+
+
+def paired_sentence(found: Paired, metric: str, partner: str) -> str:
+    """What the pairs say, in words."""
+    unit = UNITS[metric]
+    left = f"{count(found.only_a)} of A and {count(found.only_b)} of B have no partner"
+    if not found.pairs:
+        return f"Nothing can be paired by {partner}: {left}."
+    mean = f"B − A = {plus_minus(found.difference, found.error)}{unit} over {count(found.pairs, 'pair')}"
+    if math.isnan(found.z):
+        return (
+            f"{mean}; {'no difference in any pair' if found.difference == 0 else 'too few pairs for an error'}. {left}."
+        )
+    verdict = "beyond chance" if abs(found.z) >= 3 else "hardly beyond chance" if abs(found.z) >= 2 else "within chance"
+    return f"Pair by pair, {mean} (z = {digits(found.z, 2)}, {verdict}); {left}."
+
+
+def settings_table(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> pl.DataFrame:
+    """The keys that differ between A and B, or among the runs of a side. a, b: run.json of each run."""
+    one, other, every = _merged(a), _merged(b), [settings(info) for info in (*a, *b)]
+    keys = sorted({key for side in every for key in side})
+    rows = [
+        (key, one.get(key, UNSET), other.get(key, UNSET)) for key in keys if len({side.get(key) for side in every}) > 1
+    ]
+    return pl.DataFrame(rows, schema={"setting": pl.String, "A": pl.String, "B": pl.String}, orient="row")
+
+
+def _side(frames: Sequence[pl.DataFrame], column: str) -> Estimate:
+    return over_runs([_estimate(frame, column) for frame in frames])
+
+
+def _estimate(frame: pl.DataFrame, column: str) -> Estimate:
+    value, error = (_first(frame, name) for name in (column, f"{column}_se"))
+    return Estimate() if value is None else Estimate(value, math.nan if error is None else error, 1)
+
+
+def _first(frame: pl.DataFrame, name: str) -> float | None:
+    return frame[name][0] if name in frame.columns and len(frame) else None
+
+
+def _judged(found: Sequence[Compared]) -> list[float]:
+    return holm([math.nan if one.metric in COUNTS else one.p for one in found])
+
+
+def _told(metric: str, estimate: Estimate) -> str:
+    return measured(metric, estimate.value, None if math.isnan(estimate.error) else estimate.error)
+
+
+def _bounded(one: Compared, shown: str) -> str:
+    """A difference or ratio of what may be bounds: a bound on B is one on it, a bound on A one the other way, both none."""
+    a, b = (
+        bound(one.metric, each.value, None if math.isnan(each.error) else each.error).strip() for each in (one.a, one.b)
+    )
+    if shown == "–" or not (a or b):
+        return shown
+    return "–" if a and b else f"{b or {'≥': '≤', '≤': '≥'}[a]} {shown}"
+
+
+def _reading(one: Compared, chance: float) -> str:
+    if one.metric in COUNTS:
+        return "a count"
+    if one.difference == 0:
+        return "the same"
+    if math.isnan(chance):
+        bound = one.metric in AT_LEAST | AT_MOST
+        return "bounds: a tail hides the rest" if bound else "no standard error"
+    return "differs" if chance < SURE else "may be chance"
+
+
+def _times(one: Compared) -> str:
+    """How B differs from A: times lower or higher, in percent where it is little, as a difference where signs forbid both."""
+    if math.isnan(one.ratio):
+        return f"{digits(abs(one.difference), 2)} {'higher' if one.difference > 0 else 'lower'}"
+    word = "higher" if one.ratio > 1 else "lower"
+    larger = max(one.ratio, 1 / one.ratio)
+    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)} % {word}"
+
+
+def _merged(infos: Sequence[dict[str, object]]) -> dict[str, str]:
+    """Settings of several runs as one: where they differ, all values."""
+    flat = [settings(info) for info in infos]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    return {key: MANY.join(dict.fromkeys(one.get(key, UNSET) for one in flat)) for key in keys}

@@ -1,0 +1,100 @@
+"""Charts of the lab: what each of the compared corrections leaves of the weights, over the steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.run import Run
+
+from ....figures.drawing.bands import NO_ERROR
+from ....figures.laid_over import Series, laid_over, series_key
+from ....presentation.digits import a_step, count
+from ....presentation.theme import THEMES, ThemeName
+from ...model.scope import Scope
+from ...model.view import View
+from ...panels.charts import appearance, draw
+from ...panels.layout import cells
+from .course import Course
+
+CHARTS = (
+    ("ess_after", "ESS after", "share of the weights in effect"),
+    ("mean_weight", "mean weight", "the factor on the learning rate"),
+    ("bias", "bias", "mean |v − w|, a proxy"),
+    ("variance", "variance", "of the weights left, a proxy"),
+    ("removed_share", "removed tokens", "share out of the loss"),
+    ("removed_share_sequence", "removed sequences", "share with no token left"),
+)
+FIRST = 2
+"""Charts shown at once; the others wait in a drawer."""
+
+
+def lab_charts(scope: Scope, courses: Sequence[Course]) -> None:
+    theme = appearance()
+    st.html(series_key([each.entry.name for each in courses], theme=theme))
+    _grid(scope, courses, CHARTS[:FIRST])
+    drawer = st.expander(
+        "bias, variance and what is removed", key="more_effects", on_change="rerun", bind="query-params"
+    )
+    if drawer.open:
+        with drawer:
+            _grid(scope, courses, CHARTS[FIRST:])
+
+
+def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
+    sizes = (_size([each.steps for each in courses if each.over == f"{noun}s"], noun) for noun in ("token", "sequence"))
+    size = " or ".join(each for each in sizes if each)
+    for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
+        laid = Laid.of(courses, name)
+        figure = scope.view.of(_laid_over, scope.view, laid, title, (about, size, NO_ERROR), appearance().name)
+        alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
+        with place:
+            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, courses, name))
+
+
+def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
+    longest = max(steps, key=len, default=None)
+    return "" if longest is None else a_step(longest["weights"].cast(pl.Float64).to_list(), noun)
+
+
+@dataclass(frozen=True)
+class Laid:
+    """The lines of a chart. What a job has found so far is in no revision, so that their digest says what they are."""
+
+    digest: bytes
+    series: tuple[Series, ...] = field(compare=False)
+
+    @staticmethod
+    def of(courses: Sequence[Course], name: str) -> "Laid":
+        series = tuple(_series(each, name, at) for at, each in enumerate(courses) if len(each.steps))
+        found = blake2b()
+        for one in series:
+            found.update(f"{one.place} {len(one.steps)} {len(one.name)} {one.name}".encode())
+            for values in (one.steps, one.least, one.most):
+                found.update(values.tobytes())
+        return Laid(found.digest(), series)
+
+
+def _laid_over(run: Run, view: View, laid: Laid, title: str, notes: tuple[str, ...], theme: ThemeName) -> go.Figure:
+    absent = "nothing was carried out yet"
+    return laid_over(laid.series, title, notes, events=view.events(), absent=absent, theme=THEMES[theme])
+
+
+def _series(each: Course, name: str, place: int) -> Series:
+    steps, least, most = (each.steps[column].to_numpy() for column in ("step", name, f"{name}_most"))
+    return Series(each.entry.name, place, steps.astype(float), least, most)
+
+
+def _by_step(courses: Sequence[Course], name: str) -> pl.DataFrame:
+    parts = [
+        each.steps.select(
+            "step", correction=pl.lit(each.entry.name), over=pl.lit(each.over), least=name, most=f"{name}_most"
+        )
+        for each in courses
+        if len(each.steps)
+    ]
+    return pl.concat(parts) if parts else pl.DataFrame(schema={"step": pl.Int64, "correction": pl.String})

@@ -1,0 +1,214 @@
+"""What the corrections of a lab do to the chosen steps: from distributions where they say it, else from what a job computed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import nan
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from ratioscope.ingest.jobs.correction_ledger import Digests, Ledger
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.corrections.effect import SUMS, effect_values
+from ratioscope.metrics.corrections.threshold import Threshold, treated
+from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
+from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
+
+from ...model.view import View, Wanted
+from .entries import Entry
+
+SHOWN = (*VALUES, "removed_share_sequence")
+NOTHING = Threshold("reject")
+"""No correction, as a threshold: rejection without bounds leaves weights of 1."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What one correction does. steps: `step`, `weights` (N), and `<name>`, `<name>_most` of SHOWN, NaN where unknown.
+
+    over: whose weights the means are of. source: `rows` were read by a job, done of `possible` steps that have token rows.
+    whole, left, removed: over `common` steps, see `together`. reason: why there is nothing, or why steps are missing.
+    """
+
+    entry: Entry
+    gap: str
+    over: Literal["tokens", "sequences"]
+    source: Literal["statistics", "rows"]
+    steps: pl.DataFrame
+    possible: int = 0
+    sampled: bool = False
+    reason: str = ""
+    whole: dict[str, Interval] | None = None
+    left: Histogram | None = None
+    removed: float = nan
+
+    @property
+    def exact(self) -> bool:
+        """Whether the values are values, not intervals."""
+        return not isinstance(self.entry.made, Threshold) or self.entry.made.exact or self.source == "rows"
+
+    def at(self, steps: Iterable[int]) -> pl.DataFrame:
+        return self.steps.filter(pl.col("step").is_in(list(steps)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where courses are read from: a view, a gap, the chosen steps, and the digests of the run's token rows, which follow from
+    the view.
+    """
+
+    view: View
+    gap: Literal["mismatch", "total"]
+    chosen: range
+    digests: Digests = field(compare=False)
+
+    @property
+    def with_rows(self) -> list[int]:
+        """The chosen steps that have token rows."""
+        return [step for step in self.digests if step in self.chosen]
+
+    def distribution(self, level: Level) -> pl.DataFrame:
+        """Of the chosen steps."""
+        whole = self.view.distribution(level, self.gap)
+        return whole.filter(pl.col("step").is_between(self.chosen.start, self.chosen.stop - 1))
+
+    def histogram(self, level: Level, steps: Sequence[int] | None = None) -> Histogram:
+        """Of all the chosen steps together, or of these."""
+        return self.view.of(_histogram, self, level, None if steps is None else tuple(steps))
+
+    def effects(self, threshold: Threshold) -> pl.DataFrame:
+        """What a threshold does at each of the chosen steps."""
+        return self.view.of(_effects, self, threshold)
+
+
+def _histogram(run: Run, source: Source, level: Level, steps: tuple[int, ...] | None) -> Histogram:
+    rows = source.distribution(level)
+    return whole_histogram(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))))
+
+
+def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
+    return threshold_effects(source.distribution(threshold.level), threshold)
+
+
+def effects_ahead(source: Source, entries: Iterable[Entry]) -> list[Wanted]:
+    """What the lab reads of distributions for these entries and for one threshold, for who wants it made before."""
+    made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
+    levels = dict.fromkeys(threshold.level for threshold in made)
+    histograms: list[Wanted] = [(_histogram, (source, level, None)) for level in levels]
+    return [*histograms, *((_effects, (source, threshold)) for threshold in made)]
+
+
+def _threshold_of(entry: Entry) -> Threshold | None:
+    """The threshold that distributions tell all of; None for what has to be carried out on token rows."""
+    return entry.made if isinstance(entry.made, Threshold) else NOTHING if entry.text == "none" else None
+
+
+def needs_rows(entry: Entry) -> bool:
+    """Whether token rows tell more of it than distributions do: all but single thresholds on tokens."""
+    single = _threshold_of(entry)
+    return single is None or single.level != "token"
+
+
+def course(source: Source, entry: Entry, ledger: Ledger | None) -> Course:
+    """The course of one entry: over tokens where that is known for every step with token rows, else as far as anything is."""
+    threshold = _threshold_of(entry)
+    if threshold is not None and (threshold.level == "token" or ledger is None):
+        return _of_statistics(source, entry, threshold)
+    rows = _of_rows(source, entry, ledger) if ledger is not None else None
+    if threshold is not None and (rows is None or len(rows.steps) < max(1, rows.possible)):
+        return _of_statistics(source, entry, threshold)
+    assert rows is not None
+    return rows
+
+
+def together(
+    source: Source, courses: Sequence[Course], ledgers: Sequence[Ledger | None]
+) -> tuple[list[Course], list[int]]:
+    """The courses with what they do over all the steps that every one of them has, and these steps.
+
+    Courses that have no step at all are left out of that.
+    """
+    sets = [set(each.steps["step"].to_list()) for each in courses if len(each.steps)]
+    common = sorted(set.intersection(*sets)) if sets else []
+    filled = [_filled(source, each, ledger, common) for each, ledger in zip(courses, ledgers, strict=True)]
+    return filled, common
+
+
+def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Course:
+    steps = source.effects(threshold)
+    over: Literal["tokens", "sequences"] = "tokens" if threshold.level == "token" else "sequences"
+    gone = "removed_share" if over == "sequences" else None
+    more = {f"removed_share_sequence{end}": steps[f"{gone}{end}"] if gone else pl.lit(nan) for end in ("", "_most")}
+    reason = "" if len(steps) else f"no distribution of {source.gap} is on record"
+    return Course(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
+
+
+def _of_rows(source: Source, entry: Entry, ledger: Ledger) -> Course:
+    frame = ledger.frame(source.digests).filter(pl.col("step").is_in(source.with_rows))
+    known = frame.filter(pl.col("reason").is_null())
+    values = _values({name: known[name].to_numpy() for name in SUMS})
+    columns = {f"{name}{end}": value for name, value in values.items() for end in ("", "_most")}
+    steps = known.select("step", weights=pl.col("tokens").round().cast(pl.Int64)).with_columns(
+        pl.Series(name, value) for name, value in columns.items()
+    )
+    refused = frame.filter(pl.col("reason").is_not_null())
+    gaps = known["gap"].unique().to_list()
+    return Course(
+        entry,
+        str(gaps[0]) if gaps else source.gap,
+        "tokens",
+        "rows",
+        steps,
+        possible=len(source.with_rows) - len(refused),
+        sampled=bool(known["sampled"].any()),
+        reason=str(refused["reason"][0]) if len(refused) else "" if source.with_rows else NO_ROWS,
+    )
+
+
+NO_ROWS = "none of these steps has token rows, and only a single threshold can be read from statistics"
+
+
+def _values(
+    sums: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]],
+) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    with np.errstate(all="ignore"):
+        removed = 1 - sums["sum_kept_weight"] / np.where(sums["sum_weight"] > 0, sums["sum_weight"], np.nan)
+    return {**effect_values(sums), "mass_removed": removed}
+
+
+def _filled(source: Source, each: Course, ledger: Ledger | None, common: Sequence[int]) -> Course:
+    if not len(each.steps):
+        return each
+    if each.source == "statistics":
+        threshold = each.entry.made if isinstance(each.entry.made, Threshold) else NOTHING
+        part = source.histogram(threshold.level, None if len(common) == len(each.steps) else common)
+        whole = whole_effect(part, threshold)
+        gone = whole["removed_share"] if each.over == "sequences" else Interval(nan, nan)
+        left, removed = treated(part, threshold)
+        total = int(part.counts.sum())
+        return replace(
+            each,
+            whole={**whole, "removed_share_sequence": gone},
+            left=left,
+            removed=removed / total if total else nan,
+        )
+    assert ledger is not None
+    frame = ledger.frame(source.digests).filter(pl.col("step").is_in(list(common)), pl.col("reason").is_null())
+    values = _values({name: np.array([frame[name].sum()], np.float64) for name in SUMS})
+    whole = {name: Interval(float(value[0]), float(value[0])) for name, value in values.items()}
+    return replace(each, whole=whole, left=_left(frame), removed=whole["removed_share"].low)
+
+
+def _left(frame: pl.DataFrame) -> Histogram:
+    merged = (
+        frame.select("buckets", "counts")
+        .explode("buckets", "counts")
+        .drop_nulls()
+        .group_by("buckets")
+        .agg(pl.col("counts").sum())
+        .sort("buckets")
+    )
+    untold = np.full(len(merged), nan)
+    counts = merged["counts"].to_numpy().round().astype(np.int64)
+    return Histogram(merged["buckets"].to_numpy(), counts, untold, untold)

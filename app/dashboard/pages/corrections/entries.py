@@ -1,0 +1,202 @@
+"""The corrections that the page Corrections compares, as one line of text that fits a URL, and back.
+
+    none                          every weight 1
+    truncate:token:2              also mask, reject; token, sequence, geometric; low:high where there is a low bound
+    veto:1e-4                     sequences with a token whose weight is below
+    ours:token-TIS-2              one of metrics.correction.CORRECTIONS
+    verl:decoupled_token_is       a trainer's preset
+    verl=eyJ...                   a trainer's own configuration, as base64url of JSON
+
+Parts are separated by commas; a lone - compares nothing. A part that cannot be meant is left out and said.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any, Literal
+
+from ratioscope.errors import ConfigError, RatioscopeError
+from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Reject
+from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold
+from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.distribution import LEVELS
+
+from ....presentation.config_text import mapping_in
+from ....presentation.escape import visible
+
+EMPTY = "-"
+MOST = 6
+LONGEST = 8000
+"""Characters of the whole text."""
+PASTED = 3000
+"""Characters of a configuration."""
+OURS = {correction.name.replace(" ", "-"): correction for correction in CORRECTIONS if correction is not NONE}
+Gap = Literal["mismatch", "total"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One correction to compare. made: a Threshold can be read from distributions, the others need token rows."""
+
+    text: str
+    name: str
+    made: Threshold | Correction | TrainerCorrection
+
+    def correction(self, gap: Gap) -> Correction | TrainerCorrection:
+        """What is carried out on token rows; ours read this gap, a trainer's own the one that the trainer reads."""
+        if isinstance(self.made, Threshold):
+            return self.made.correction(gap)
+        return Correction(self.name, self.made.steps, gap) if isinstance(self.made, Correction) else self.made
+
+
+@dataclass(frozen=True)
+class Lab:
+    """entries: no two alike, at most MOST. refused: (part, why it is left out)."""
+
+    entries: tuple[Entry, ...]
+    refused: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        return lab_text([entry.text for entry in self.entries])
+
+
+def lab_of(text: str) -> Lab:
+    """What the text asks for."""
+    if len(text) > LONGEST:
+        return Lab((), ((text, f"is longer than {LONGEST:,} characters"),))
+    entries: dict[str, Entry] = {}
+    refused = []
+    for part in (part.strip() for part in text.split(",")):
+        if part in ("", EMPTY):
+            continue
+        try:
+            entry = entry_of(part)
+            if len(entries) == MOST and entry.text not in entries:
+                raise ConfigError(f"is one too many: {MOST} corrections can be told apart in a chart")
+            entries.setdefault(entry.text, entry)
+        except RatioscopeError as error:
+            refused.append((part, str(error)))
+    return Lab(tuple(entries.values()), tuple(refused))
+
+
+def lab_text(parts: Sequence[str]) -> str:
+    return ",".join(parts) or EMPTY
+
+
+def entry_of(part: str) -> Entry:
+    """One part of the text; ConfigError where it cannot be meant."""
+    kind, colon, rest = part.partition(":")
+    trainer, equals, encoded = part.partition("=")
+    if equals and trainer in NAMES:
+        return _own(trainer, encoded)
+    if part == "none":
+        return Entry(part, "no correction: every weight is 1", NONE)
+    if kind in RULES and colon:
+        return _threshold(kind, rest)
+    if kind == "veto" and colon:
+        return _veto(rest)
+    if kind == "ours" and rest in OURS:
+        return Entry(part, OURS[rest].name, OURS[rest])
+    if kind in NAMES and rest in dialect(kind).PRESETS:
+        return Entry(part, f"{kind} {rest}", TrainerCorrection(f"{kind} {rest}", kind, dialect(kind).PRESETS[rest]))
+    if kind in NAMES:
+        raise ConfigError(f"{kind} has no such preset; it has {', '.join(dialect(kind).PRESETS)}")
+    raise ConfigError(f"wanted one of none, {', '.join(RULES)}, veto, ours, {', '.join(NAMES)}")
+
+
+def threshold_text(threshold: Threshold) -> str:
+    """The part of the text that stands for it.
+
+    >>> threshold_text(Threshold("truncate", high=2.0)), threshold_text(Threshold("mask", "sequence", 0.5))
+    ('truncate:token:2', 'mask:sequence:0.5:inf')
+    """
+    bounds = [_number_text(threshold.high)]
+    if threshold.low > 0 or threshold.high == inf:
+        bounds = [_number_text(threshold.low), *bounds]
+    return ":".join([threshold.rule, threshold.level, *bounds])
+
+
+def own_text(trainer: str, text: str) -> str:
+    """The part of the text for a trainer's own configuration as it was pasted; ConfigError where it cannot be read."""
+    if len(text) > PASTED:
+        raise ConfigError(f"the text has {len(text):,} characters; wanted the part on corrections, at most {PASTED:,}")
+    config = mapping_in(text)
+    try:
+        packed = json.dumps(config, separators=(",", ":"), allow_nan=True)
+    except (TypeError, ValueError):
+        raise ConfigError("the text holds dates or other values that no trainer's settings have") from None
+    part = f"{trainer}={base64.urlsafe_b64encode(packed.encode()).decode().rstrip('=')}"
+    return entry_of(part).text
+
+
+def _threshold(rule: str, rest: str) -> Entry:
+    level, *bounds = rest.split(":")
+    if level not in LEVELS or len(bounds) not in (1, 2):
+        raise ConfigError(f"wanted {rule}:LEVEL:CAP or {rule}:LEVEL:FLOOR:CAP, LEVEL one of {', '.join(LEVELS)}")
+    low, high = (0.0, _number(bounds[0])) if len(bounds) == 1 else (_number(bounds[0]), _number(bounds[1]))
+    made = Threshold(RULE_BY_NAME[rule], LEVEL_BY_NAME[level], low, high)
+    if not made.bounds:
+        raise ConfigError("bounds nothing; give a floor above 0 or a cap below inf")
+    return Entry(threshold_text(made), made.name, made)
+
+
+def _veto(rest: str) -> Entry:
+    low = _number(rest)
+    if not 0 < low < 1:
+        raise ConfigError("wanted a weight between 0 and 1, such as veto:1e-4")
+    name = f"veto below {low:.6g}"
+    return Entry(f"veto:{_number_text(low)}", name, Correction(name, (Reject("weight", "any", low=low),)))
+
+
+def _own(trainer: str, encoded: str) -> Entry:
+    try:
+        raw = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        text = raw.decode()
+    except (binascii.Error, ValueError):
+        raise ConfigError("is no base64url of JSON; paste the configuration again") from None
+    if len(text) > 2 * PASTED:
+        raise ConfigError(f"its configuration is longer than {2 * PASTED:,} characters")
+    config = mapping_in(text, "its configuration")
+    try:
+        dialect(trainer).parse(config)
+    except RatioscopeError:
+        raise
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # settings of a shape that the trainer would not start with
+        raise ConfigError(f"{trainer} does not read settings of this shape") from None
+    title = f"{trainer} own: {visible(_brief(config), 60)}"
+    return Entry(f"{trainer}={encoded}", title, TrainerCorrection(title, trainer, config))
+
+
+def _brief(config: dict[str, Any]) -> str:
+    """The innermost settings, as far as they say something."""
+    found = []
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found.append(_brief(value))
+        elif value not in (None, False):
+            found.append(f"{key} {value}")
+    return ", ".join(filter(None, found)) or "nothing set"
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise ConfigError(f"{visible(text, 20)!r} is no weight; wanted a number of at least 0, or inf")
+    return value
+
+
+def _number_text(value: float) -> str:
+    return f"{value:.12g}" if isfinite(value) else "inf"

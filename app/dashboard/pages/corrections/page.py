@@ -1,0 +1,240 @@
+"""The lab: what corrections would do to the weights of the run, which helps most, and how to set it in a trainer."""
+
+from collections.abc import Sequence
+from math import isnan
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.jobs.correction_ledger import Ledger
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.corrections.advice import Advice, advice, risk
+from ratioscope.metrics.corrections.threshold import Threshold
+from ratioscope.metrics.distribution import Histogram
+
+from ....figures.html.comparison import COLUMNS, Row, comparison_table
+from ....figures.weights_left import weights_before_after
+from ....presentation.digits import count
+from ....presentation.escape import streamlit_label as label
+from ...model.jobs import jobs
+from ...model.scope import Scope, Steps
+from ...model.view import View, Wanted, metrics_of
+from ...panels.charts import appearance, draw, last_appearance, numbers_behind
+from ...panels.layout import columns
+from .charts import lab_charts
+from .config import lab_config
+from .controls import DEFAULT, lab_controls
+from .course import NOTHING, Course, Source, course, effects_ahead, needs_rows, together
+from .entries import Entry, Gap, lab_of
+from .job import lab_job
+from .threshold import charts_ahead, threshold_panel
+
+DRIFT = (
+    "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
+    "old: exp(drift) does not weigh them back to anything. What trainers do with it is the PPO clip inside the loss, whose "
+    "reach is on the page Metrics as the share outside 0.8–1.2. Corrections of the sampler's mismatch are of the gap "
+    "**mismatch**, or of **total** where the trainer has no old log-probs."
+)
+
+
+def render(scope: Scope) -> None:
+    gap = _weighed(scope.gap)
+    if gap is None:
+        st.markdown(DRIFT)
+        return
+    steps = scope.range
+    source = Source(scope.view, gap, steps, scope.view.of(_row_digests))
+    chosen = len(scope.recorded)
+    st.subheader("One threshold", anchor=False)
+    if not chosen:
+        st.caption("No step of the run lies in the chosen range.")
+        return
+    with st.container(key="threshold"):
+        threshold_panel(source)
+    st.subheader("Compare corrections", anchor=False)
+    lab = lab_controls()
+    if not lab.entries:
+        st.caption("Nothing is compared. Add a threshold, a rule, a preset or your own configuration.")
+        return
+    _compare(scope, source, lab.entries, chosen)
+
+
+def ahead(view: View) -> list[Wanted]:
+    """What the corrections that are compared at first do, to the gap that is shown first."""
+    gap = _weighed(next(iter(view.run.gaps), ""))
+    if gap is None:
+        return []
+    source = Source(view, gap, Steps().of(view.steps), {})
+    effects = effects_ahead(source, lab_of(DEFAULT).entries)
+    return [(metrics_of, ((), None)), *effects, *charts_ahead(source, last_appearance())]
+
+
+def _weighed(gap: str) -> Gap | None:
+    """The gap, where its weights correct anything."""
+    weighed: dict[str, Gap] = {"mismatch": "mismatch", "total": "total"}
+    return weighed.get(gap)
+
+
+def _row_digests(run: Run) -> dict[int, str]:
+    return run.row_digests()
+
+
+def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int) -> None:
+    ledgers = [_ledger(scope, source, entry) for entry in entries]
+    wanted = [ledger for ledger in ledgers if ledger is not None]
+    if wanted:
+        lab_job(scope, source, wanted, chosen)
+    found = [course(source, entry, ledger) for entry, ledger in zip(entries, ledgers, strict=True)]
+    courses, common = together(source, found, ledgers)
+    _advise(scope, source, courses, common)
+    _table(courses, common, chosen)
+    lab_charts(scope, courses)
+    shown = _one_of(courses)
+    left, right = columns(2, "shown")
+    with left:
+        _weights(source, courses, shown, common)
+    with right:
+        st.markdown("**In your trainer's syntax**")
+        lab_config(shown.entry, source.gap, str(scope.view.run.info.get("trainer") or ""))
+    numbers_behind(lambda: _numbers(courses), "lab_numbers")
+
+
+def _ledger(scope: Scope, source: Source, entry: Entry) -> Ledger | None:
+    return jobs().ledger(scope.view.path, entry.correction(source.gap)) if needs_rows(entry) else None
+
+
+def _advise(scope: Scope, source: Source, courses: Sequence[Course], common: Sequence[int]) -> None:
+    """What helps most of what can be compared, in the words of the run's verdict."""
+    frame = scope.view.metrics()
+    name = f"{source.gap}/sequences"
+    sizes = frame.select("step", sequences=pl.col(name).cast(pl.Float64)) if name in frame.columns else None
+    if sizes is None or not common:
+        return
+    fair = [each for each in courses if each.over == "tokens" and len(each.steps) and each.gap == source.gap]
+    risks = {each.entry.name: _risk(each.at(common), sizes) for each in fair if each.entry.text != "none"}
+    nothing = course(source, Entry("none", "no correction", NOTHING), None)
+    found = advice(risks, _risk(nothing.at(common), sizes), scope.view.verdict())
+    st.markdown(f"**{label(found.title, 200)}** · {found.confidence} confidence")
+    st.caption(f"{label(found.why, 900)} {_basis(found, len(fair), courses, common)}")
+
+
+def _risk(steps: pl.DataFrame, sizes: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    known = steps.join(sizes, on="step", how="left").sort("step")
+    columns = ("bias", "ess_after", "sequences")
+    return risk(*(known[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns))
+
+
+def _basis(found: Advice, fair: int, courses: Sequence[Course], common: Sequence[int]) -> str:
+    left_out = len(courses) - fair
+    without = (
+        f"; {count(left_out, 'correction')} left out, because nothing over tokens of this gap is known of it"
+        if left_out
+        else ""
+    )
+    return (
+        f"Risk is bias² + 1 / (ESS × sequences of a step), a convention: a proxy of a step's squared gradient error; over "
+        f"{count(len(common), 'step')}{without}."
+    )
+
+
+def _table(courses: Sequence[Course], common: Sequence[int], chosen: int) -> None:
+    fair = [each.over == "tokens" and each.gap == courses[0].gap for each in courses]
+    rows = [
+        Row(each.entry.name, _over(each, common), each.whole, _note(each), is_fair and each.entry.text != "none")
+        for each, is_fair in zip(courses, fair, strict=True)
+    ]
+    st.html(comparison_table(rows, theme=appearance()))
+    steps = f"{count(len(common), 'step')}" + (
+        f" of {chosen:,} chosen, those that all have" if len(common) != chosen else ""
+    )
+    st.caption(
+        f"over {steps} · v what is left of the weights w · plain means over tokens unless a row says sequences · "
+        "◆ best of its column among corrections over tokens of one gap"
+    )
+
+
+def _over(each: Course, common: Sequence[int]) -> str:
+    rows = each.at(common)
+    size = int(rows["weights"].sum()) if len(rows) else 0
+    return count(size, "token" if each.over == "tokens" else "sequence") if size else "–"
+
+
+def _note(each: Course) -> str:
+    notes = []
+    if each.source == "rows":
+        notes.append(f"token rows of {len(each.steps):,} of {count(each.possible, 'step')}" if each.possible else "")
+        notes.append("an estimate: a budget kept some rows by chance" if each.sampled else "")
+    elif each.over == "sequences":
+        notes.append("over sequences, until it is carried out on token rows")
+    if not each.exact:
+        notes.append("between edges of the histogram: intervals")
+    if each.source == "rows" and len(each.steps):
+        notes.append(f"reads {each.gap}")
+    notes.append(each.reason)
+    if each.source == "rows" and not len(each.steps) and not each.reason:
+        notes.append("not carried out yet")
+    return " · ".join(note for note in notes if note)
+
+
+def _one_of(courses: Sequence[Course]) -> Course:
+    """The correction whose weights and configuration are shown."""
+    texts = [each.entry.text for each in courses]
+    names = {each.entry.text: each.entry.name for each in courses}
+    if st.session_state.get("shown") not in texts and st.query_params.get("shown") not in texts:
+        st.session_state["shown"] = texts[1] if len(texts) > 1 and texts[0] == "none" else texts[0]
+    chosen = st.selectbox(
+        "look at",
+        texts,
+        index=None,
+        key="shown",
+        bind="query-params",
+        format_func=lambda text: names.get(str(text), str(text)),
+        width=480,
+    )
+    return next((each for each in courses if each.entry.text == chosen), courses[0])
+
+
+def _weights(source: Source, courses: Sequence[Course], shown: Course, common: Sequence[int]) -> None:
+    level = shown.entry.made.level if isinstance(shown.entry.made, Threshold) and shown.over == "sequences" else "token"
+    before = source.histogram(level, common)
+    unit = "token" if level == "token" else "sequence"
+    if shown.left is None:
+        st.caption(
+            f"What {label(shown.entry.name, 100)} leaves is not known: {label(shown.reason or 'not carried out yet', 300)}."
+        )
+        return
+    place = [each.entry.text for each in courses].index(shown.entry.text)
+    draw(
+        weights_before_after(
+            before,
+            shown.left,
+            0.0 if isnan(shown.removed) else shown.removed,
+            shown.entry.name,
+            place=place,
+            unit=unit,
+            notes=("after: estimated from the rows that were kept",) if shown.sampled else (),
+            theme=appearance(),
+        ),
+        "lab_weights",
+        f"Weights before and after {shown.entry.name}",
+        numbers=lambda: _counts(before, shown),
+    )
+
+
+def _counts(before: Histogram, shown: Course) -> pl.DataFrame:
+    """How many weights lie in each bucket of log-weights, before and after."""
+    parts = [(before, "before"), *([(shown.left, "after")] if shown.left is not None else [])]
+    return pl.concat(
+        pl.DataFrame({"when": [when] * len(part.counts), "low": part.low, "high": part.high, "count": part.counts})
+        for part, when in parts
+    )
+
+
+def _numbers(courses: Sequence[Course]) -> pl.DataFrame:
+    rows = []
+    for each in courses:
+        values = each.whole or {}
+        found = {column.name: values[column.name].low for column in COLUMNS if column.name in values}
+        rows.append({"correction": each.entry.name, "over": each.over, "gap": each.gap, "from": each.source, **found})
+    return pl.DataFrame(rows, infer_schema_length=None)

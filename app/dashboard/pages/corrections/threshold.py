@@ -1,0 +1,269 @@
+"""One threshold on the weights, dragged or typed: what it does to the chosen steps, at once, from distributions alone."""
+
+from collections.abc import Callable
+from math import inf, isnan
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.errors import ConfigError
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.corrections.threshold import (
+    CAPS,
+    FLOORS,
+    LEVEL_BY_NAME,
+    RULE_BY_NAME,
+    RULES,
+    Rule,
+    Threshold,
+    treated,
+)
+from ratioscope.metrics.corrections.threshold_effect import frontier, whole_effect
+from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
+
+from ....figures.drawing.bands import NO_ERROR
+from ....figures.frontier import threshold_frontier
+from ....figures.laid_over import Series, laid_over
+from ....figures.weights_left import weights_before_after
+from ....presentation.digits import a_step, count, digits, percent
+from ....presentation.escape import streamlit_label as label
+from ....presentation.theme import THEMES, ThemeName
+from ...model.view import Wanted
+from ...panels.charts import appearance, draw
+from ...panels.layout import cells, control_row
+from .controls import add_button
+from .course import Source
+from .entries import threshold_text
+
+NONE = "none"
+CAP_BY_NAME = {digits(cap, 5): cap for cap in CAPS} | {NONE: inf}
+FLOOR_BY_NAME = {NONE: 0.0} | {digits(floor, 5): floor for floor in FLOORS}
+Names = tuple[tuple[str, str], ...]
+"""Column and words of each line of a chart."""
+LEFT: Names = (("ess_before", "ESS before"), ("ess_after", "ESS after"), ("mean_weight", "mean weight"))
+TOUCHED: Names = (
+    ("clipped_share", "clipped share"),
+    ("removed_share", "removed share"),
+    ("mass_removed", "mass removed"),
+    ("bias", "bias"),
+)
+COURSES = (("left", LEFT, "what is left"), ("touched", TOUCHED, "what is touched"))
+RULE, LEVEL, CAP = "truncate", "token", "2"
+"""What is looked at first."""
+ABOUT = {
+    "clipped_share": "share of the weights that a bound changes",
+    "removed_share": "share that leaves the loss",
+    "mass_removed": "1 - sum v / sum w: share of the summed weight that is lost; negative where a floor adds more",
+    "ess_after": (
+        "(sum v)² / (n sum v²) of what is left; n counts what was removed, too. Before: of the weights as they are; ≤ where"
+        " the tail cannot be trusted, because k-hat failed or too few weights tell it: rarer ones would lower it"
+    ),
+    "mean_weight": "sum v / n: the factor on the learning rate that is left",
+    "bias": "mean |v - w|: how far the weights are from exact ones",
+}
+
+
+@st.fragment
+def threshold_panel(source: Source) -> None:
+    """Draws the panel, and draws it anew by itself while a threshold is moved."""
+    threshold = _controls()
+    if threshold is None:
+        return
+    part = source.histogram(threshold.level)
+    if not len(part.counts):
+        st.caption(
+            f"not available, because no {threshold.level} distribution of {source.gap} is on record for these steps."
+        )
+        return
+    unit = "token" if threshold.level == "token" else "sequence"
+    bound = source.view.bound_of_ess(threshold.level, source.gap, source.chosen)
+    _cards(whole_effect(part, threshold), bound, threshold, count(float(part.counts.sum()), unit))
+    _charts(source, threshold, unit)
+
+
+def _controls() -> Threshold | None:
+    with control_row("rule"):
+        rule = st.segmented_control(
+            "rule", list(RULES), default=RULE, required=True, key="rule", bind="query-params", help=RULE_HELP
+        )
+        level = st.segmented_control(
+            "weights of", list(LEVELS), default=LEVEL, required=True, key="at", bind="query-params", help=LEVEL_HELP
+        )
+    with control_row("bounds"):
+        low = _bound("floor", FLOOR_BY_NAME, NONE, 280)
+        high = _bound("cap", CAP_BY_NAME, CAP, 420)
+        try:
+            chosen = Threshold(RULE_BY_NAME[rule or RULE], LEVEL_BY_NAME[level or LEVEL], low, high)
+            problem = "" if chosen.bounds else "Nothing is bound: choose a floor or a cap."
+        except ConfigError as error:
+            chosen, problem = None, str(error)
+        if chosen is not None and not problem:
+            add_button(threshold_text(chosen))
+            return chosen
+    st.caption(f":material/error: {label(problem, 200)}")
+    return None
+
+
+RULE_HELP = (
+    "truncate: weights beyond a bound become the bound. mask: they become 0. "
+    "reject: weights stay 1, and what lies beyond leaves the loss."
+)
+LEVEL_HELP = "token: exp(x). sequence: exp of the sum of x over the sequence. geometric: exp of its mean."
+
+
+def _bound(name: str, known: dict[str, float], default: str, width: int) -> float:
+    """A published threshold from the slider, where the effect is exact, or any weight that is typed."""
+    typed = str(st.session_state.get(f"{name}_typed") or st.query_params.get(f"{name}_typed") or "")
+    chosen = st.select_slider(
+        name,
+        list(known),
+        value=default,
+        key=f"{name}_at",
+        bind="query-params",
+        width=width,
+        disabled=bool(typed.strip()),
+    )
+    typed = st.text_input(
+        f"{name}, typed", key=f"{name}_typed", bind="query-params", placeholder="or type", max_chars=20, width=110
+    )
+    if not typed.strip():
+        return known.get(chosen or default, known[default])
+    try:
+        value = float(typed)
+        if not value >= 0:
+            raise ValueError
+    except ValueError:
+        st.caption(f":material/error: {label(typed, 20)} is no weight: wanted a number of at least 0")
+        return known.get(chosen or default, known[default])
+    return value
+
+
+def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: str) -> None:
+    facts: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("clipped", "clipped_share", percent),
+        ("removed", "removed_share", percent),
+        ("mass removed", "mass_removed", percent),
+        ("ESS before → after", "ess_after", percent),
+        ("mean weight", "mean_weight", digits),
+        ("bias", "bias", digits),
+    )
+    with st.grid(6, min_column_width=150):
+        for title, name, say in facts:
+            shown = spelled(whole[name], say)
+            if name == "ess_after":
+                shown = f"{bound}{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
+            st.metric(title, shown, help=ABOUT[name], border=True)
+    exact = (
+        "exact: the bounds are edges of the histogram" if threshold.exact else "an interval: a bound lies between edges"
+    )
+    st.caption(f"{size} of the chosen steps · from statistics of all of them, no token row is read · {exact}")
+
+
+def spelled(value: Interval, say: Callable[[float], str] = percent) -> str:
+    """The value, or from where to where it lies; ≈ where both ends read alike.
+
+    >>> spelled(Interval(0.0156, 0.0182)), spelled(Interval(0.98, 0.98)), spelled(Interval(0.98, 0.9800001))
+    ('1.56–1.82 %', '98 %', '≈ 98 %')
+    """
+    if isnan(value.low):
+        return "–"
+    low, high = say(value.low), say(value.high)
+    if value.high == value.low or value.high - value.low <= 1e-9 * max(1.0, abs(value.low)):
+        return low
+    return f"≈ {low}" if low == high else f"{low.removesuffix(' %')}–{high}"
+
+
+def _charts(source: Source, threshold: Threshold, unit: str) -> None:
+    view, theme = source.view, appearance().name
+    effects = source.effects(threshold)
+    *courses, frontier, weights = cells(4, "threshold")
+    for place, (key, names, title) in zip(courses, COURSES, strict=True):
+        figure = view.of(_over_steps, source, threshold, names, title, unit, theme)
+        alt = f"{title} over {len(effects)} steps: {', '.join(words for _, words in names)}"
+        with place:
+            draw(figure, f"threshold_{key}", alt, numbers=lambda: effects)
+    figure = view.of(_frontier, source, threshold, unit, theme)
+    alt = f"Bias and ESS of every cap; chosen: {threshold.name}"
+    with frontier:
+        draw(figure, "frontier", alt, numbers=lambda: _curve_of(source, threshold))
+    figure = view.of(_before_after, source, threshold, unit, theme)
+    alt = f"Weights before and after {threshold.name}"
+    with weights:
+        draw(figure, "threshold_weights", alt, numbers=lambda: source.distribution(threshold.level))
+
+
+def charts_ahead(source: Source, theme: ThemeName) -> list[Wanted]:
+    """The charts of the threshold that is looked at first, for who wants them made before."""
+    first = Threshold(RULE_BY_NAME[RULE], LEVEL_BY_NAME[LEVEL], 0.0, CAP_BY_NAME[CAP])
+    courses: list[Wanted] = [(_over_steps, (source, first, names, title, LEVEL, theme)) for _, names, title in COURSES]
+    return [*courses, *((make, (source, first, LEVEL, theme)) for make in (_frontier, _before_after))]
+
+
+def _over_steps(
+    run: Run, source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
+) -> go.Figure:
+    effects = source.effects(threshold)
+    size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
+    return laid_over(
+        [_series(effects, name, words, at) for at, (name, words) in enumerate(names)],
+        f"{title} <i>{threshold.name}</i>",
+        (size, f"per {unit}", NO_ERROR, _legend(names, THEMES[theme].series)),
+        events=source.view.events(),
+        absent="every weight of these steps is 0",
+        theme=THEMES[theme],
+        height=270,
+    )
+
+
+def _frontier(run: Run, source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
+    part = source.histogram(threshold.level)
+    return threshold_frontier(
+        _curve_of(source, threshold),
+        _chosen(part, threshold),
+        unit=count(float(part.counts.sum()), unit),
+        low=threshold.low,
+        theme=THEMES[theme],
+    )
+
+
+def _curve_of(source: Source, threshold: Threshold) -> pl.DataFrame:
+    """The frontier through a threshold; the same whatever its cap."""
+    return source.view.of(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
+
+
+def _curve(run: Run, source: Source, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
+    return frontier(source.histogram(level), level, rules=rules, low=low)
+
+
+def _before_after(run: Run, source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
+    part = source.histogram(threshold.level)
+    left, removed = treated(part, threshold)
+    share = removed / max(1, int(part.counts.sum()))
+    return weights_before_after(part, left, share, threshold.name, unit=unit, theme=THEMES[theme])
+
+
+def _chosen(part: Histogram, threshold: Threshold) -> tuple[str, float, float, float]:
+    whole = whole_effect(part, threshold)
+    return threshold.rule, threshold.high, _middle(whole["bias"]), _middle(whole["ess_after"])
+
+
+def _beside(rule: Rule) -> tuple[Rule, ...]:
+    return ("truncate", "mask") if rule != "reject" else ("reject",)
+
+
+def _series(effects: pl.DataFrame, name: str, words: str, place: int) -> Series:
+    columns = (effects[column].to_numpy() for column in ("step", name, f"{name}_most"))
+    steps, least, most = columns
+    return Series(words, place, steps.astype(float), least, most)
+
+
+def _middle(value: Interval) -> float:
+    return (value.low + value.high) / 2
+
+
+def _legend(names: Names, colours: tuple[str, ...]) -> str:
+    dashes = ("━", "╍", "┅", "╌·")
+    return "  ".join(
+        f'<span style="color:{colours[at]}">{dashes[at % 4]} {words}</span>' for at, (_, words) in enumerate(names)
+    )

@@ -1,0 +1,108 @@
+"""The probabilities that both policies gave to every token of the chosen steps: a job over token rows, done when asked for."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.errors import ConfigError
+from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, Density, added, probability_density
+from ratioscope.record import GAPS
+
+from ....figures.probability_density import density_map
+from ....presentation.digits import count
+from ....presentation.escape import streamlit_label as label
+from ...model.scope import Scope
+from ...panels.charts import appearance, draw
+
+AT_ONCE = 32
+TOKENS_AT_ONCE = 500_000
+"""So many steps with so many tokens are read without being asked twice: a second's work."""
+PARTS = 20
+"""A longer range is read in so many parts, each kept by itself, so that the bar moves and an interrupted job goes on."""
+
+
+def density_drawer(scope: Scope, steps: Sequence[int]) -> None:
+    """A drawer with the density of these steps, and of the part of the tokens that the scope names."""
+    earlier, later = GAPS[scope.gap]
+    drawer = st.expander(
+        f"{later} against {earlier} probability, token by token", key="density", on_change="rerun", bind="query-params"
+    )
+    if not drawer.open:
+        return
+    with drawer:
+        if not steps:
+            st.caption("no step of the chosen range is on record")
+            return
+        axes = st.segmented_control(
+            "axes", ["probability", "log-prob"], default="probability", required=True, key="axes", bind="query-params"
+        )
+        try:
+            density = _density(scope, steps)
+        except ConfigError as error:
+            st.caption(f":material/error: {label(str(error), 300)}")
+            return
+        if density is not None:
+            _draw(scope, steps, density, axes or "probability")
+
+
+def _density(scope: Scope, steps: Sequence[int]) -> Density | None:
+    """None until the reader has asked for a job of this size."""
+    only = None if scope.only is None else (scope.only.slice, scope.only.key)
+    parts = _parts(steps)
+    job = (scope.view.path, scope.gap, steps[0], steps[-1], len(steps), only)
+    if not _few(scope, steps) and st.session_state.get("_density") != job:
+        st.caption(f"This reads the token rows of {count(len(steps), 'step')}; what was read is kept.")
+        if not st.button(f"read {count(len(steps), 'step')}", key="read_density"):
+            return None
+        st.session_state["_density"] = job
+    if len(parts) == 1:
+        return scope.view.of(probability_density, scope.gap, parts[0], only)
+    bar = st.progress(0.0, "reading token rows")
+    found = []
+    for done, part in enumerate(parts, start=1):
+        found.append(scope.view.of(probability_density, scope.gap, part, only))
+        bar.progress(done / len(parts), f"reading token rows: {done} of {len(parts)} parts")
+    bar.empty()
+    return reduce(added, found)
+
+
+def _few(scope: Scope, steps: Sequence[int]) -> bool:
+    run = scope.view.run
+    return len(steps) <= AT_ONCE and len(steps) * run.size.tokens <= TOKENS_AT_ONCE * len(run.steps)
+
+
+def _parts(steps: Sequence[int]) -> list[tuple[int, ...]]:
+    if len(steps) <= AT_ONCE:
+        return [tuple(steps)]
+    size = -(-len(steps) // PARTS)
+    return [tuple(steps[at : at + size]) for at in range(0, len(steps), size)]
+
+
+def _draw(scope: Scope, steps: Sequence[int], density: Density, axes: str) -> None:
+    earlier, later = GAPS[scope.gap]
+    over = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+    missing = len(steps) - density.steps
+    if missing:
+        st.caption(f"{count(missing, 'step')} of {len(steps):,} kept no such token rows, and are not in it.")
+    draw(
+        density_map(density, scope.gap, over, axes=axes, theme=appearance()),
+        "density_map",
+        f"How often {earlier} and {later} gave a token these two probabilities, {over}",
+        numbers=lambda: _numbers(density),
+    )
+
+
+def _numbers(density: Density) -> pl.DataFrame:
+    """One row per occupied bin."""
+    later, earlier = density.probability.nonzero()
+    return pl.DataFrame(
+        {
+            "earlier_from": PROBABILITY_EDGES[earlier],
+            "earlier_to": PROBABILITY_EDGES[earlier + 1],
+            "later_from": PROBABILITY_EDGES[later],
+            "later_to": PROBABILITY_EDGES[later + 1],
+            "tokens": density.probability[later, earlier],
+        }
+    )

@@ -1,0 +1,218 @@
+"""How log-ratios and weights are distributed, and what a cap on the weights would clip, remove and leave."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.distribution import (
+    LEVELS,
+    THRESHOLDS,
+    Histogram,
+    How,
+    Interval,
+    Level,
+    clipped_share,
+    ess_after,
+    mass_removed,
+    whole_histogram,
+)
+
+from ....figures.heat_map import log_ratio_heat_map
+from ....figures.weights import weight_histogram, weight_survival
+from ....presentation.digits import digits, percent
+from ....presentation.escape import streamlit_label as label
+from ....presentation.slice_names import part_words
+from ....presentation.theme import THEMES, ThemeName
+from ...model.scope import Scope
+from ...model.view import View, Wanted
+from ...panels.charts import appearance, clicked, draw, last_appearance
+from ...panels.controls import asked, step_picker
+from ...panels.layout import columns, control_row
+from ...panels.links import go_to
+from ...panels.step_buttons import step_buttons
+from .density import density_drawer
+from .steps_compared import compared_steps
+
+NONE = "none"
+CAPS = [digits(threshold, 5) for threshold in THRESHOLDS if threshold > 1] + [NONE]
+CAP = "2"
+"""The cap that is looked at first."""
+FLOORS = [NONE] + [digits(threshold, 5) for threshold in THRESHOLDS if threshold < 1]
+HOWS: dict[str, How] = {"truncated": "truncate", "masked": "mask"}
+BY_NAME = {digits(threshold, 5): float(threshold) for threshold in THRESHOLDS}
+"""The thresholds that are edges of the histogram: what is said about them is exact."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What weights are looked at: of a level, at the chosen steps of the scope, or at one step."""
+
+    scope: Scope
+    level: Level
+    step: int | None
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The distribution."""
+        if self.step is None:
+            return self.scope.distribution(self.level)
+        return self.scope.view.distribution(self.level, self.scope.gap).filter(step=self.step)
+
+    @property
+    def histogram(self) -> Histogram:
+        return self.scope.view.of(_histogram, self)
+
+    @property
+    def bound_of_ess(self) -> str:
+        steps = self.scope.chosen if self.step is None else range(self.step, self.step + 1)
+        return self.scope.view.bound_of_ess(self.level, self.scope.gap, steps)
+
+
+def render(scope: Scope) -> None:
+    view, gap = scope.view, scope.gap
+    with control_row("level"):
+        chosen = st.segmented_control(
+            "weights of", list(LEVELS), default="token", required=True, key="level", bind="query-params"
+        )
+        level: Level = chosen if chosen in LEVELS else "token"
+        over = st.segmented_control(
+            "over", ["run", "step"], default="run", required=True, key="over", bind="query-params"
+        )
+        step = step_picker(view) if over == "step" else None
+        if step is not None:
+            step_buttons(view, step)
+    if scope.only is not None:
+        only = label(part_words(scope.only), 100)
+        st.caption(
+            f":material/info: of all tokens, not only {only}: histograms are written of all tokens together. The density at "
+            "the end of the page is read from token rows, and holds to it."
+        )
+    part, name = Part(scope, level, step), appearance().name
+    draw(
+        view.of(_heat_map, part, name),
+        "heat",
+        f"Distribution of the {gap} log-ratio over the steps; a click on a cell shows its sequences",
+        numbers=partial(scope.distribution, level),
+        on_click=partial(_cell_chosen, level),
+    )
+    low, high, how = _bounds()
+    _effect(part, low, high, how)
+    left, right = columns(2, "weights")
+    with left:
+        draw(
+            view.of(_weights, part, low, high, name),
+            "weights",
+            f"Distribution of {gap} weights; a click on a bar shows its sequences",
+            numbers=lambda: part.rows,
+            on_click=None if step is None else partial(_bar_chosen, level, step),
+        )
+    with right:
+        draw(
+            view.of(_beyond, part, low, high, name),
+            "beyond",
+            f"Share of {gap} weights beyond each weight",
+            numbers=lambda: part.rows,
+        )
+    compared_steps(scope, level, step)
+    density_drawer(scope, scope.recorded if step is None else [step])
+
+
+def ahead(view: View) -> list[Wanted]:
+    """The distributions of the gap that is shown first, and the charts of its tokens as they are shown first."""
+    gap = next(iter(view.run.gaps), "")
+    if not gap:
+        return []
+    part, theme = Part(Scope(view, gap), "token", None), last_appearance()
+    made: list[Wanted] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
+    charts = ((_heat_map, ()), (_weights, (0.0, BY_NAME[CAP])), (_beyond, (0.0, BY_NAME[CAP])))
+    return [*made, *((make, (part, *bounds, theme)) for make, bounds in charts)]
+
+
+def _histogram(run: Run, part: Part) -> Histogram:
+    return whole_histogram(part.rows)
+
+
+def _heat_map(run: Run, part: Part, theme: ThemeName) -> go.Figure:
+    scope, level = part.scope, part.level
+    rows, events = scope.distribution(level), scope.view.events()
+    return log_ratio_heat_map(rows, scope.gap, level, events=events, marked=part.step, theme=THEMES[theme])
+
+
+def _weights(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+    return weight_histogram(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
+
+
+def _beyond(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+    return weight_survival(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
+
+
+def _cell_chosen(level: Level) -> None:
+    if (cell := clicked("heat")) is not None:
+        _to_sequences(level, int(cell[1]), cell[2], cell[3])
+
+
+def _bar_chosen(level: Level, step: int) -> None:
+    if (bar := clicked("weights")) is not None:
+        _to_sequences(level, step, bar[1], bar[2])
+
+
+def _to_sequences(level: Level, step: int, low: float | None, high: float | None) -> None:
+    """The sequences of the step with something between these log-ratios; None: no bound (JSON has no infinity)."""
+    ends = ["" if end is None or math.isinf(end) else f"{end:.12g}" for end in (low, high)]
+    at = {"step": step}
+    if asked("step") is not None and st.session_state.get("over") == "step":  # it is in the URL as the picker's own
+        st.session_state["step"], at = step, {}
+    if level == "token":
+        go_to("sequences", within=":".join(ends), **at)
+        return
+    bounds = {name: end for name, end in zip(("least", "most"), ends, strict=True) if end}
+    go_to("sequences", column=f"log_ratio_{'sum' if level == 'sequence' else 'mean'}", **bounds, **at)
+
+
+def _bounds() -> tuple[float, float, How]:
+    """(floor, cap, how) of the weights, from the controls."""
+    with control_row("bounds"):
+        word = st.segmented_control(
+            "weights beyond are", list(HOWS), default="truncated", required=True, key="how", bind="query-params"
+        )
+        floor = st.select_slider("floor", FLOORS, value=NONE, key="floor", bind="query-params", width=260)
+        cap = st.select_slider("cap", CAPS, value=CAP, key="cap", bind="query-params", width=360)
+    return BY_NAME.get(floor, 0.0), BY_NAME.get(cap, math.inf), HOWS.get(word or "", "truncate")
+
+
+def _effect(part: Part, low: float, high: float, how: How) -> None:
+    """What the bounds do to these weights, exactly: the bounds are edges of the histogram."""
+    weights = part.histogram
+    clipped = clipped_share(weights, low=low, high=high)
+    removed = mass_removed(weights, low=low, high=high, how=how)
+    before, after = ess_after(weights), ess_after(weights, low=low, high=high, how=how)
+    facts = (
+        ("clipped share", clipped, "share of the weights that lie outside the bounds"),
+        (
+            "mass removed",
+            removed,
+            "share of the summed weight that is lost; negative where a floor adds more than the cap takes",
+        ),
+        (
+            "ESS before",
+            before,
+            "(Σw)² / (n Σw²) of the weights as they are; ≤ where the tail cannot be trusted: rarer weights would lower it",
+        ),
+        ("ESS after", after, "the same of the treated weights; n counts masked ones too"),
+    )
+    with st.grid(4, min_column_width=150):
+        for name, found, about in facts:
+            bound = part.bound_of_ess if name == "ESS before" else ""
+            st.metric(name, bound + _spelled(found), help=about, border=True)
+
+
+def _spelled(found: Interval) -> str:
+    if math.isnan(found.low):
+        return "–"
+    exact = found.high - found.low < 1e-12
+    return percent(found.low) if exact else f"{percent(found.low)} to {percent(found.high)}"

@@ -1,0 +1,116 @@
+"""Whether the records can be believed: who wrote them, what was dropped, what is missing, what was set aside."""
+
+from pathlib import Path
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
+from ratioscope.ingest.run import Run
+
+from ...presentation.digits import count
+from ...presentation.escape import streamlit_label as label
+from ...presentation.hidden import replaced
+from ..model.scope import Scope
+from ..panels.charts import table
+
+
+def render(scope: Scope) -> None:
+    run = scope.view.run
+    _cards(run)
+    for writer, state in run.states.items():
+        st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
+    for note in run.notes:
+        st.caption(f":material/info: {label(note, 400)}")
+    _listed("Writers", run.writers, "No writer has left a commit log.")
+    kept = run.conservation
+    _listed("Dropped", _dropped(kept), "Nothing was dropped.")
+    if len(run.drops):
+        _listed("Dropped, by step", run.drops, "")
+    _listed("Lost", _lost(kept), "No writer ended with sequences that it had not written.")
+    _listed("Set aside", _set_aside(run), "Every file of the run could be read.")
+    _listed("Not shown", _not_shown(run), "All that was recorded is shown.")
+    _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")
+    _listed("Events", run.events, "No event was recorded.")
+    st.subheader("Run", anchor=False)
+    recorded = f"policies {', '.join(run.policies)} · gaps {', '.join(run.gaps)}"
+    st.caption(f"{label(_shown(run.path), 300)} · steps {run.steps[0]} to {run.steps[-1]} · {recorded}")
+    st.json(run.info, expanded=False)
+
+
+def _cards(run: Run) -> None:
+    kept = run.conservation
+    facts = (
+        ("steps", count(len(run.steps)), "steps with statistics or token rows"),
+        ("sequences offered", count(kept.offered), "what trainers handed to collectors, over all attempts"),
+        ("written", count(kept.written), "of these, in token rows"),
+        ("left out", count(kept.left_out), "by the budget; the statistics hold them all the same"),
+        ("dropped", count(kept.dropped), "not written: see the table below for the reasons"),
+        ("pending", count(kept.pending), "with a writer that is at work: queued, or being written"),
+        ("lost", count(kept.lost), "at least; taken by a writer that ended without writing them"),
+        ("rows not shown", count(kept.hidden), "recorded again by a later start: see the table Not shown"),
+        (
+            "files set aside",
+            count(len(run.quarantined) + len(run.uncommitted)),
+            "damaged, foreign, or named by no commit",
+        ),
+    )
+    with st.grid(9, min_column_width=140):
+        for name, value, about in facts:
+            st.metric(name, value, border=True, help=about)
+
+
+def _set_aside(run: Run) -> pl.DataFrame:
+    rows = [(str(item.path), item.reason) for item in run.quarantined]
+    rows += [(path, "no commit names it: its writer is at work or was killed") for path in run.uncommitted]
+    return pl.DataFrame(rows, schema={"file": pl.String, "reason": pl.String}, orient="row")
+
+
+def _dropped(kept: Conservation) -> pl.DataFrame:
+    rows = [
+        (part.reason, part.sequences, UNSEEN if part.unseen == part.sequences else _tokens(part))
+        for part in kept.reasons
+    ]
+    return pl.DataFrame(rows, schema={"reason": pl.String, "sequences": pl.Int64, "tokens": pl.String}, orient="row")
+
+
+def _tokens(part: Dropped) -> str:
+    unseen = f" and those of {count(part.unseen, 'sequence')} that nobody looked at" if part.unseen else ""
+    return f"{count(part.tokens)}{unseen}"
+
+
+def _lost(kept: Conservation) -> pl.DataFrame:
+    rows = [
+        (lost.writer, lost.sequences, lost.step, UNSEEN, "it ended without writing what it had taken")
+        for lost in kept.losses
+    ]
+    schema = {"writer": pl.String, "at least": pl.Int64, "after step": pl.Int64, "tokens": pl.String, "why": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _not_shown(run: Run) -> pl.DataFrame:
+    rows = [replaced(old) for old in run.shadowed]
+    return pl.DataFrame(rows, schema={"what": pl.String, "reason": pl.String}, orient="row")
+
+
+def _unavailable(run: Run) -> pl.DataFrame:
+    return pl.DataFrame(
+        sorted(run.unavailable.items()), schema={"metric": pl.String, "reason": pl.String}, orient="row"
+    )
+
+
+def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
+    """A heading with its table, or with the words for an empty one."""
+    st.subheader(title, anchor=False)
+    if frame.is_empty():
+        st.caption(none)
+    else:
+        table(frame, title)
+
+
+def _shown(path: Path) -> str:
+    """The path as its owner would type it here."""
+    here, home = Path.cwd(), Path.home()
+    if path.is_relative_to(here):
+        return str(path.relative_to(here))
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

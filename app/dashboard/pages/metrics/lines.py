@@ -1,0 +1,122 @@
+"""From runs to the lines of a chart: along steps, tokens or time, smoothed, and as groups where runs belong together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.across_runs import Course, across
+from ratioscope.metrics.analysis.smoothing import smoothed
+from ratioscope.metrics.metric import Metric
+
+from ....figures.drawing.along import Along
+from ....figures.drawing.bands import unseen_share
+from ....figures.drawing.floats import floats, typical
+from ....figures.drawing.lines import Line
+from ....figures.drawing.scale import Floats
+from ....presentation.run_colours import slots
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run as it is laid over others: its name, its metrics by step, and where steps stand along the axis."""
+
+    name: str
+    frame: pl.DataFrame
+    places: tuple[Floats, Floats] | None = None
+    """(steps, their places); None where an axis runs along the steps themselves."""
+
+    def along(self, steps: Floats) -> Floats:
+        """Where these steps stand; between two known ones as if all took the same."""
+        return steps if self.places is None else np.interp(steps, *self.places)
+
+
+def lines_of(
+    runs: Sequence[Shown], metric: Metric, gap: str, *, groups: Mapping[str, str], half_life: float | None
+) -> list[Line]:
+    """A line per run or group that has any value of the metric; half_life in steps.
+
+    groups: run -> group; a run alone in its group is drawn as itself.
+    """
+    name = f"{gap}/{metric.name}"
+    by_run = {run.name: line for run in runs if (line := _line(run, name, metric)) is not None}
+    members: dict[str, list[Line]] = {}
+    for run, line in by_run.items():
+        members.setdefault(groups.get(run, run), []).append(line)
+    known = slots(groups.get(run.name, run.name) for run in runs)
+    lines = [
+        replace(lines[0], name=group) if len(lines) == 1 else _grouped(group, lines) for group, lines in members.items()
+    ]
+    coloured = [replace(line, slot=known[line.name] if len(known) > 1 else None) for line in lines]
+    if half_life is None:
+        return coloured
+    return [replace(line, smooth=smoothed(line.steps, line.values, half_life)) for line in coloured]
+
+
+def numbers_of(lines: Sequence[Line], metric: Metric, gap: str) -> pl.DataFrame:
+    """What the lines are made of, as a table: one row per run or group and step."""
+    frames = []
+    for line in lines:
+        columns: dict[str, Any] = {"step": line.steps.astype(np.int64), f"{gap}/{metric.name}": line.values}
+        columns |= {"smallest run": line.low, "largest run": line.high} if line.is_group else {"se": line.errors}
+        columns |= {} if line.smooth is None else {"smoothed": line.smooth}
+        frame = pl.DataFrame(columns).fill_nan(None).select(pl.lit(line.name).alias("run"), pl.all())
+        frames.append(frame)
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame({"run": []})
+
+
+def token_places(run: Run, gap: str) -> tuple[Floats, Floats] | None:
+    """(steps, tokens of the gap measured up to and with each), over the whole run."""
+    frame = run.metrics().sort("step")
+    if f"{gap}/tokens" not in frame.columns or not len(frame):
+        return None
+    tokens = frame[f"{gap}/tokens"].fill_null(0.0).cum_sum()
+    return frame["step"].cast(pl.Float64).to_numpy(), tokens.to_numpy()
+
+
+def time_places(run: Run) -> tuple[Floats, Floats] | None:
+    """(steps, seconds from when the run began to when each was committed); None where fewer than two steps tell."""
+    times = run.times
+    if len(times) < 2 or not run.steps:
+        return None
+    steps = times["step"].cast(pl.Float64).to_numpy()
+    seconds = times["time"].dt.epoch("us").to_numpy() / 1e6
+    opened = run.writers["opened"].drop_nulls().dt.epoch("us") / 1e6
+    began = min(float(seconds.min()), float(opened.min()) if len(opened) else np.inf)  # type: ignore[arg-type]
+    if (
+        run.steps[0] < steps[0]
+    ):  # rows of the first steps are not kept: they took their share of the time until the first known
+        steps, seconds = np.append(run.steps[0] - 1.0, steps), np.append(began, seconds)
+    return steps, np.maximum.accumulate(seconds - began)
+
+
+def placed_events(events: pl.DataFrame, run: Shown, along: Along) -> pl.DataFrame:
+    """The events with their places along the axis for steps, and their own steps as `at`."""
+    if along == "step" or not len(events):
+        return events
+    known = events.drop_nulls("step")
+    places = run.along(known["step"].cast(pl.Float64).to_numpy())
+    return known.with_columns(pl.Series("step", places), at=pl.col("step"))
+
+
+def _line(run: Shown, name: str, metric: Metric) -> Line | None:
+    if name not in run.frame.columns or run.frame[name].null_count() == len(run.frame):
+        return None
+    steps, values, errors = (floats(run.frame, column) for column in ("step", name, f"{name}_se"))
+    size = typical(floats(run.frame, f"{name.partition('/')[0]}/{metric.level}s"))
+    unseen = unseen_share(metric, size)
+    return Line(run.name, None, steps, run.along(steps), values, errors, size=size, unseen=unseen, bounds=metric.bounds)
+
+
+def _grouped(name: str, lines: Sequence[Line]) -> Line:
+    """Mean over the runs at each step, between the smallest and the largest; also of their places along the axis."""
+    found = across([Course(line.steps, line.values) for line in lines])
+    places = across([Course(line.steps, line.x) for line in lines])
+    size = float(np.nanmean([line.size for line in lines]))
+    return Line(
+        name, None, found.steps, np.maximum.accumulate(places.mean), found.mean, np.full(len(found.steps), np.nan),
+        low=found.low, high=found.high, runs=len(lines), size=size,
+    )  # fmt: skip

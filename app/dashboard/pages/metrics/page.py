@@ -1,0 +1,293 @@
+"""Every metric over the steps: one chart each, of one run or of several laid over each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.quantiles import quantiles_over_steps
+from ratioscope.metrics.metric import Metric
+
+from ....figures.drawing.along import Along
+from ....figures.drawing.lines import Axis, Line
+from ....figures.html.key import key_of_runs
+from ....figures.log_ratio_quantiles import log_ratio_quantiles
+from ....figures.several_runs import metric_of_runs
+from ....presentation.escape import streamlit_label as label
+from ....presentation.headline_metrics import BY_NAME, limits_of
+from ....presentation.run_colours import slots
+from ....presentation.run_names import shortened
+from ....presentation.slice_names import part_words
+from ....presentation.theme import THEMES, ThemeName
+from ...model.scope import Scope
+from ...model.served_runs import served
+from ...model.view import View, Wanted
+from ...panels.charts import appearance, draw, last_appearance
+from ...panels.layout import cells, control_row
+from .groups import main_of, of_gap
+from .lines import Shown, lines_of, numbers_of, placed_events, time_places, token_places
+from .repetitions import by_key, by_seed, seedless, sharing_keys
+from .summary_only import say_summary_only
+
+MAIN = "main"
+RAW = "none"
+HALF_LIVES = (RAW, "2", "5", "10", "20", "50", "100", "200", "500", "1000")
+AXES: tuple[Axis, ...] = ("auto", "linear", "log", "signed-log")
+ALONG: dict[str, Along] = {"steps": "step", "tokens": "tokens", "wall time": "time"}
+APART, SEEDS = "each by itself", "seeds"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How the charts are drawn."""
+
+    half_life: float | None
+    axis: Axis
+    along: Along
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """All that the charts of the page depend on, so that each is drawn once. names: of the runs, that in front first."""
+
+    scope: Scope
+    names: tuple[str, ...]
+    choices: Choices
+    groups: tuple[tuple[str, str], ...]
+    theme: ThemeName
+
+    @property
+    def unthemed(self) -> "Drawing":
+        """The same of whatever theme: what numbers depend on."""
+        return replace(self, theme="light")
+
+
+def render(scope: Scope) -> None:
+    groups = of_gap(scope.gap)
+    with control_row("metrics"):
+        titles = _titles(list(groups))
+        singles = _singles([metric.name for metrics in groups.values() for metric in metrics])
+    with control_row("drawn"):
+        choices = _choices(scope)
+        grouped = _grouped(scope)
+    found = served()
+    names = tuple(found.name_of(view.path) for view in (scope.view, *scope.others))
+    drawing = Drawing(scope, names, choices, tuple(grouped.items()), appearance().name)
+    say_summary_only(scope.view)
+    _say_lacking(scope, scope.view.of(_lacking, drawing))
+    _key(names, grouped)
+    main = MAIN in titles or not (titles or singles)
+    if main:
+        _charts(drawing, main_of(scope.gap), MAIN, with_quantiles=True)
+    for title, metrics in groups.items():
+        if title in titles:
+            st.subheader(title, anchor=False)
+            _charts(drawing, metrics, title, with_quantiles=title == "tails" and not main)
+    alone = [metric for metrics in groups.values() for metric in metrics if metric.name in singles]
+    if alone:
+        if titles:
+            st.subheader("one by one", anchor=False)
+        _charts(drawing, alone, "one")
+
+
+def _titles(groups: Sequence[str]) -> list[str]:
+    options = [MAIN, *groups]
+    chosen = st.pills(
+        "groups of metrics", options, selection_mode="multi", default=[MAIN], key="groups", bind="query-params"
+    )
+    return [title for title in options if title in chosen]
+
+
+def _singles(names: Sequence[str]) -> list[str]:
+    return st.multiselect(
+        "single metrics", names, key="metric", bind="query-params", placeholder="choose any", width=300
+    )
+
+
+def _choices(scope: Scope) -> Choices:
+    smooth = st.select_slider(
+        "smoothing: half-life in steps", HALF_LIVES, value=RAW, key="smooth", bind="query-params", width=240,
+        help="An exponentially weighted mean of the steps so far; a step that many steps back counts half. The raw values stay "
+        "visible behind it.",
+    )  # fmt: skip
+    axis = st.segmented_control(
+        "value axis", AXES, default="auto", required=True, key="axis", bind="query-params",
+        help="auto: plain, unless that would hide the small values",
+    )  # fmt: skip
+    along = [word for word in ALONG if word != "wall time" or scope.view.of(time_places) is not None]
+    chosen = st.segmented_control("along", along, default="steps", required=True, key="along", bind="query-params")
+    return Choices(
+        None if smooth in (RAW, None) else float(smooth),
+        axis if axis in AXES else "auto",
+        ALONG.get(chosen or "", "step"),
+    )
+
+
+def _grouped(scope: Scope) -> dict[str, str]:
+    """Run -> the group it is drawn in, where runs are to be drawn together."""
+    if not scope.others:
+        return {}
+    found = served()
+    configs = {found.name_of(view.path): _config(view) for view in (scope.view, *scope.others)}
+    names = list(configs)
+    ways = [APART]
+    if len({seedless(name) for name in names}) < len(names):
+        ways.append(SEEDS)
+    ways += sharing_keys(configs)
+    way = st.selectbox(
+        "runs as one", ways, key="group", bind="query-params", width=220, format_func=lambda key: shortened(key, 40),
+        help="Runs that differ in their seed alone, or agree in a key of their configuration, as one line: the mean over them, "
+        "between the smallest and the largest.",
+    )  # fmt: skip
+    if way == SEEDS:
+        return by_seed(names)
+    return by_key(configs, way) if way in ways[1:] else {}
+
+
+def _config(view: View) -> dict[str, Any]:
+    config = view.run.info.get("config")
+    return config if isinstance(config, dict) else {}
+
+
+def _say_lacking(scope: Scope, lacking: Sequence[str]) -> None:
+    """Runs that are asked for and not to be seen, and why."""
+    if lacking:
+        names = ", ".join(label(shortened(name)) for name in lacking)
+        only = f" with {label(part_words(scope.only))}" if scope.only else ""
+        st.caption(
+            f":material/info: without {scope.gap} at these steps{only}, or without a place along this axis: {names}"
+        )
+
+
+def _key(names: Sequence[str], groups: dict[str, str]) -> None:
+    """Which colour and symbol is whose, with the whole names; and which runs are drawn as one."""
+    members: dict[str, list[str]] = {}
+    for name in names:
+        members.setdefault(groups.get(name, name), []).append(name)
+    if len(names) > 1:
+        st.html(key_of_runs(members, slots(members) if len(members) > 1 else {}, theme=appearance()))
+
+
+def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_quantiles: bool = False) -> None:
+    view = drawing.scope.view
+    places = cells(len(metrics) + with_quantiles, prefix)
+    for cell, metric in zip(places, metrics, strict=False):
+        figure, alt = view.of(_chart, drawing, metric.name)
+        with cell:
+            draw(figure, f"{prefix}_{metric.name}", alt, numbers=partial(_numbers, drawing, metric))
+    if with_quantiles:
+        figure, alt = view.of(_quantiles, drawing)
+        with places[-1]:
+            draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
+
+
+def _runs(run: Run, drawing: Drawing) -> tuple[Shown, ...]:
+    """The runs of a drawing, that in front first."""
+    scope, along = drawing.scope, drawing.choices.along
+    found = []
+    for name, view in zip(drawing.names, (scope.view, *scope.others), strict=True):
+        places = None
+        if along != "step":
+            places = view.of(token_places, scope.gap) if along == "tokens" else view.of(time_places)
+        frame = scope.course(view)
+        found.append(Shown(name, frame.clear() if along != "step" and places is None else frame, places))
+    return tuple(found)
+
+
+def _lacking(run: Run, drawing: Drawing) -> tuple[str, ...]:
+    """Names of the runs without a value of the gap."""
+    tokens = f"{drawing.scope.gap}/tokens"
+    return tuple(
+        shown.name
+        for shown in drawing.scope.view.of(_runs, drawing.unthemed)
+        if tokens not in shown.frame.columns or shown.frame.is_empty()
+    )
+
+
+def _lines(drawing: Drawing, metric: Metric) -> list[Line]:
+    runs = drawing.scope.view.of(_runs, drawing.unthemed)
+    return lines_of(runs, metric, drawing.scope.gap, groups=dict(drawing.groups), half_life=drawing.choices.half_life)
+
+
+def _numbers(drawing: Drawing, metric: Metric) -> pl.DataFrame:
+    return numbers_of(_lines(drawing, metric), metric, drawing.scope.gap)
+
+
+def _chart(run: Run, drawing: Drawing, name: str) -> tuple[go.Figure, str]:
+    """The chart of a metric, and what it shows in words."""
+    scope, choices, metric = drawing.scope, drawing.choices, BY_NAME[name]
+    lines = _lines(drawing, metric)
+    front = scope.view.of(_runs, drawing.unthemed)[0]
+    figure = metric_of_runs(
+        lines,
+        metric,
+        scope.gap,
+        axis=choices.axis,
+        along=choices.along,
+        half_life=choices.half_life,
+        limits=limits_of(metric, scope.gap),
+        events=placed_events(scope.view.events(), front, choices.along),
+        notes=_notes(drawing),
+        theme=THEMES[drawing.theme],
+    )
+    names = ", ".join(line.name for line in lines)
+    return figure, f"{scope.gap} {metric.name} of {shortened(names, 120) or 'no run'}"
+
+
+def _notes(drawing: Drawing) -> list[str]:
+    scope = drawing.scope
+    of_first = f"events of {shortened(drawing.names[0])}" if scope.others else ""
+    only = f"only {part_words(scope.only)}" if scope.only else ""
+    return [note for note in (only, of_first) if note]
+
+
+def _quantiles(run: Run, drawing: Drawing) -> tuple[go.Figure, str]:
+    """The bands of the run in front: those of several would hide one another."""
+    scope, choices = drawing.scope, drawing.choices
+    frame, front = _quantiles_of(drawing), scope.view.of(_runs, drawing.unthemed)[0]
+    middles = ((frame["first"] + frame["last"]) / 2).to_numpy() if len(frame) else np.zeros(0)
+    kept = "distributions are kept for all tokens together"
+    figure = log_ratio_quantiles(
+        frame,
+        scope.gap,
+        x=front.along(middles),
+        axis=choices.axis,
+        along=choices.along,
+        events=placed_events(scope.view.events(), front, choices.along),
+        notes=[*([kept] if scope.only else []), *([f"of {shortened(front.name)}"] if scope.others else [])],
+        theme=THEMES[drawing.theme],
+    )
+    return figure, f"Quantiles of the {scope.gap} log-ratio over the steps"
+
+
+def _quantiles_of(drawing: Drawing) -> pl.DataFrame:
+    scope = drawing.scope
+    return pl.DataFrame() if scope.only else scope.view.of(_quantile_frame, scope.gap, scope.range)
+
+
+def ahead(view: View) -> list[Wanted]:
+    """The charts of the gap that is shown first, as they are shown first."""
+    gap = next(iter(view.run.gaps), "")
+    if not gap:
+        return []
+    drawing = Drawing(
+        Scope(view, gap), (served().name_of(view.path),), Choices(None, "auto", "step"), (), last_appearance()
+    )
+    return [*((_chart, (drawing, metric.name)) for metric in main_of(gap)), (_quantiles, (drawing,))]
+
+
+def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:
+    """The quantiles of these steps with their extremes."""
+    metrics = run.metrics(steps=steps)
+    ends = {"min": f"{gap}/min_log_ratio", "max": f"{gap}/max_log_ratio"}
+    if not set(ends.values()) <= set(metrics.columns):
+        return pl.DataFrame()
+    distribution = run.distribution("token", gap).filter(pl.col("step").is_in(metrics["step"].implode()))
+    extremes = metrics.select("step", **{name: pl.col(column) for name, column in ends.items()})
+    return quantiles_over_steps(distribution, extremes)

@@ -1,0 +1,235 @@
+"""How the run is: the verdict, severity per step, the headline metrics, their course, and whether the records can be believed."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.alert_events import happened, until
+from ratioscope.ingest.commits.conservation import Conservation
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.grading.alerts import Alert
+from ratioscope.metrics.grading.finding import LABELS, Finding
+from ratioscope.metrics.metric import Metric
+
+from ...browser.chart import points
+from ...figures.html.cards import facts_line, metric_cards, verdict_line
+from ...figures.over_steps import metric_over_steps
+from ...figures.ribbon import severity_ribbon
+from ...presentation.ages import age
+from ...presentation.digits import count
+from ...presentation.escape import streamlit_label as label
+from ...presentation.headline_metrics import BY_NAME, CARDS, CHARTS, limits_of
+from ...presentation.slice_names import part_words
+from ...presentation.theme import MARKS, THEMES, ThemeName
+from ..model.scope import Scope
+from ..panels.charts import appearance, clicked, draw, numbers_behind
+from ..panels.controls import nearest
+from ..panels.layout import cells
+from ..panels.links import go_to
+
+FIRST = {
+    "mismatch": ("kl_k3", "ess_token", "abs_log_ratio", "share_outside_0.5_2"),
+    "total": ("kl_k3", "ess_token", "abs_log_ratio", "share_outside_0.5_2"),
+    "drift": ("ppo_kl", "kl_k2", "abs_log_ratio", "share_outside_0.8_1.2"),
+}
+"""Charts shown at once; the others wait in a drawer, so that the page paints quickly."""
+NEWEST = 3
+DRAWN = 50
+"""Unseen markers of a line that are elements of the page; Plotly finds the others by where they are."""
+
+
+def render(scope: Scope) -> None:
+    view, theme = scope.view, appearance()
+    verdict = view.verdict()
+    st.html(verdict_line(verdict, theme=theme))
+    _say_part(scope)
+    st.html(_collector(view.run))
+    frame = scope.course()
+    if frame.is_empty():
+        st.info(
+            "No token of the chosen steps and part is on record. Take back the choice of steps, or of tokens, above."
+        )
+        return
+    st.html(view.of(_cards, scope, theme.name))
+    _ribbon(scope)
+    _newest(view.of(happened).alerts, verdict, scope.gap)
+    first = FIRST[scope.gap]
+    _charts(scope, frame, first)
+    others = [name for name in CHARTS[scope.gap] if name not in first]
+    drawer = st.expander(f"more metrics ({len(others)})", key="more", on_change="rerun", bind="query-params")
+    if drawer.open:
+        with drawer:
+            _charts(scope, frame, others)
+    numbers_behind(lambda: frame, "overview_numbers")
+
+
+def _cards(run: Run, scope: Scope, theme: ThemeName) -> str:
+    metrics, course = [BY_NAME[name] for name in CARDS[scope.gap]], scope.course()
+    if scope.only is not None:  # a card is of the last step with such tokens
+        course = course.filter(pl.col("step") <= course.drop_nulls(scope.only.slice)["step"][-1])
+    return metric_cards(course, metrics, scope.gap, theme=THEMES[theme])
+
+
+def _say_part(scope: Scope) -> None:
+    """What of the page is about a part of the run, where a part was chosen."""
+    parts = [] if scope.steps.whole else [_steps_words(scope.range)]
+    parts += [] if scope.only is None else [f"only tokens of {part_words(scope.only)}"]
+    if parts:
+        what = label(", ".join(parts), 200)
+        graded = " The ribbon is of all tokens." if scope.only is not None else ""
+        st.caption(f"The verdict and the alerts are of the whole run. Cards and charts show {what}.{graded}")
+
+
+def _steps_words(steps: range) -> str:
+    return f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}" if steps else "no steps"
+
+
+def _collector(run: Run) -> str:
+    """Whether the writers are well, what they wrote, and when they last did."""
+    kept, states, set_aside = run.conservation, run.states, len(run.quarantined)
+    facts = [("collector", _state(run, kept))]
+    if kept.offered:
+        facts += [("offered", count(kept.offered, "sequence")), ("written", count(kept.written))]
+        facts += [("left out by the budget", count(kept.left_out))] if kept.left_out else []
+        facts += [("dropped", count(kept.dropped))]
+        facts += [("pending", count(kept.pending))] if kept.pending else []
+        facts += [("lost", f"at least {count(kept.lost)}")] if kept.lost else []
+        facts += [("not shown", count(kept.hidden, "row"))] if kept.hidden else []
+    facts += [("files set aside", count(set_aside))] if set_aside else []
+    last = run.writers["last_commit"].max()
+    if isinstance(last, datetime):
+        facts.append(("last commit", f"{age(time.time() - last.timestamp())} ago"))
+    doubtful = states or set_aside or kept.gone or kept.silent or kept.hidden
+    severity = "act" if not kept.is_whole else "watch" if doubtful else "healthy"
+    return facts_line(severity, facts, theme=appearance())
+
+
+def _state(run: Run, kept: Conservation) -> str:
+    """The state of the writers of the newest attempt in a word or two."""
+    writers = run.writers
+    if writers.is_empty():
+        return "left no commit log"
+    newest = writers.filter(pl.col("attempt") == pl.col("attempt").max())
+    writing = newest["closed"].null_count()
+    if kept.gone:
+        return f"{count(kept.gone)} of {count(kept.writers, 'writer')} ended without closing"
+    if kept.silent:
+        return f"{count(kept.silent)} of {count(kept.writers, 'writer')} not heard of for an hour"
+    troubled = newest.filter(pl.col("closed").is_null() & (pl.col("state") != "ok"))["state"].unique().sort()
+    if len(troubled):
+        return " and ".join(troubled)
+    if not writing:
+        return f"ended ({count(len(newest), 'writer')})"
+    return f"ok, {count(writing, 'writer')} not closed"
+
+
+def _ribbon(scope: Scope) -> None:
+    of_all = Scope(scope.view, steps=scope.steps)  # of every gap and every token
+    grades = _grades(of_all)
+    worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else "not graded"
+    draw(
+        scope.view.of(_bars, of_all, appearance().name),
+        "ribbon",
+        f"Severity of each of {count(len(grades), 'step')}; the worst is {worst}",
+        on_click=_bar_chosen,
+        numbers=lambda: grades,
+    )
+
+
+def _grades(scope: Scope) -> pl.DataFrame:
+    """Of the chosen steps."""
+    grades = scope.view.grades()
+    return grades if scope.steps.whole else grades.filter(scope.within)
+
+
+def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+    return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme])
+
+
+def _newest(found: Sequence[Alert], verdict: Finding, gap: str) -> None:
+    """The alerts that matter most: the verdict's, open ones, then the worst, then those of the gap, then the newest. A click
+    leads to the step of the peak.
+    """
+    if not found:
+        st.caption(f"{MARKS['healthy']} no alert in this run")
+        return
+    newest = sorted(
+        found,
+        key=lambda alert: (
+            alert.signal.name == verdict.signal
+            and verdict.gap in _gaps(alert)
+            and alert.first_step == verdict.since_step,
+            alert.is_open,
+            alert.severity,
+            gap in _gaps(alert),
+            alert.first_step,
+        ),
+        reverse=True,
+    )
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        still = sum(alert.is_open for alert in found)
+        st.caption(f"{count(len(found), 'alert')}, {still} open:", width="content")
+        for place, alert in enumerate(newest[:NEWEST]):
+            grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
+            st.button(
+                f"{grade} {label(alert.signal.name)} {alert.gaps}, {until(alert)}",
+                key=f"newest_{place}",
+                type="tertiary",
+                help=f"{label(alert.signal.title)}: {label(alert.reading, 200)} at step {alert.peak_step}. Click: its sequences.",
+                on_click=go_to,
+                args=("sequences",),
+                kwargs={"step": alert.peak_step},
+            )
+        if len(found) > NEWEST:
+            st.button("all alerts", key="all_alerts", type="tertiary", on_click=go_to, args=("alerts",))
+
+
+def _gaps(alert: Alert) -> tuple[str, ...]:
+    return alert.gap, *alert.also
+
+
+def _charts(scope: Scope, frame: pl.DataFrame, names: Sequence[str]) -> None:
+    for place, name in zip(cells(len(names), names[0]), names, strict=True):
+        with place:
+            _chart(scope, frame, BY_NAME[name])
+
+
+def _chart(scope: Scope, frame: pl.DataFrame, metric: Metric) -> None:
+    gap, key = scope.gap, f"chart_{metric.name}"
+    own = [name for name in (f"{gap}/{metric.name}", f"{gap}/{metric.name}_se") if name in frame.columns]
+    draw(
+        scope.view.of(_course, scope, metric.name, appearance().name),
+        key,
+        f"{gap} {metric.name} over {count(len(frame), 'step')}",
+        on_click=lambda: _point_chosen(key, scope.view.run.steps),
+        numbers=lambda: frame.select("step", *own),
+    )
+
+
+def _course(run: Run, scope: Scope, name: str, theme: ThemeName) -> go.Figure:
+    """The chart of a metric."""
+    metric = BY_NAME[name]
+    limits, events = limits_of(metric, scope.gap), _within(scope)
+    return metric_over_steps(scope.course(), metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
+
+
+def _within(scope: Scope) -> pl.DataFrame:
+    """What happened at the chosen steps."""
+    events = scope.view.events()
+    return events if scope.steps.whole else events.filter(scope.within)
+
+
+def _bar_chosen() -> None:
+    if (bar := clicked("ribbon")) is not None:
+        go_to("sequences", step=int(bar[1]))
+
+
+def _point_chosen(key: str, steps: Sequence[int]) -> None:
+    """On to the step that was clicked; a point of a thinned line stands for its neighbours, and leads to the nearest step."""
+    steps_clicked = [point["x"] for point in points(key) if isinstance(point["x"], int | float)]
+    if steps_clicked:
+        go_to("sequences", step=nearest(steps, round(steps_clicked[0])))

@@ -1,0 +1,223 @@
+"""Every run that is served, one a row: how it stands, what is wrong with it and since when."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.rows.text_columns import changed
+from ratioscope.process import here
+
+from ....presentation.digits import count
+from ....presentation.escape import streamlit_label as label
+from ....presentation.run_names import shortened
+from ....presentation.theme import MARKS
+from ...model.run_state import Standing
+from ...model.scope import Scope
+from ...model.served_runs import Served, served
+from ...panels.charts import table
+from ...panels.controls import MOST_OTHERS
+from ...panels.empty_run import say_empty
+from ...panels.links import go_to
+from .summaries import Summary, summaries
+
+BUDGET = 1.0
+"""Seconds of reading between two drawings of the table, so that it fills while the page stays at hand."""
+TALLEST, MOST_AT_ONCE = 720, 24
+"""Pixels of a table of more rows than that; it scrolls inside."""
+NOT_READ = "not yet read"
+WHOLE = st.column_config.NumberColumn(format="localized")
+COLUMNS: dict[str, Any] = {
+    # Not pinned, for the text of a pinned column is drawn faded.
+    "run": st.column_config.TextColumn(width=200, help="its place below the folder that is served"),
+    "verdict": st.column_config.TextColumn(width=110, help="the worst grade of any step"),
+    "worst signal": st.column_config.TextColumn(width=165),
+    "since": st.column_config.NumberColumn("since step", format="localized"),
+    "kl_k3": st.column_config.NumberColumn(
+        format="%.3g", help="KL K3 at the last step, nats/token, of the gap beside it"
+    ),
+    "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
+    "course": st.column_config.LineChartColumn(
+        "over steps", width=100, help="kl_k3: bucket means, each run between its own smallest and largest"
+    ),
+    "state": st.column_config.TextColumn(
+        width=90,
+        help="live: a writer is at work; ended: all have closed; silent: no commit for long, and no telling whether the process "
+        "runs; dead: it is gone",
+    ),
+    "newest": st.column_config.NumberColumn("newest step", format="localized", help="the last that was committed"),
+    "age": st.column_config.TextColumn("last commit", width=110),
+    "records": st.column_config.TextColumn(help="statistics: no token rows were kept, so no token can be shown"),
+    "steps": WHOLE,
+    "tokens": st.column_config.NumberColumn(format="compact", help="measured in this gap, over all steps"),
+    "started": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
+    "size": st.column_config.NumberColumn("size on disk", format="bytes"),
+}
+
+
+def render(scope: Scope) -> None:
+    found = served()
+    find = st.text_input(
+        "find",
+        key="find",
+        bind="query-params",
+        placeholder="find in name, trainer, verdict, signal, state",
+        width=340,
+        label_visibility="collapsed",
+    )
+    _listed(found, find or "")
+    if found.note:
+        st.caption(f":material/info: {label(found.note, 300)}")
+    summarised = [summaries().known(path) for path in found.runs.values()]
+    if not any(known is None or known.gaps or known.error for known in summarised):
+        say_empty()
+
+
+@st.fragment(run_every="2s")
+def _listed(shown: Served, find: str) -> None:
+    """The table, drawn again by itself: runs are still to be read, go on, or appear."""
+    found = served()
+    if found.runs != shown.runs:
+        st.rerun()
+    waiting = summaries().read_some(_wanted_first(found, find), BUDGET)
+    rows = rows_of(found, time.time())
+    matching = _in_place(rows.filter(matches(rows, find)), find)
+    _say_how_many(len(matching), len(rows), waiting)
+    table(
+        changed(matching.drop("path"), shortened, "run"),
+        f"{len(matching)} runs",
+        key=_listing().key,
+        on_select=_chosen,
+        selection_mode=["multi-row", "single-cell"],
+        height="content" if len(matching) <= MOST_AT_ONCE else TALLEST,
+        placeholder="",
+        column_config=COLUMNS,
+    )
+    _offer_overlay()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The runs that a session's table lists, in its order. number: of the table, counted anew where rows have changed places."""
+
+    find: str = ""
+    names: tuple[str, ...] = ()
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"runs_table_{self.number}"
+
+    @property
+    def ticked(self) -> list[str]:
+        chosen = st.session_state.get(self.key)
+        return [self.names[row] for row in chosen.selection.rows if row < len(self.names)] if chosen else []
+
+
+def _listing() -> Listing:
+    found = st.session_state.get("_listing")
+    return found if isinstance(found, Listing) else Listing()
+
+
+def _in_place(matching: pl.DataFrame, find: str) -> pl.DataFrame:
+    """The rows in their order. As long as runs are ticked those listed keep their places, and others come below them; where one
+    of them is no longer listed it is another table, for a tick is known by its place alone."""
+    before = _listing()
+    names = matching["run"].to_list()
+    places = {name: place for place, name in enumerate(before.names)}
+    stays = before.find == find and set(places) <= set(names)
+    if stays and before.ticked:
+        matching = matching.sort(pl.col("run").replace_strict(places, default=len(places)), maintain_order=True)
+    number = before.number + (bool(before.ticked) and not stays)
+    st.session_state["_listing"] = Listing(find, tuple(matching["run"]), number)
+    return matching
+
+
+def rows_of(found: Served, now: float) -> pl.DataFrame:
+    """One row per run, in the order in which they are served; all but its name empty where it was not yet read."""
+    known = summaries()
+    asking = here()
+    rows = [_row(name, path, known.known(path), known.state(path, asking, now)) for name, path in found.runs.items()]
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    named_apart = (frame["name"] != "") & (frame["name"] != frame["run"].str.split("/").list.last())
+    return frame if named_apart.any() else frame.drop("name")
+
+
+SCHEMA: dict[str, Any] = {
+    "run": pl.String, "state": pl.String, "newest": pl.Int64, "age": pl.String, "verdict": pl.String,
+    "worst signal": pl.String, "since": pl.Int64, "gap": pl.String,
+    "kl_k3": pl.Float64, "± se": pl.Float64, "course": pl.List(pl.Float64), "steps": pl.Int64,
+    "tokens": pl.Int64, "gaps": pl.String, "records": pl.String, "trainer": pl.String, "started": pl.Datetime("us"),
+    "size": pl.Int64, "attempts": pl.Int64, "name": pl.String, "path": pl.String,
+}  # fmt: skip
+
+
+def _row(name: str, path: str, known: Summary | None, found: Standing) -> tuple[Any, ...]:
+    stands = (found.brief, found.step, found.ago)
+    if known is None or known.error:
+        word = NOT_READ if known is None else "✕ unreadable"
+        why = "" if known is None else known.error
+        return (name, *stands, word, why, *[None] * (len(SCHEMA) - 8), "", path)
+    verdict = f"{MARKS[known.severity]} {known.severity}" if known.severity else "– not graded"
+    healthy = known.severity == "healthy"
+    return (
+        name, *stands, verdict, "" if healthy else known.title, None if healthy else known.since, known.gap, known.kl_k3,
+        known.error_of_kl_k3, list(known.course), known.steps, known.tokens, ", ".join(known.gaps),
+        "" if not known.steps else "tokens" if known.has_rows else "statistics", known.trainer,
+        None if known.started is None else known.started.replace(tzinfo=None), known.bytes, known.attempts, known.name, path,
+    )  # fmt: skip
+
+
+def matches(rows: pl.DataFrame, find: str) -> pl.Expr:
+    """Rows in which every one of the words stands somewhere, whatever the case."""
+    columns = [name for name, kind in rows.schema.items() if kind == pl.String and name not in ("path", "age")]
+    text = pl.concat_str(columns, separator="\n", ignore_nulls=True).str.to_lowercase()
+    words = [text.str.contains(word, literal=True) for word in find.lower().split()]
+    return pl.all_horizontal(words) if words else pl.lit(True)
+
+
+def _wanted_first(found: Served, find: str) -> list[str]:
+    """Paths, those first whose names match what is looked for."""
+    words = find.lower().split()
+    ranked = sorted(found.runs.items(), key=lambda run: not all(word in run[0].lower() for word in words))
+    return [path for _, path in ranked]
+
+
+def _say_how_many(matching: int, rows: int, waiting: int) -> None:
+    which = f"{matching:,} of {count(rows, 'run')}" if matching < rows else count(rows, "run")
+    reading = f" · {waiting:,} not yet read; they follow while this page is open" if waiting else ""
+    st.caption(f"{which}{reading} · click a run to open it, tick several to lay them over each other")
+
+
+def _chosen() -> None:
+    """Opens the run whose cell was clicked; ticked rows wait for the button."""
+    shown = _listing()
+    cells = st.session_state[shown.key].selection.cells
+    if cells:
+        st.session_state["run"] = shown.names[cells[0][0]]
+        go_to("overview")
+
+
+def _offer_overlay() -> None:
+    """The button for the ticked runs."""
+    ticked = _listing().ticked
+    if not ticked:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        most = MOST_OTHERS + 1
+        st.button(
+            f"lay {min(len(ticked), most)} over each other" if len(ticked) > 1 else "see its metrics",
+            key="overlay",
+            on_click=_overlay,
+            args=(tuple(ticked[:most]),),
+        )
+        names = ", ".join(shortened(name) for name in ticked[:most])
+        more = f" · at most {most}; {len(ticked) - most} more are ticked" if len(ticked) > most else ""
+        st.caption(f"{label(names)}{more}")
+
+
+def _overlay(names: tuple[str, ...]) -> None:
+    st.session_state["run"] = names[0]
+    go_to("metrics", **({"with": list(names[1:])} if names[1:] else {}))

@@ -1,0 +1,192 @@
+"""What a list of runs says of each: read once per state of its commit logs, a few runs at a time, and kept small.
+
+A summary holds plain values, so that a thousand of them cost nothing; the run itself is let go after it was read.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.commits.liveness import latest, sizes, words
+from ratioscope.ingest.run import Run, open_run
+from ratioscope.inside import folder, status
+from ratioscope.layout import COMMITS, RUN_FILE
+from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.metric import SAMPLED
+from ratioscope.process import Here
+
+from ....figures.drawing.thinned import thinned
+from ....presentation.theme import MARKS
+from ...model.run_state import Standing, standing
+
+POINTS = 60
+"""Of the small course of a run."""
+AGAIN = 20.0
+"""A run that goes on is read again once so many times what reading it took have passed."""
+
+Signature = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run. `error`: why it cannot be read; all else is then empty. course: kl_k3 of `gap` over the steps, bucket means."""
+
+    error: str = ""
+    name: str = ""
+    trainer: str = ""
+    steps: int = 0
+    tokens: int = 0
+    has_rows: bool = False
+    gaps: tuple[str, ...] = ()
+    attempts: int = 0
+    bytes: int = 0
+    severity: str = ""
+    title: str = ""
+    since: int | None = None
+    gap: str = ""
+    kl_k3: float | None = None
+    error_of_kl_k3: float | None = None
+    course: tuple[float, ...] = ()
+    started: datetime | None = None
+
+
+def summary_of(run: Run) -> Summary:
+    """What the list says of an opened run; reads its statistics, and no token rows where they hold all."""
+    writers = run.writers
+    known = Summary(
+        name=run.name,
+        trainer=str(run.info.get("trainer") or ""),
+        steps=len(run.steps),
+        has_rows=run.size.rows > 0,
+        attempts=writers["attempt"].n_unique(),
+        bytes=run.size.bytes,
+        started=_earliest(writers, "opened"),
+    )
+    gaps = run.gaps if run.steps else ()
+    if not gaps:
+        return known
+    frame = run.metrics().sort("step")
+    verdict = verdict_of(run)
+    graded = replace(known, gaps=gaps, severity=verdict.severity.label, title=_title(verdict), since=verdict.since_step)
+    return _with_metrics(graded, frame, next((gap for gap in gaps if gap in SAMPLED), gaps[0]))
+
+
+def _title(verdict: Finding) -> str:
+    return f"{verdict.title}, over" if verdict.until_step is not None else verdict.title
+
+
+def _with_metrics(known: Summary, frame: pl.DataFrame, gap: str) -> Summary:
+    k3 = frame[f"{gap}/kl_k3"] if f"{gap}/kl_k3" in frame.columns else pl.Series([], dtype=pl.Float64)
+    values = k3.fill_null(np.nan).to_numpy()
+    means = thinned(np.arange(len(values), dtype=float), values, points=POINTS).mean
+    finite = np.flatnonzero(np.isfinite(values))
+    at = int(finite[-1]) if len(finite) else None
+    tokens = f"{gap}/tokens"
+    return replace(
+        known,
+        tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
+        gap=gap,
+        kl_k3=None if at is None else float(values[at]),
+        error_of_kl_k3=None if at is None else frame[f"{gap}/kl_k3_se"][at],
+        course=tuple(means[np.isfinite(means)].tolist()),
+    )
+
+
+def signature_of(path: str) -> Signature:
+    """Changes whenever something was committed to the run: names, sizes and times of its commit logs and of run.json."""
+    found: list[tuple[str, int, int]] = []
+    with suppress(OSError):
+        run_file = status(Path(path), RUN_FILE)
+        found.append((RUN_FILE, run_file.st_size, run_file.st_mtime_ns))
+    with suppress(OSError), folder(Path(path), COMMITS) as at, os.scandir(at) as entries:
+        for entry in entries:
+            about = entry.stat(follow_symlinks=False)
+            found.append((entry.name, about.st_size, about.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    signature: Signature
+    summary: Summary
+    until: float
+
+
+@dataclass
+class Summaries:
+    """Summaries that were read, shared by all sessions."""
+
+    clock: Callable[[], float] = time.monotonic
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _words: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def known(self, path: str) -> Summary | None:
+        """The summary as it was last read; None where it never was."""
+        kept = self._kept.get(path)
+        return None if kept is None else kept.summary
+
+    def state(self, path: str, here: Here, now: float) -> Standing:
+        """How the run stands at this moment, as its own pages say it; reads the ends of the commit logs that have changed."""
+        try:
+            self._words[path] = words(Path(path), sizes(Path(path)), self._words.get(path, {}))
+        except SourceError:
+            self._words.pop(path, None)
+            return Standing("gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
+        return standing(latest(word for _, word in self._words[path].values()), here, now)
+
+    def read_some(self, paths: Iterable[str], seconds: float) -> int:
+        """Reads those of the runs that were never read, then those that have changed, for about so long; at least one.
+
+        Gives how many still wait to be read for the first time.
+        """
+        with self._lock:
+            end = self.clock() + seconds
+            waiting = list(paths)
+            new = [path for path in waiting if path not in self._kept]
+            for done, path in enumerate(self._in_turn(new, waiting)):
+                self._kept[path] = self._read(path)
+                if self.clock() >= end:
+                    return max(0, len(new) - done - 1)
+            return 0
+
+    def _in_turn(self, new: list[str], paths: list[str]) -> Iterator[str]:
+        yield from new
+        for path in paths:
+            kept = self._kept[path]
+            if path not in new and self.clock() >= kept.until and signature_of(path) != kept.signature:
+                yield path
+
+    def _read(self, path: str) -> _Kept:
+        began = self.clock()
+        signature = signature_of(path)
+        try:
+            summary = summary_of(open_run(path))
+        except RatioscopeError as error:
+            summary = Summary(error=str(error))
+        except OSError as error:
+            summary = Summary(error=f"it cannot be opened: {error.strerror}")
+        return _Kept(signature, summary, self.clock() + AGAIN * (self.clock() - began))
+
+
+@st.cache_resource(show_spinner=False)
+def summaries() -> Summaries:
+    """The one for this process."""
+    return Summaries()
+
+
+def _earliest(writers: pl.DataFrame, column: str) -> datetime | None:
+    found = writers[column].min()
+    return found if isinstance(found, datetime) else None

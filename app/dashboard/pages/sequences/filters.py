@@ -1,0 +1,147 @@
+"""Which sequences of a step a reader wants to see: typed filters, each a widget with its place in the URL."""
+
+import math
+from dataclasses import dataclass, field
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.errors import ConfigError
+
+from ....presentation.digits import digits
+from ....presentation.escape import streamlit_label as label
+from ....presentation.escape import visible
+from ...panels.controls import asked
+from ...panels.layout import control_row
+
+CHOICES = {"finish": "finish_reason", "replica": "replica", "rank": "rank", "lag": "lag"}
+"""Part of the URL -> the column whose values can be chosen."""
+SIGNS = ("negative", "zero", "positive")
+KEY = ["sequence_id", "minibatch"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """chosen: column -> the values that stay. least <= column <= most, where a column was named.
+
+    within: log-ratios of which a sequence must have a token; that is looked up in its tokens, not here.
+    """
+
+    find: str = ""
+    chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    column: str | None = None
+    least: float | None = None
+    most: float | None = None
+    within: tuple[float, float] | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """What is filtered, one phrase each; unescaped."""
+        found = [f"id or group holds '{self.find}'"] if self.find else []
+        found += [f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in self.chosen.items() if values]
+        found += [f"reward {' or '.join(self.signs)}"] if self.signs else []
+        if self.column is not None:
+            found += [f"{self.column} ≥ {digits(self.least)}"] if self.least is not None else []
+            found += [f"{self.column} ≤ {digits(self.most)}"] if self.most is not None else []
+        if self.within is not None:
+            low, high = self.within
+            found.append(f"with tokens of log-ratio {digits(low)} to {digits(high)}")
+        return found
+
+    def of(self, frame: pl.DataFrame, gap: str) -> pl.DataFrame:
+        """The rows that stay. A value that is not known stays only where nothing is asked of it."""
+        if self.find:
+            wanted = self.find.lower()
+            texts = [name for name in ("sequence_id", "group_id") if name in frame.columns]
+            frame = frame.filter(
+                pl.any_horizontal(
+                    pl.col(name).str.to_lowercase().str.contains(wanted, literal=True).fill_null(False)
+                    for name in texts
+                )
+            )
+        for name, values in self.chosen.items():
+            if values:
+                frame = frame.filter(pl.col(name).cast(pl.String).is_in(list(values)))
+        if self.signs:
+            sign = pl.col("reward").sign()
+            frame = frame.filter(pl.any_horizontal(sign == SIGNS.index(name) - 1 for name in self.signs))
+        return self._between(frame, gap)
+
+    def _between(self, frame: pl.DataFrame, gap: str) -> pl.DataFrame:
+        if self.column is None:
+            return frame
+        column = (
+            pl.col(self.column if self.column in frame.columns else f"{gap}/{self.column}")
+            .cast(pl.Float64)
+            .fill_nan(None)
+        )
+        if self.least is not None:
+            frame = frame.filter(column >= self.least)
+        return frame if self.most is None else frame.filter(column <= self.most)
+
+
+def filter_widgets(frame: pl.DataFrame, columns: list[str]) -> Filters:
+    """The filters from their widgets; only those that the step's columns allow."""
+    with control_row("filters"):
+        find = st.text_input("id or group holds", key="find", bind="query-params", width=200)
+        within = _range_field()
+        chosen = {column: _values(frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)}
+        signs = _signs() if _known(frame, "reward") else ()
+    with control_row("bounds"):
+        column = st.selectbox(
+            "only where", columns, index=None, key="column", bind="query-params", width=230, placeholder="a column"
+        )
+        least = st.number_input("is at least", value=None, key="least", bind="query-params", width=140, format="%g")
+        most = st.number_input("and at most", value=None, key="most", bind="query-params", width=140, format="%g")
+    return Filters(find or "", chosen, signs, column, least, most, within)
+
+
+def _range_field() -> tuple[float, float] | None:
+    """Log-ratios `from:to` of which a sequence must have a token; None where none is asked for."""
+    typed = st.text_input(
+        "with tokens of log-ratio", key="within", bind="query-params", width=200, placeholder="from:to, such as :-2"
+    )
+    try:
+        return range_of(typed or "")
+    except ConfigError as error:
+        st.caption(f":material/error: {label(str(error), 160)}", width="content")
+        return None
+
+
+def range_of(text: str) -> tuple[float, float] | None:
+    """
+    >>> range_of("-5:-2"), range_of(":-2"), range_of("2:"), range_of("")
+    ((-5.0, -2.0), (-inf, -2.0), (2.0, inf), None)
+    """
+    if not text.strip():
+        return None
+    low, colon, high = text.partition(":")
+    try:
+        ends = float(low) if low.strip() else -math.inf, float(high) if high.strip() else math.inf
+    except ValueError:
+        colon = ""
+        ends = 0.0, 0.0
+    if not colon or math.isnan(ends[0] + ends[1]) and not math.isinf(ends[0]) or ends[0] >= ends[1]:
+        raise ConfigError(f"log-ratios {text!r}: wanted from:to in nats, such as -5:-2, :-2 or 2:")
+    return ends
+
+
+def _values(frame: pl.DataFrame, key: str, column: str) -> tuple[str, ...]:
+    named = {visible(str(value)): str(value) for value in frame[column].drop_nulls().unique().sort().to_list()}
+    chosen = st.multiselect(column.replace("_", " "), list(named), key=key, bind="query-params", width=220)
+    return tuple(named[name] for name in chosen)
+
+
+def _signs() -> tuple[str, ...]:
+    return tuple(st.pills("reward", SIGNS, selection_mode="multi", key="sign", bind="query-params"))
+
+
+def _known(frame: pl.DataFrame, column: str) -> bool:
+    return column in frame.columns and frame[column].null_count() < len(frame)
+
+
+def _varies(frame: pl.DataFrame, column: str) -> bool:
+    """Whether there is anything to choose from, or was chosen at another step."""
+    key = next(key for key, name in CHOICES.items() if name == column)
+    return _known(frame, column) and (frame[column].n_unique() > 1 or asked(key) is not None)

@@ -1,0 +1,250 @@
+"""The sequences of one step, worst first, with the course of each; those a reader asks for, and the prompts they answer."""
+
+import math
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, tokens_within
+from ratioscope.ingest.analysis.sequence_slices import sequence_keys
+
+from ....presentation.digits import count, digits, percent
+from ....presentation.escape import streamlit_label as label
+from ....presentation.slice_names import Only
+from ....presentation.theme import MARKS
+from ...model.scope import Scope
+from ...model.view import View
+from ...panels.charts import table
+from ...panels.controls import severity_of, step_picker
+from ...panels.layout import control_row
+from ...panels.links import go_to
+from ...panels.step_buttons import step_buttons
+from .filters import KEY, Filters, filter_widgets
+from .prompt_groups import group_picker, has_groups, say_group, show_groups
+
+ORDERS = (
+    "max_abs_log_ratio", "kl_k3", "confident_disagreements", "log_ratio_sum", "log_ratio_mean", "weight", "abs_log_ratio",
+    "tokens", "length", "reward",
+)  # fmt: skip
+"""What sequences can be sorted by; sums and means by their size, either sign; rewards from the lowest."""
+MEASURED = (
+    "max_abs_log_ratio", "worst_position", "kl_k3", "abs_log_ratio", "log_ratio_sum", "log_ratio_mean", "weight", "tokens",
+)  # fmt: skip
+COUNTED = ("confident_disagreements", "non_finite", "zero_weight_tokens")
+"""Shown where any sequence has one."""
+FIRST = ("lag", "reward", "group_id")
+"""Facts that stand before what the gap measures: further right a table of half a screen is cut off."""
+FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
+DECIMALS = {
+    name: st.column_config.NumberColumn(format="%.4g")
+    for name in (
+        "max_abs_log_ratio",
+        "kl_k3",
+        "abs_log_ratio",
+        "log_ratio_sum",
+        "log_ratio_mean",
+        "weight",
+        "advantage",
+    )
+}
+SHOWN = 500
+HERE = "▸"
+"""Stands before the row that the keys have reached."""
+NO_ROWS = "no token rows of this step were kept; its statistics are on the other pages."
+
+
+def render(scope: Scope) -> None:
+    view, gap = scope.view, scope.gap
+    with control_row("step"):
+        step = step_picker(view)
+        step_buttons(view, step)
+        frame = view.sequences(step)
+        if frame.is_empty():
+            st.caption(f"step {step}: {NO_ROWS}")
+            return
+        whole = with_weight(frame, gap)
+        order = st.selectbox("worst first by", _orders(whole, gap), key="order", bind="query-params", width=230)
+        group = group_picker(frame) if has_groups(frame) else None
+        by_prompt = has_groups(frame) and group is None and _list_picker() == "prompts"
+    with st.expander("filters", key="sequence_filters"):
+        filters = filter_widgets(frame, _columns_offered(whole, gap))
+    found = filters.of(whole if group is None else whole.filter(group_id=group), gap)
+    found = _having(view, _part(view, found, step, scope.only), step, gap, filters.within)
+    _say_step(view, step, gap, frame, found, filters, by_prompt=by_prompt)
+    if group is not None and len(found):
+        say_group(found, whole.filter(group_id=group)["sequence_id"].n_unique())
+    if by_prompt and found["group_id"].count():
+        show_groups(found, gap)
+    elif len(found):
+        _show(view, worst_first(found, gap, order or "tokens").head(SHOWN), step, gap, order or "tokens")
+
+
+def worst_first(frame: pl.DataFrame, gap: str, order: str) -> pl.DataFrame:
+    """The rows by falling size of the chosen column; equal ones by id, so that the order never changes by itself."""
+    column = order if order in frame.columns else f"{gap}/{order}"
+    size = -pl.col(column) if order == "reward" else pl.col(column).cast(pl.Float64).abs()
+    return frame.sort(size, "sequence_id", descending=[True, False], nulls_last=True)
+
+
+def with_weight(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
+    """The rows with `<gap>/weight`, exp(S) of the whole sequence."""
+    total = f"{gap}/log_ratio_sum"
+    return frame.with_columns(pl.col(total).exp().alias(f"{gap}/weight")) if total in frame.columns else frame
+
+
+def _having(view: View, frame: pl.DataFrame, step: int, gap: str, within: tuple[float, float] | None) -> pl.DataFrame:
+    """The rows with a token of such a log-ratio, and how many they have."""
+    if within is None:
+        return frame
+    return frame.join(view.of(tokens_within, step, gap, *within), on=KEY, how="inner", nulls_equal=True)
+
+
+def _part(view: View, frame: pl.DataFrame, step: int, only: Only | None) -> pl.DataFrame:
+    """The rows that the chosen slice holds; all where it is a slice of tokens."""
+    if only is None:
+        return frame
+    keys = view.of(sequence_keys, step, only.slice)
+    if keys is None:
+        st.caption(f"{label(only.slice, 30)} divides tokens, not sequences: whole sequences are shown")
+        return frame
+    return frame.join(keys.filter(key=only.key).select(KEY), on=KEY, how="semi", nulls_equal=True)
+
+
+def _list_picker() -> str:
+    chosen = st.segmented_control(
+        "list", ["sequences", "prompts"], default="sequences", required=True, key="list", bind="query-params"
+    )
+    return chosen or "sequences"
+
+
+def _orders(frame: pl.DataFrame, gap: str) -> list[str]:
+    return [name for name in ORDERS if name in frame.columns or f"{gap}/{name}" in frame.columns]
+
+
+def _columns_offered(frame: pl.DataFrame, gap: str) -> list[str]:
+    """Columns with numbers that can be bounded."""
+    return [*_orders(frame, gap), *(name for name in ("advantage", "lag") if name in frame.columns)]
+
+
+def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> None:
+    lines = view.of(log_ratio_lines, step, gap)
+    with_lines = ranked.join(lines, on=KEY, how="left", nulls_equal=True, maintain_order="left")
+    st.session_state["_ranked"] = ranked.select(KEY).rows()
+    here = _walk(len(ranked))
+    shown, reach = _drawable(with_lines)
+    columns = _columns(shown, gap).with_columns(
+        pl.Series("", [HERE if row == here else "" for row in range(len(shown))])
+    )
+    table(
+        columns.select("", "sequence_id", "line", pl.exclude("", "sequence_id", "line")),
+        f"Sequences of step {step}, worst first by {order}",
+        key="sequence_rows",
+        on_select=_sequence_chosen,
+        selection_mode="single-row",
+        height="content" if len(ranked) < 20 else 720,
+        column_config={**DECIMALS, "": st.column_config.TextColumn("", width=28), "line": _line_column(reach)},
+    )
+
+
+def _drawable(frame: pl.DataFrame) -> tuple[pl.DataFrame, float]:
+    """The rows with infinite points of their lines put at the edge of the axis, and how far the axis reaches."""
+    points = frame["line"].list.explode() if len(frame) else pl.Series([], dtype=pl.Float64)
+    largest = points.filter(points.is_finite()).abs().max() if len(points) else None
+    reach = float(largest) if isinstance(largest, float) and largest > 0 else 1.0
+    inside = pl.element().fill_null(0.0).clip(-reach, reach)
+    return frame.with_columns(pl.col("line").fill_null([]).list.eval(inside)), reach
+
+
+def _line_column(reach: float) -> object:
+    return st.column_config.LineChartColumn(
+        "log-ratio along it",
+        y_min=-reach,
+        y_max=reach,
+        width=170,
+        help=f"From −{digits(reach)} to {digits(reach)} nats in every row. Up to {POINTS} buckets of positions, each its token "
+        "with the largest size; masked ones are 0, infinite ones lie at the edge.",
+    )
+
+
+def _walk(rows: int) -> int:
+    """The row that the keys have reached; its buttons."""
+    here = min(int(st.session_state.get("_here", 0)), rows - 1)
+    st.session_state["_here"] = here
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.button("open", key="open", shortcut="enter", on_click=_open, args=(here,))
+        st.button("up", key="up", shortcut="k", on_click=_move, args=(here - 1,), disabled=here == 0)
+        st.button("down", key="down", shortcut="j", on_click=_move, args=(here + 1,), disabled=here == rows - 1)
+        st.caption(
+            f"row {here + 1:,} of {rows:,} {HERE} · keys: j / k move, Enter opens, \\[ \\] other steps", width="content"
+        )
+    return here
+
+
+def _move(row: int) -> None:
+    st.session_state["_here"] = row
+
+
+def _open(row: int) -> None:
+    sequence_id, minibatch = st.session_state["_ranked"][row]
+    go_to("tokens", sequence=sequence_id, **({} if minibatch is None else {"minibatch": minibatch}))
+
+
+def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
+    """The id, what the gap measures, and the facts on record; counts of bad tokens only where there are any."""
+    measured = [f"{gap}/{name}" for name in MEASURED]
+    measured += [f"{gap}/{name}" for name in COUNTED if (_known(ranked, f"{gap}/{name}") > 0).any()]
+    named = {name: name.partition("/")[2] for name in measured if name in ranked.columns}
+    own = [name for name in ("tokens_within", "first_within") if name in ranked.columns]
+    facts = [name for name in FACTS if name in ranked.columns and ranked[name].null_count() < len(ranked)]
+    first = [name for name in FIRST if name in facts]
+    later = [name for name in facts if name not in first]
+    return ranked.select("sequence_id", "line", *own, *first, *named, *later).rename(named)
+
+
+def _known(ranked: pl.DataFrame, name: str) -> pl.Series:
+    return ranked[name] if name in ranked.columns else pl.Series([0.0])
+
+
+def _say_step(
+    view: View, step: int, gap: str, frame: pl.DataFrame, found: pl.DataFrame, filters: Filters, *, by_prompt: bool
+) -> None:
+    graded = severity_of(view, step)
+    grade = (
+        f"{MARKS[str(graded['severity'])]} {graded['severity']} · {label(str(graded['reading']), 200)}"
+        if graded
+        else "not graded"
+    )
+    shown = min(len(found), SHOWN)
+    size = count(len(frame), "row") if shown == len(frame) else f"{shown:,} of {count(len(frame), 'row')}"
+    worst = f", the worst of {len(found):,} that match" if len(found) > SHOWN else ""
+    hint = "on record" if by_prompt else f"on record shown{worst}. Select a row to read its tokens."
+    st.caption(f"step {step}: {grade} · {size} {hint}")
+    words = [label(word, 120) for word in filters.words]
+    if words:
+        st.caption(f":material/filter_alt: {' · '.join(words)}")
+    if kept := _kept(view, step, gap, frame):
+        st.caption(f":material/info: {kept}")
+
+
+def _kept(view: View, step: int, gap: str, frame: pl.DataFrame) -> str:
+    """How a budget chose the rows of this step; empty where all were kept."""
+    chances = frame.unique("sequence_id")["inclusion_probability"].fill_null(1.0)
+    drawn = chances.filter((chances > 0) & (chances < 1)).to_numpy()
+    if not len(drawn):
+        return ""
+    metrics = view.metrics().filter(step=step)
+    name = f"{gap}/sequences"
+    offered = metrics[name][0] if name in metrics.columns and len(metrics) else None
+    of = f" of {count(offered, 'sequence')}" if offered is not None and math.isfinite(offered) else ""
+    low, high = percent(float(drawn.min())), percent(float(drawn.max()))
+    share = low if low == high else f"{low} to {high}"
+    return (
+        f"a budget kept {count(len(chances))}{of}: the worst in any case, and a {share} sample of the others. What is estimated "
+        "from rows weighs each by its inverse; the statistics on other pages hold all."
+    )
+
+
+def _sequence_chosen() -> None:
+    rows = st.session_state["sequence_rows"].selection.rows
+    if rows:
+        _open(rows[0])

@@ -1,0 +1,120 @@
+"""The samples of one prompt: the list of prompts of a step, the worst first, and what is known of one of them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import streamlit as st
+
+from ....presentation.digits import count, digits
+from ....presentation.escape import streamlit_label as label
+from ....presentation.escape import visible
+from ...panels.charts import table
+from ...panels.controls import asked
+
+SHOWN = 500
+
+
+def has_groups(frame: pl.DataFrame) -> bool:
+    return "group_id" in frame.columns and frame["group_id"].null_count() < len(frame)
+
+
+def group_picker(frame: pl.DataFrame) -> str | None:
+    """The prompt whose samples alone are shown; None for all."""
+    named = {visible(group): group for group in frame["group_id"].drop_nulls().unique(maintain_order=True).to_list()}
+    wanted = asked("group")
+    if wanted in named.values():  # a link may name it as it is
+        st.session_state["group"] = visible(str(wanted))
+    elif wanted is not None and wanted not in named:
+        st.session_state["group"] = None
+        st.caption(f"prompt group {label(str(wanted), 40)} is not of this step", width="content")
+    chosen = st.selectbox(
+        "samples of one prompt",
+        list(named),
+        index=None,
+        key="group",
+        bind="query-params",
+        width=220,
+        placeholder="all prompts",
+    )
+    return None if chosen is None else named[chosen]
+
+
+def group_table(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
+    """One row per prompt: samples, what they were rewarded, and what the gap measures of them, the worst first.
+
+    The largest |x| of any token, means over the tokens of all samples, and the sum of confident disagreements.
+    """
+    measures = {
+        "max_abs_log_ratio": pl.Expr.max, "kl_k3": _over_tokens(gap), "log_ratio_mean": _over_tokens(gap),
+        "confident_disagreements": pl.Expr.sum,
+    }  # fmt: skip
+    known = [name for name in measures if f"{gap}/{name}" in frame.columns]
+    rewards = [pl.col("reward").mean().alias("mean_reward"), pl.col("reward").std().alias("sd_of_reward")]
+    found = (
+        frame.drop_nulls("group_id")
+        .group_by("group_id", maintain_order=True)
+        .agg(
+            pl.col("sequence_id").n_unique().alias("samples"),
+            pl.col("length").mean().alias("mean_length"),
+            *(rewards if "reward" in frame.columns and frame["reward"].null_count() < len(frame) else []),
+            *(measures[name](pl.col(f"{gap}/{name}")).alias(name) for name in known),
+            *([pl.col("prompt_text").first().str.head(200)] if "prompt_text" in frame.columns else []),
+        )
+    )
+    order = next((name for name in known), "samples")
+    shown = [name for name in found.columns if found[name].null_count() < len(found)]
+    return found.sort(order, "group_id", descending=[True, False], nulls_last=True).select(shown)
+
+
+def _over_tokens(gap: str) -> Callable[[pl.Expr], pl.Expr]:
+    """The mean of a column over all tokens: each sequence's own counts by its tokens."""
+    tokens = pl.col(f"{gap}/tokens")
+    return lambda own: ((own * tokens).sum() / pl.when(own.is_not_null()).then(tokens).sum()).fill_nan(None)
+
+
+def show_groups(frame: pl.DataFrame, gap: str) -> None:
+    """The list of prompts; choosing one shows its samples."""
+    groups = group_table(frame, gap)
+    st.session_state["_groups"] = groups["group_id"].head(SHOWN).to_list()
+    st.caption(
+        f"{count(len(groups), 'prompt')}, the worst first, of this step's samples: the largest |x| of any token, kl_k3 and"
+        " log_ratio_mean over their tokens, lengths and rewards over samples. Select one to see its samples."
+    )
+    number = st.column_config.NumberColumn(format="%.4g")
+    table(
+        groups.head(SHOWN),
+        "Prompts of the step, the worst first",
+        key="prompt_rows",
+        on_select=_group_chosen,
+        selection_mode="single-row",
+        height="content" if len(groups) < 20 else 720,
+        column_config={name: number for name, kind in groups.schema.items() if kind == pl.Float64},
+    )
+
+
+def say_group(samples: pl.DataFrame, of: int) -> None:
+    """What the shown samples of one prompt have in common. of: samples of it on record."""
+    shown = samples["sequence_id"].n_unique()
+    facts = [f"{f'{shown:,} of ' if shown < of else ''}{count(of, 'sample')} of one prompt"]
+    once = samples.unique("sequence_id")
+    rewards = once["reward"].drop_nulls().to_numpy() if "reward" in once.columns else np.empty(0)
+    if len(rewards):
+        spread = f"{digits(float(rewards.min()))} to {digits(float(rewards.max()))}"
+        facts.append(f"reward {digits(float(rewards.mean()))} on average, {spread}")
+    lengths = once["length"].to_numpy()
+    facts.append(f"{int(lengths.min()):,} to {int(lengths.max()):,} tokens")
+    st.caption(" · ".join(facts))
+    prompts = (
+        samples["prompt_text"].drop_nulls() if "prompt_text" in samples.columns else pl.Series([], dtype=pl.String)
+    )
+    if len(prompts):
+        with st.expander("prompt"):
+            st.code(prompts[0], language=None, wrap_lines=True)
+
+
+def _group_chosen() -> None:
+    rows = st.session_state["prompt_rows"].selection.rows
+    if rows:
+        st.session_state["group"] = visible(st.session_state["_groups"][rows[0]])
+        st.session_state["list"] = "sequences"

@@ -1,0 +1,233 @@
+"""How much of the gap comes from old weights, what the update adds, and whether both sides compute the same."""
+
+import math
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.comparability import Compared, comparability
+from ratioscope.ingest.analysis.lag_course import SINGLE, lag_course, lag_table
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.decomposition import decomposition
+from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
+from ratioscope.metrics.analysis.staleness import Lagged, Staleness, staleness
+from ratioscope.metrics.metric import SAMPLED
+
+from ...figures.gap_parts import gap_parts
+from ...figures.html.both_sides import both_sides
+from ...figures.lags import lag_shares, lags_over_steps
+from ...figures.slice_bars import slice_bars
+from ...presentation.digits import count, percent, plus_minus
+from ...presentation.escape import streamlit_label as label
+from ...presentation.headline_metrics import BY_NAME, limits_of
+from ...presentation.theme import THEMES, ThemeName
+from ..model.scope import Scope
+from ..model.slice_absences import absences
+from ..panels.charts import appearance, draw, table
+from ..panels.layout import columns
+
+RECORD = """collector.log(
+    ...,
+    rollout_versions=versions,     # of the weights that sampled: one per sequence, or one per token
+    trainer_version=version,       # of the weights that computed old (else current) log-probs
+)"""
+ADDS = (
+    "Mean log-ratios add: total = mismatch + drift. K3 and chi-squared do not, so that shares of the three in them would mean"
+    " nothing."
+)
+THREE = "log rollout, old and current log-probs of the same tokens"
+TOLD = (
+    "As far as run.json tells; put what is missing into `config=` of the collector or of `attach`. Unknown is not ok: it is"
+    " unknown."
+)
+
+
+def render(scope: Scope) -> None:
+    if not scope.recorded:
+        st.info("No step of this range is on record.")
+        return
+    absent = absences(scope.view).get("lag")
+    if absent:
+        st.markdown(f":material/info: By version lag: not available, {label(absent)}.")
+        st.code(RECORD, language="python")
+    else:
+        _lags(scope)
+    _parts(scope)
+    _sides(scope)
+
+
+def _lags(scope: Scope) -> None:
+    view, gap, chosen, theme = scope.view, scope.gap, scope.chosen, appearance().name
+    metric = BY_NAME[size_metric(gap)]
+    by_lag = view.of(lag_table, chosen)
+    if f"{gap}/{metric.name}" not in by_lag.columns:
+        st.caption(f"No token of the {gap} has a known lag.")
+        return
+    course = view.of(lag_course, chosen)
+    if gap in SAMPLED:
+        _cards(scope, staleness(_lagged(view.metrics(("lag",), chosen), gap)))
+    else:
+        st.caption(
+            "Drift is the trainer's own update: old weights of the engine are no part of it, see mismatch and total."
+        )
+    parts = _by_lag(scope)
+    left, right = columns(2, "staleness")
+    with left:
+        alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
+        draw(view.of(_bars, scope, theme), "lag_bars", alt)
+    with right:
+        table(
+            _numbers(parts, metric.name),
+            f"{gap} by version lag",
+            height="content" if len(parts) < 12 else 430,
+            column_config={name: st.column_config.NumberColumn(format="%.3g") for name in (metric.name, "± se")},
+        )
+        if len(parts) < view.metrics(("lag",), chosen).height:
+            st.caption(f"More than {SINGLE} lags are shown in buckets, from merged statistics.")
+    draw(
+        view.of(_over_steps, scope, theme),
+        "lags_over_steps",
+        f"{gap} {metric.name} by version lag over the steps",
+        numbers=lambda: course.select(name for name in course.columns if "/" not in name or name.startswith(f"{gap}/")),
+    )
+    draw(
+        view.of(_shares, scope, theme),
+        "lag_shares",
+        f"Which part of the tokens has which version lag, over {course['step'].n_unique()} points",
+        numbers=lambda: course.select("step", "last", "lag", f"{gap}/tokens"),
+    )
+
+
+def _by_lag(scope: Scope) -> pl.DataFrame:
+    """slice_parts of the lags, from near to far."""
+    by_lag = scope.view.of(lag_table, scope.chosen)
+    parts = slice_parts(by_lag, "lag", scope.gap, size_metric(scope.gap), most=MOST_NUMERIC)
+    places = by_lag.select(key="lag", at="first_lag")
+    return parts.join(places, on="key", how="left").sort("at", nulls_last=True).drop("at")
+
+
+def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+    gap = scope.gap
+    metric = BY_NAME[size_metric(gap)]
+    return slice_bars(
+        _by_lag(scope),
+        metric,
+        gap,
+        f"{metric.name} by version lag <i>{gap}</i>",
+        overall=scope.view.whole(f"{gap}/{metric.name}", scope.chosen),
+        limits=limits_of(metric, gap),
+        notes=("trainer version − rollout version",),
+        theme=THEMES[theme],
+    )
+
+
+def _over_steps(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+    metric, events = BY_NAME[size_metric(scope.gap)], scope.view.events()
+    course, limits = scope.view.of(lag_course, scope.chosen), limits_of(metric, scope.gap)
+    return lags_over_steps(course, metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
+
+
+def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+    course = scope.view.of(lag_course, scope.chosen)
+    return lag_shares(course, scope.gap, events=scope.view.events(), theme=THEMES[theme])
+
+
+def _cards(scope: Scope, found: Staleness) -> None:
+    """What is left at lag 0, the excess over it and the share that lag explains. The error of all tokens is the run's own
+    where every token has a lag.
+    """
+    whole = {end: scope.view.whole(f"{scope.gap}/{end}", scope.chosen) for end in ("tokens", "kl_k3_se")}
+    own = whole["kl_k3_se"] if whole["tokens"] == found.tokens else None
+    facts = (
+        (
+            "K3 of all tokens",
+            _spelled(found.value, found.value_error if own is None else own),
+            "mean K3 of all tokens with a known lag, nats/token",
+        ),
+        (
+            "at lag 0",
+            _spelled(found.fresh, found.fresh_error),
+            "K3 at lag 0: both sides held the same weights, so it is numerics",
+        ),
+        (
+            "excess over lag 0",
+            _spelled(found.excess, found.excess_error),
+            "all tokens less those at lag 0; negative: no excess",
+        ),
+        (
+            "explained by lag",
+            _share(found.explained, found.explained_error),
+            "excess / all tokens, if numerics are the same at every lag. What else changed between the steps of the lags is"
+            " counted with them.",
+        ),
+    )
+    with st.grid(4, min_column_width=170):
+        for name, value, about in facts:
+            st.metric(name, value, help=about, border=True)
+    size = count(found.tokens, "token")
+    st.caption(
+        f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors of the excess and of its share take the"
+        " numbers of tokens at each lag for given, and lags for independent"
+    )
+    if found.reason:
+        st.caption(f"Explained by lag: not available, because {found.reason}.")
+
+
+def _lagged(frame: pl.DataFrame, gap: str) -> list[Lagged]:
+    columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", "kl_k3", "kl_k3_se"))]
+    known = frame.select(columns).drop_nulls(columns[:3])
+    return [
+        Lagged(int(lag), tokens, value, math.nan if error is None else error)
+        for lag, tokens, value, error in known.rows()
+    ]
+
+
+def _numbers(parts: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The table beside the bars."""
+    return parts.select(
+        pl.col("label").alias("lag"),
+        pl.col("tokens").cast(pl.Int64).alias("N tokens"),
+        (100 * pl.col("share_of_tokens")).round(2).alias("% of tokens"),
+        pl.col("value").alias(metric),
+        pl.col("error").alias("± se"),
+        (100 * pl.col("share_of_gap")).round(2).alias("% of the gap"),
+    )
+
+
+def _parts(scope: Scope) -> None:
+    parts = scope.view.of(_decomposed, scope.chosen)
+    if parts.is_empty():
+        st.caption(f"total = mismatch + drift: not available, because no step has all three gaps; {THREE}.")
+        return
+    alt = f"Mean log-ratios of total, mismatch and drift over {count(len(parts), 'step')}"
+    draw(scope.view.of(_parts_drawn, scope, appearance().name), "gap_parts", alt, numbers=lambda: parts)
+    st.caption(ADDS)
+
+
+def _parts_drawn(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+    return gap_parts(scope.view.of(_decomposed, scope.chosen), events=scope.view.events(), theme=THEMES[theme])
+
+
+def _decomposed(run: Run, steps: range | None) -> pl.DataFrame:
+    return decomposition(run.metrics(("step",), steps=steps))
+
+
+def _sides(scope: Scope) -> None:
+    st.subheader("Do both sides compute the same?", anchor=False)
+    st.html(both_sides(scope.view.of(_compared), theme=appearance()))
+    st.caption(TOLD)
+
+
+def _compared(run: Run) -> tuple[Compared, ...]:
+    return comparability(run.info)
+
+
+def _spelled(value: float, error: float) -> str:
+    return "–" if math.isnan(value) else plus_minus(value, None if math.isnan(error) else error)
+
+
+def _share(value: float, error: float) -> str:
+    if math.isnan(value) or math.isnan(error):
+        return percent(value)
+    return f"{plus_minus(100 * value, 100 * error)} %"

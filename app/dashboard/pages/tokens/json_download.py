@@ -1,0 +1,44 @@
+"""One sequence as JSON on its page: to paste into an issue, or to load again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.rows.sequence_json import SNIPPET, sequence_json
+
+from ....presentation.digits import count
+
+AROUND = 20
+"""Tokens on either side of the chosen one."""
+SHOWN = 40_000
+"""Characters of a document that are shown to be copied; a longer one can be downloaded."""
+
+
+def json_drawer(tokens: pl.DataFrame, about: Mapping[str, Any], at: int | None) -> None:
+    """A closed drawer with the document of the tokens around `at`, or of all of them."""
+    drawer = st.expander(
+        "JSON of this sequence, to paste into an issue", key="json", on_change="rerun", bind="query-params"
+    )
+    if not drawer.open:
+        return
+    with drawer:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            part = st.segmented_control(
+                "part", ["around the token", "whole"], default="around the token", required=True, key="json_part",
+                label_visibility="collapsed",
+            )  # fmt: skip
+            texts = st.toggle("with the text of the tokens", key="json_text")
+        first = 0 if part == "whole" else max(0, (at or 0) - AROUND)
+        most = None if part == "whole" else 2 * AROUND + 1
+        document = sequence_json(tokens, about, first=first, most=most, texts=texts)
+        st.download_button(
+            "download sequence.json", document, "sequence.json", "application/json", on_click="ignore", key="json_file"
+        )
+        if len(document) <= SHOWN:
+            st.code(document, language="json", height=260)
+        else:
+            st.caption(f"{count(len(document), 'character')}: too long to show; download it.")
+        st.caption("The numbers come back from it, bit by bit:")
+        st.code(SNIPPET, language="python")

@@ -1,0 +1,239 @@
+"""One sequence, token by token: its text, tinted, and under it every recorded curve on the same axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
+from ratioscope.record import GAPS, POLICIES
+
+from ....browser.listener import in_address
+from ....figures.html.tinted_text import OPEN, Band, token_text, token_values
+from ....figures.strip_chart import strip_at, token_strip
+from ....presentation.digits import count, digits
+from ....presentation.escape import streamlit_label as label
+from ....presentation.escape import visible
+from ....presentation.theme import THEMES, ThemeName
+from ...model.scope import Scope
+from ...model.view import View
+from ...panels.charts import appearance, clicked, draw
+from ...panels.controls import asked, step_picker
+from ...panels.layout import control_row
+from ...panels.links import go_to
+from ...panels.step_buttons import step_buttons
+from ..sequences.page import FACTS, NO_ROWS, worst_first
+from .json_download import json_drawer
+from .navigation import forget_token, go_to_token, keep_token_of, text_window, token_picker, worst_order
+
+OFFERED = 300
+"""Sequences in the list, the worst of the step; any other can be asked for in the URL."""
+CHOSEN = (
+    Band(0.8, 1.2),
+    Band(0.5, 2.0),
+    Band(0.2, 5.0),
+    Band(0.1, 10.0),
+    Band(high=2.0),
+    Band(high=5.0),
+    Band(high=10.0),
+)
+BANDS = {"none": OPEN, **{band.words: band for band in CHOSEN}}
+"""Outside which weights tokens may be hatched: the usual PPO clip first, then bands and caps of trainers."""
+KEYS = (
+    "keys: j / k next and previous sequence · n / Shift+N next worse token and back · ] / [ (or Shift+J / Shift+K) step after"
+    " and before"
+)
+ABSENT = {
+    "token_text": "text (token_texts)", "token_id": "ids (token_ids)", "entropy": "entropy", "advantage": "advantages",
+    "rollout_version": "the version that sampled each token by itself (rollout_versions)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A sequence of a run: what its text and its strip are drawn from, so that each is drawn once."""
+
+    view: View
+    step: int
+    sequence_id: str
+    minibatch: int | None
+
+    @property
+    def tokens(self) -> pl.DataFrame:
+        return self.view.tokens(self.step, self.sequence_id, self.minibatch)
+
+
+def render(scope: Scope) -> None:
+    view, gap = scope.view, scope.gap
+    with control_row("sequence"):
+        step = step_picker(view)
+        step_buttons(view, step)
+        frame = view.sequences(step)
+        if frame.is_empty():
+            st.caption(f"step {step}: {NO_ROWS}")
+            return
+        order = "max_abs_log_ratio" if f"{gap}/max_abs_log_ratio" in frame.columns else "tokens"
+        ranked = worst_first(frame, gap, order)
+        sequence_id = _sequence_picker(ranked["sequence_id"].unique(maintain_order=True).to_list())
+        rows = frame.filter(pl.col("sequence_id") == sequence_id)
+        minibatch = _minibatch_picker(rows)
+    keep_token_of(f"{view.path} {step} {sequence_id}")
+    tokens = view.tokens(step, sequence_id, minibatch)
+    chosen = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
+    row = (chosen if len(chosen) else rows).row(0, named=True)
+    _facts(row, tokens)
+    at = _show(Chosen(view, step, sequence_id, minibatch), tokens, gap)
+    json_drawer(tokens, {**row, "step": step, "run": view.run.name, "trainer": view.run.info.get("trainer")}, at)
+    st.caption(KEYS)
+
+
+def _sequence_picker(ids: Sequence[str]) -> str:
+    """The chosen sequence: the worst unless chosen. Previous and next go through the list in that order."""
+    wanted = asked("sequence")
+    named = {visible(sequence_id): sequence_id for sequence_id in ids}
+    names = list(named)
+    offered = names[:OFFERED]
+    if wanted in ids:  # a link may name it as it is
+        st.session_state["sequence"] = visible(str(wanted))
+    elif wanted not in named:
+        st.session_state["sequence"] = names[0]
+    if st.session_state.get("sequence", wanted) not in offered:
+        offered.append(str(st.session_state.get("sequence", wanted)))
+    chosen = st.selectbox(
+        "sequence, worst first",
+        offered,
+        index=None,
+        key="sequence",
+        bind="query-params",
+        width=320,
+        on_change=forget_token,
+    )
+    name = chosen or names[0]
+    in_address("sequence", name)
+    at = offered.index(name)
+    before, after = offered[max(0, at - 1)], offered[min(len(offered) - 1, at + 1)]
+    st.button("previous", key="previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == name)
+    st.button("next", key="next", shortcut="j", on_click=_choose, args=(after,), disabled=after == name)
+    if wanted is not None and wanted not in ids and wanted not in named:
+        st.caption(f"{label(str(wanted), 40)} is not of this step")
+    return named[name]
+
+
+def _choose(name: str) -> None:
+    st.session_state["sequence"] = name
+    forget_token()
+
+
+def _minibatch_picker(rows: pl.DataFrame) -> int | None:
+    """The minibatch whose current policy is shown, where the sequence went through several."""
+    found = rows["minibatch"].drop_nulls().unique().sort().to_list() if "minibatch" in rows.columns else []
+    if len(found) < 2:
+        return found[0] if found else None
+    chosen = st.segmented_control(
+        "minibatch", found, default=found[0], required=True, key="minibatch", bind="query-params"
+    )
+    return int(chosen if chosen in found else found[0])
+
+
+def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
+    """What is known of the sequence as a whole, in one line; what is not; its prompt, and the way to its siblings."""
+    facts = [count(len(tokens), "token")]
+    for name in FACTS:
+        value = row.get(name)
+        if value is not None:
+            shown = digits(value) if isinstance(value, float) else label(str(value), 60)
+            facts.append(f"{name.replace('_', ' ')} {shown}")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(" · ".join(facts), width="content")
+        group = row.get("group_id")
+        if isinstance(group, str):
+            st.button("all samples of this prompt", key="siblings", type="tertiary", on_click=_to_group, args=(group,))
+    absent = [word for name, word in ABSENT.items() if _unknown(tokens, name)]
+    sides = [policy for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")]
+    if sides or absent:
+        st.caption(f"not on record here: {', '.join((*(f'log-probs of {policy}' for policy in sides), *absent))}")
+    prompt = row.get("prompt_text")
+    if isinstance(prompt, str):
+        with st.expander("prompt"):
+            st.code(prompt, language=None, wrap_lines=True)
+
+
+def _unknown(tokens: pl.DataFrame, name: str) -> bool:
+    return name not in tokens.columns or tokens[name].null_count() == len(tokens)
+
+
+def _to_group(group: str) -> None:
+    go_to("sequences", group=group)
+
+
+def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
+    """The text and the strip; the row of the token that is chosen, else of the worst."""
+    theme = appearance().name
+    with control_row("token"):
+        by, band = _tint_picker(gap)
+        _, _, values = token_values(tokens, gap, BY_NAME[by])
+        order = worst_order(values, tokens, by)
+        at = token_picker(tokens, order) if len(tokens) else None
+    if _unknown(tokens, gap):
+        earlier, later = GAPS[gap]
+        st.caption(
+            f"The text is not tinted: this row has no {gap}, for which it needs the log-probs of {earlier} and of {later}."
+        )
+    first, rows = text_window(tokens, at)
+    st.html(chosen.view.of(_text, chosen, (first, rows), gap, theme, by, band, at))
+    window = (first, first + rows - 1) if rows < len(tokens) else None
+    draw(
+        chosen.view.of(_strip_at, chosen, gap, theme, at, window),
+        "strip",
+        f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}; a click chooses a token",
+        numbers=lambda: tokens,
+        on_click=_token_chosen,
+    )
+    st.session_state["_tokens"] = len(tokens)
+    return at if at is not None else next(iter(order), None)
+
+
+def _text(
+    run: Run,
+    chosen: Chosen,
+    part: tuple[int, int],
+    gap: str,
+    theme: ThemeName,
+    by: str,
+    band: Band,
+    at: int | None,
+) -> str:
+    """The text of so many tokens from the first on. part: (first, tokens)."""
+    return token_text(chosen.tokens.slice(*part), gap, theme=THEMES[theme], by=by, band=band, at=at)
+
+
+def _strip_at(
+    run: Run, chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None
+) -> go.Figure:
+    return strip_at(chosen.view.of(_strip, chosen, gap, theme), THEMES[theme], at=at, window=window)
+
+
+def _strip(run: Run, chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
+    return token_strip(chosen.tokens, gap, theme=THEMES[theme])
+
+
+def _tint_picker(gap: str) -> tuple[str, Band]:
+    by = st.selectbox(
+        "tint by", [value.name for value in VALUES], key="tint", bind="query-params", width=170,
+        help="\n\n".join(f"{value.name}: {value.formula}" for value in VALUES),
+    )  # fmt: skip
+    usual = (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
+    outside = st.selectbox(
+        "hatch weights outside", list(BANDS), index=list(BANDS).index(usual), key="band", bind="query-params", width=190,
+        help="0.8 to 1.2 is the usual PPO clip",
+    )  # fmt: skip
+    return by or "log_ratio", BANDS.get(outside or "", OPEN)
+
+
+def _token_chosen() -> None:
+    found = clicked("strip")
+    if found is not None:
+        go_to_token(int(found[1]), int(st.session_state["_tokens"]))

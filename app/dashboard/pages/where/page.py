@@ -1,0 +1,115 @@
+"""Where in the data the gap sits: by position, probability, replica, token class and whatever else is on record."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ratioscope.ingest.analysis.slice_course import slice_course
+from ratioscope.metrics.analysis.slice_parts import MOST, slice_parts
+
+from ....figures.slice_heat import slice_heat
+from ....presentation.escape import streamlit_label as label
+from ....presentation.headline_metrics import BY_NAME
+from ....presentation.slice_names import BY_NAME as WORDS
+from ....presentation.slice_names import SLICES, UNFILTERED, SliceWords, part_words
+from ...model.scope import Scope
+from ...model.slice_absences import absences
+from ...panels.charts import appearance, draw
+from ...panels.layout import columns, control_row
+from ...panels.slice_reading import read_rows, slice_frame, steps_shown
+from .slice_chart import slice_chart
+from .slice_pickers import heat_picker, measured_picker, metric_picker
+
+HEAD = 9
+"""What stands around the rows of a chart, in rows."""
+
+
+def render(scope: Scope) -> None:
+    view = scope.view
+    absent = absences(view)
+    with control_row("heat"):
+        metric = metric_picker(scope.gap)
+        heat = heat_picker([words for words in SLICES if words.name not in absent])
+    measured = measured_picker([words for words in SLICES if not words.written and words.name not in absent])
+    _say_filter(scope)
+    chosen = scope.chosen
+    if not scope.recorded:
+        st.info("No step of this range is on record.")
+        return
+    shown = [words for words in SLICES if words.name not in absent and (words.written or words.name in measured)]
+    frames = {words.name: slice_frame(view, words, steps_shown(view, words, chosen)) for words in shown}
+    _prepare_filter(scope, chosen)
+    if heat is not None:
+        _heat(scope, WORDS[heat], metric, chosen)
+    for column, words in _side_by_side(shown, frames):
+        with column:
+            slice_chart(scope, words, frames[words.name], metric, chosen)
+    _say_absent(absent)
+
+
+def _side_by_side(
+    shown: Sequence[SliceWords], frames: Mapping[str, pl.DataFrame]
+) -> list[tuple[DeltaGenerator, SliceWords]]:
+    """Each chart with the column it stands in: the tallest first into the shorter one, so that both end at about one height."""
+    rows = {words.name: HEAD + min(len(frames[words.name]), MOST) for words in shown}
+    heights, at = [0, 0], dict[str, int]()
+    for name in sorted(rows, key=lambda name: rows[name], reverse=True):
+        at[name] = heights.index(min(heights))
+        heights[at[name]] += rows[name]
+    left = at[shown[0].name] if shown else 0  # the first chart stands where reading begins
+    sides = columns(2, "slices")
+    return [(sides[0 if at[words.name] == left else 1], words) for words in shown]
+
+
+def _say_filter(scope: Scope) -> None:
+    if scope.only is None:
+        st.caption(
+            "A click on a bar shows its tokens alone: on the pages with courses over the steps, and on Sequences."
+        )
+        return
+    st.caption(
+        f"Other pages show {label(part_words(scope.only), 100)} alone; a click on its bar shows everything again. The bars of"
+        " other slices stay those of all tokens: statistics are kept by one slice at a time."
+    )
+
+
+def _prepare_filter(scope: Scope, chosen: range | None) -> None:
+    """What the other pages need of a filter that is made from token rows is read here, where it was asked for."""
+    only = scope.only
+    words = None if only is None else WORDS.get(only.slice)
+    if (
+        words is not None
+        and not words.written
+        and words.name not in UNFILTERED
+        and words.name not in absences(scope.view)
+    ):
+        read_rows(scope.view, ("step", words.name), f"{words.title} and step", chosen)
+
+
+def _heat(scope: Scope, words: SliceWords, metric: str, chosen: range | None) -> None:
+    view, gap = scope.view, scope.gap
+    steps = steps_shown(view, words, chosen)
+    if not words.written:
+        with st.spinner(f"reading token rows by {words.title}, one bucket of steps after the other"):
+            course = view.of(slice_course, words.name, steps)
+    else:
+        course = view.of(slice_course, words.name, steps)
+    parts = slice_parts(slice_frame(view, words, steps), words.name, gap, metric)
+    figure = slice_heat(
+        course,
+        parts,
+        words.name,
+        BY_NAME[metric],
+        gap,
+        f"{metric} by {words.title} over the steps <i>{gap}</i>",
+        events=view.events(),
+        theme=appearance(),
+    )
+    draw(figure, "slice_heat", f"{gap} {metric} by {words.title} over the steps", numbers=lambda: course)
+
+
+def _say_absent(absent: dict[str, str]) -> None:
+    reasons = (f"By {WORDS[name].title}: not available, {label(reason, 300)}." for name, reason in absent.items())
+    st.caption("  \n".join(reasons))

@@ -1,0 +1,132 @@
+"""The bars of one slice: a bar per bucket, a click on which makes it the filter of every page."""
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.analysis.token_names import token_names
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.analysis.slice_parts import slice_parts
+
+from ....figures.slice_bars import slice_bars
+from ....presentation.digits import count, percent
+from ....presentation.escape import visible
+from ....presentation.headline_metrics import BY_NAME, limits_of
+from ....presentation.slice_names import UNFILTERED, Only, SliceWords
+from ....presentation.theme import THEMES, ThemeName
+from ...model.scope import Scope, only_of
+from ...model.view import View
+from ...panels.charts import appearance, clicked, draw
+from ...panels.controls import filter_by
+from ...panels.slice_reading import last_key, steps_shown
+
+
+@dataclass(frozen=True)
+class Bars:
+    """What the bars of a slice depend on, so that they are drawn once. chosen: the key of the bucket that is the filter."""
+
+    view: View
+    words: SliceWords
+    gap: str
+    metric: str
+    steps: range | None
+    chosen: str | None
+
+    @property
+    def parts(self) -> pl.DataFrame:
+        frame = self.view.metrics((self.words.name,), self.steps)
+        parts = slice_parts(frame, self.words.name, self.gap, self.metric, largest=self.words.name == "token_id")
+        return _named(self.view, parts) if self.words.name == "token_id" else parts
+
+
+def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: str, chosen: range | None) -> None:
+    """frame: metrics by the slice, see slice_frame, which has read token rows for them where they are needed."""
+    view, gap, only = scope.view, scope.gap, scope.only
+    steps = steps_shown(view, words, chosen)
+    bucket = only.key if only is not None and only.slice == words.name else None
+    figure, buckets = view.of(_bars, Bars(view, words, gap, metric, steps, bucket), appearance().name)
+    key = f"slice_{words.name}"
+    clickable = None if words.name in UNFILTERED or not buckets else _Filter(key, words.name)
+    alt = f"{gap} {metric} by {words.title}: {count(buckets, 'bucket')}"
+    draw(figure, key, alt, numbers=lambda: frame, on_click=clickable)
+    if steps is not None and view.is_growing and not words.written:
+        _offer_newer(view, words, steps)
+
+
+def _bars(run: Run, asked: Bars, theme: ThemeName) -> tuple[go.Figure, int]:
+    """The chart, and how many buckets are in it."""
+    view, words, gap, metric = asked.view, asked.words, asked.gap, BY_NAME[asked.metric]
+    parts = asked.parts
+    figure = slice_bars(
+        parts,
+        metric,
+        gap,
+        f"by {words.title} <i>{gap}</i>",
+        overall=view.whole(f"{gap}/{metric.name}", asked.steps),
+        limits=limits_of(metric, gap),
+        notes=(words.about, _coverage(parts, view.whole(f"{gap}/tokens", asked.steps)), _exactness(view, words)),
+        chosen=asked.chosen,
+        theme=THEMES[theme],
+    )
+    return figure, len(parts)
+
+
+class _Filter:
+    """What a click on a chart does: its bucket becomes the filter of every page, or stops being it."""
+
+    def __init__(self, key: str, slice_name: str) -> None:
+        self._key, self._slice = key, slice_name
+
+    def __call__(self) -> None:
+        found = clicked(self._key)
+        bucket = "" if found is None else str(found[1])
+        if bucket:
+            wanted = Only(self._slice, bucket)
+            filter_by(None if only_of(st.session_state.get("only") or "") == wanted else wanted)
+
+
+def _offer_newer(view: View, words: SliceWords, steps: range) -> None:
+    newer = sum(step >= steps.stop for step in view.run.steps)
+    if newer:
+        st.button(
+            f"measure {count(newer, 'newer step')} too",
+            key=f"newer_{words.name}",
+            on_click=st.session_state.pop,
+            args=(last_key(view, words), None),
+        )
+
+
+def _named(view: View, parts: pl.DataFrame) -> pl.DataFrame:
+    """Token ids with their text, where it is on record."""
+    ids = tuple(int(key) for key in parts["key"].drop_nulls() if key.lstrip("-").isdecimal())
+    names = view.of(_token_names, ids)
+    labels = [
+        row["label"]
+        if row["key"] is None or int(row["key"]) not in names
+        else f"{_shown(names[int(row['key'])])} {row['key']}"
+        for row in parts.iter_rows(named=True)
+    ]
+    return parts.with_columns(label=pl.Series(labels, dtype=pl.String))
+
+
+def _shown(text: str) -> str:
+    """A token's text with its spaces visible."""
+    return f"“{visible(text, 18).replace(' ', '␣')}”"
+
+
+def _token_names(run: Run, ids: tuple[int, ...]) -> dict[int, str]:
+    return token_names(run, ids)
+
+
+def _coverage(parts: pl.DataFrame, tokens: float | None) -> str:
+    """How many of the tokens are in no bucket, where that is worth a word."""
+    if tokens is None or not tokens or parts.is_empty():
+        return ""
+    left = 1 - float(parts["tokens"].sum()) / tokens
+    return f"{percent(float(f'{left:.2g}'))} of the tokens are in no bucket" if left > 5e-4 else ""
+
+
+def _exactness(view: View, words: SliceWords) -> str:
+    return "" if view.of(Run.exact, words.name) else "estimated from the rows that the budget kept"

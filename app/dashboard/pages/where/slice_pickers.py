@@ -1,0 +1,64 @@
+"""What the bars of slices show: which metric, over which slice a heat map, and what is measured because it is asked for."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ratioscope.metrics.metric import SAMPLED
+
+from ....presentation.slice_names import UNFILTERED, SliceWords
+from ...panels.layout import control_row
+
+METRICS = {
+    True: (
+        "kl_k3", "kl_direct", "abs_log_ratio", "max_abs_log_ratio", "share_outside_0.5_2", "share_outside_0.8_1.2",
+        "chi2_token", "ess_token", "mean_weight_token", "prob_diff",
+    ),
+    False: ("kl_k2", "ppo_kl", "abs_log_ratio", "max_abs_log_ratio", "share_outside_0.8_1.2", "prob_diff"),
+}  # fmt: skip
+"""Whether the gap's tokens were sampled from its earlier policy -> what can be asked of a bucket of tokens."""
+NOWHERE = "no heat map"
+
+
+def metric_picker(gap: str) -> str:
+    offered = METRICS[gap in SAMPLED]
+    chosen = st.selectbox(
+        "metric", offered, key="metric", bind="query-params", width=220, help="what the dots say of each bucket"
+    )
+    return chosen if chosen in offered else offered[0]
+
+
+def heat_picker(offered: Sequence[SliceWords]) -> str | None:
+    names = [words.name for words in offered if words.name not in UNFILTERED]
+    chosen = st.selectbox(
+        "over the steps",
+        [NOWHERE, *names],
+        key="heat",
+        bind="query-params",
+        width=260,
+        help="a heat map of a slice over the steps; of slices that are measured from token rows it reads them all",
+    )
+    return chosen if chosen in names else None
+
+
+def measured_picker(offered: Sequence[SliceWords]) -> list[str]:
+    """Slices that are measured because the reader asked for them."""
+    if not offered:
+        return []
+    names = [words.name for words in offered]
+    with control_row("measured"):
+        chosen = st.pills(
+            "measure from token rows, by",
+            names,
+            selection_mode="multi",
+            key="measured",
+            bind="query-params",
+            help="Statistics do not hold these: the token rows are read once, and what was measured is kept.",
+        )
+        if set(names) - set(chosen):
+            st.button("measure all", on_click=_measure_all, args=(names,), width="content")
+    return [name for name in chosen if name in names]
+
+
+def _measure_all(names: list[str]) -> None:
+    st.session_state["measured"] = names

@@ -1,0 +1,148 @@
+"""How a page shows what figures make: charts with our own appearance, HTML of our own making, tables behind charts."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+import streamlit as st
+
+from ratioscope.ingest.rows.text_columns import changed
+
+from ...browser.chart import chart, points
+from ...browser.chart_config import CLICKED, CONFIG
+from ...browser.listener import is_narrow
+from ...presentation.digits import count
+from ...presentation.escape import visible
+from ...presentation.theme import DARK, LIGHT, NARROW, Theme, ThemeName
+from ..model.export import Shown, csv_of
+
+IMAGES = ("svg", "png")
+_FREEING = threading.Lock()
+_LAST: list[ThemeName] = [LIGHT.name]
+
+
+def page_shown() -> Shown:
+    """What the page of this session shows, as far as it is drawn."""
+    found = st.session_state.get("_shown")
+    return found if isinstance(found, Shown) else Shown()
+
+
+def shown_begins(run: str, page: str) -> Shown:
+    """Notes which page is about to be drawn; what is drawn from here on is noted in what is returned."""
+    st.session_state["_shown"] = shown = Shown(run, page)
+    return shown
+
+
+def appearance() -> Theme:
+    """The theme the reader's browser shows, light and wide until the browser has said so."""
+    wide = DARK if st.context.theme.type == "dark" else LIGHT
+    found = NARROW[wide.name] if is_narrow() else wide
+    _LAST[:] = [found.name]
+    return found
+
+
+def last_appearance() -> ThemeName:
+    """The theme that any session showed last: the best guess of what a page that nobody has opened yet will be drawn in."""
+    return _LAST[0]
+
+
+def draw(
+    figure: go.Figure,
+    key: str,
+    alt: str,
+    *,
+    numbers: Callable[[], pl.DataFrame] | None = None,
+    on_click: Callable[[], None] | None = None,
+) -> None:
+    """The figure as it is. Sessions may share it.
+
+    numbers: the table behind the figure, made when the reader asks for it. on_click: called when a point was clicked, see
+    `clicked`.
+    """
+    shown = page_shown()
+    _free_axes(figure)
+    shown.charts[key] = (alt, figure)
+    config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
+    with st.container(gap=None, key=f"{key}_chart"):
+        chart(figure, key, alt, config, on_click)
+        if numbers is not None:
+            shown.tables[key] = numbers
+            _numbers(numbers, key, alt, shown)
+
+
+def _free_axes(figure: go.Figure) -> None:
+    """Lets the axes find the ranges they were given by themselves, so that a double click finds them again after a zoom.
+
+    A second time it changes nothing: sessions that share a figure free it one after the other, and only the first does.
+    """
+    layout: Any = figure.layout  # plotly makes its attributes at run time
+    with _FREEING:
+        for axis in (layout[name] for name in layout if name.startswith(("xaxis", "yaxis"))):
+            if axis.range is not None and axis.type != "log" and not isinstance(axis.range[0], str):
+                low, high = sorted(axis.range)
+                way = True if axis.range[0] <= axis.range[1] else "reversed"
+                axis.update(range=None, autorange=way, autorangeoptions={"minallowed": low, "maxallowed": high})
+
+
+def _image(name: str) -> dict[str, Any]:
+    """What the camera of a chart saves: the format that was chosen, under a name that says of what."""
+    chosen = st.session_state.get("image")
+    return {"format": chosen if chosen in IMAGES else IMAGES[0], "filename": name, "scale": 2}
+
+
+@st.fragment
+def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: Shown) -> None:
+    """A drawer with the table behind a chart; what is in it is made when it is opened, and nothing else is drawn for it."""
+    drawer = st.popover(
+        "numbers", icon=":material/table_chart:", type="tertiary", key=f"{key}_numbers", on_change="rerun"
+    )
+    if drawer.open:
+        with drawer:
+            frame = numbers()
+            _table(frame, alt)
+            _download(frame, key, shown)
+
+
+def _download(frame: pl.DataFrame, key: str, shown: Shown) -> None:
+    st.download_button(
+        f"CSV, {count(len(frame), 'row')}",
+        partial(csv_of, frame),
+        shown.file(key, ".csv"),
+        "text/csv",
+        key=f"{key}_csv",
+        on_click="ignore",
+        icon=":material/download:",
+    )
+
+
+def clicked(key: str) -> Any:
+    """The customdata of the point clicked in the chart of this key; None if the point is no link but the mark of an event, which
+    has words alone."""
+    found = next((point.get("customdata") for point in points(key)), None)
+    return None if isinstance(found, str) else found
+
+
+def table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
+    """The frame as a table; text in it with invisible characters made visible. options: of st.dataframe."""
+    page_shown().tables[name] = lambda: frame
+    return _table(frame, name, **options)
+
+
+def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
+    text = [column for column, kind in frame.schema.items() if kind == pl.String]
+    return st.dataframe(changed(frame, visible, *text), hide_index=True, alt=name, **options)
+
+
+def numbers_behind(frame: Callable[[], pl.DataFrame], key: str, title: str = "numbers behind this page") -> None:
+    """A closed drawer with the frame that was drawn; made when it is opened."""
+    shown = page_shown()
+    shown.tables[key] = frame
+    drawer = st.expander(title, key=key, on_change="rerun")
+    if drawer.open:
+        with drawer:
+            found = frame()
+            _table(found, title)
+            _download(found, key, shown)

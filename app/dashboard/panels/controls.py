@@ -1,0 +1,193 @@
+"""The choices that pages share: run, gap, step. Each is in the URL, so that every view is a link."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import streamlit as st
+
+from ratioscope.errors import ConfigError
+from ratioscope.metrics.grading import course
+from ratioscope.metrics.metric import SAMPLED
+from ratioscope.record import GAPS
+
+from ...browser.listener import in_address
+from ...figures.over_steps import gap_words
+from ...presentation.escape import streamlit_label as label
+from ...presentation.escape import visible
+from ...presentation.slice_names import Only
+from ..model.scope import Steps, only_of, steps_of
+from ..model.served_runs import Served
+from ..model.slice_absences import wrong_part
+from ..model.view import View
+
+NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
+ONLY = "a part of the tokens, as slice=key, such as position=4. A slice alone is answered with its keys, a ? with the slices."
+MOST_OTHERS = 7
+"""Runs beside the shown one; there are eight colours."""
+
+
+def run_picker(found: Served) -> str:
+    """The name of the chosen one of the runs that are served; no other can be reached, whatever the URL says.
+
+    It always stands in the URL where there are several, so that a link holds once more runs have appeared.
+    """
+    if len(found.runs) == 1 and not found.waits:
+        st.markdown(f"**{label(found.first, 80)}**")
+        return found.first
+    wanted = asked("run")
+    if wanted not in found.runs:
+        st.session_state["run"] = found.first
+    chosen = st.selectbox(
+        "run",
+        list(found.runs),
+        index=None,
+        key="run",
+        bind="query-params",
+        label_visibility="collapsed",
+        width=270,
+        format_func=visible,
+    )
+    name = chosen if chosen is not None and chosen in found.runs else found.first
+    if wanted is not None and wanted not in found.runs:
+        st.caption("the run that was asked for is not served here, or no longer: this is another", width="content")
+    in_address("run", visible(name))
+    return name
+
+
+def gap_picker(gaps: Sequence[str]) -> str:
+    """The gap to look at: the first on record unless chosen."""
+    known = [gap for gap in GAPS if gap in gaps]
+    chosen = st.segmented_control(
+        "gap", known, key="gap", bind="query-params", default=known[0], required=True, label_visibility="collapsed"
+    )
+    gap = chosen if chosen in known else known[0]
+    sides = gap_words(gap).partition(" ")[2].strip("()")
+    st.caption(sides if gap in SAMPLED else f"{sides} · {NOT_SAMPLED}", width="content")
+    return gap
+
+
+def others_picker(found: Served, shown: str) -> tuple[str, ...]:
+    """Names of the runs to lay over the one that is shown, at most seven."""
+    others = [name for name in found.runs if name != shown]
+    if not others:
+        return ()
+    chosen = st.multiselect(
+        "beside it",
+        others,
+        key="with",
+        bind="query-params",
+        max_selections=MOST_OTHERS,
+        placeholder="runs beside it",
+        label_visibility="collapsed",
+        width=230,
+        format_func=visible,
+    )
+    return tuple(name for name in chosen if name in others)
+
+
+def steps_field() -> Steps:
+    """The range of steps to look at; all where what was typed is no range, which is then said."""
+    typed = _field("steps", "all steps, or 100:200", 165, help="a range of steps: 100:200, 100: or -50: (the last 50)")
+    try:
+        return steps_of(typed)
+    except ConfigError as error:
+        _say_wrong(str(error))
+        return Steps()
+
+
+def only_field(view: View) -> Only | None:
+    """The part of the tokens to look at, as `slice=key`; a click on a bar of the page Where fills it in.
+
+    A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
+    """
+    typed = _field("only", "all tokens, or ? for parts", 190, help=ONLY)
+    only = only_of(typed)
+    if typed and (wrong := wrong_part(view, typed)):
+        _say_wrong(wrong)
+    if typed:
+        st.button(
+            "",
+            icon=":material/close:",
+            key="only_off",
+            help="all tokens",
+            type="tertiary",
+            on_click=filter_by,
+            args=(None,),
+        )
+    return only
+
+
+def _say_wrong(words: str) -> None:
+    st.caption(f":red[:material/error: {label(words, 400)}]", width="content")
+
+
+def _field(key: str, placeholder: str, width: int, help: str | None = None) -> str:
+    """What was typed into a field of the header, whose name its placeholder tells."""
+    typed = st.text_input(
+        key,
+        key=key,
+        bind="query-params",
+        placeholder=placeholder,
+        label_visibility="collapsed",
+        help=help,
+        width=width,
+    )
+    return typed or ""
+
+
+def filter_by(chosen: Only | None) -> None:
+    """Fills the field in, or empties it. To be called before the script runs: from a callback."""
+    st.session_state["only"] = f"{chosen.slice}={chosen.key}" if chosen else ""
+
+
+def step_picker(view: View) -> int:
+    """A recorded step: the worst one unless chosen; a step between recorded ones gives the nearest.
+
+    Its default is no step at all, so that the step that is shown always stands in the URL, also once the run has grown.
+    """
+    steps = view.steps
+    if asked("step") is None:
+        st.session_state["step"] = worst_step(view, steps)
+    chosen = st.number_input(
+        "step",
+        min_value=steps[0],
+        max_value=steps[-1],
+        value=None,
+        step=_apart(steps),
+        key="step",
+        bind="query-params",
+        width=170,
+    )
+    step = worst_step(view, steps) if chosen is None else nearest(steps, int(chosen))
+    in_address("step", step)
+    return step
+
+
+def asked(key: str) -> str | int | None:
+    """The choice that was made for this key, by hand or by the URL; None where none was."""
+    chosen = st.session_state.get(key)
+    return st.query_params.get(key) if chosen is None else chosen
+
+
+def worst_step(view: View, steps: Sequence[int]) -> int:
+    """The step of the worst reading among these, that of the verdict where it is one of them; the last where all are healthy."""
+    peak = view.verdict().peak_step
+    if peak is not None and peak not in steps:
+        peak = course.worst_step(view.graded().filter(pl.col("step").is_in(list(steps))))
+    return steps[-1] if peak is None else nearest(steps, peak)
+
+
+def nearest(steps: Sequence[int], step: int) -> int:
+    """The recorded step next to this one."""
+    return min(steps, key=lambda recorded: (abs(recorded - step), recorded))
+
+
+def severity_of(view: View, step: int) -> dict[str, object] | None:
+    """The step's row of the grades, where it could be graded."""
+    rows = view.grades().filter(pl.col("step") == step)
+    return rows.row(0, named=True) if len(rows) else None
+
+
+def _apart(steps: Sequence[int]) -> int:
+    """The smallest distance between recorded steps, so that + and - reach each of them."""
+    return min((later - earlier for earlier, later in zip(steps, steps[1:], strict=False)), default=1)

@@ -1,0 +1,42 @@
+"""What a page says where a run has nothing to show: the lines that attach to the reader's trainer, and that the page waits."""
+
+from pathlib import Path
+
+import streamlit as st
+
+FIRST = "TRL"
+"""Shown where nothing tells which trainer it is."""
+WAITS = "This page shows the run as soon as there is one."
+
+
+def say_empty(path: str = "", trainer: object = None) -> None:
+    """What to do about a run that has nothing to show yet. path: of the run; trainer: what its run.json says of it."""
+    st.info(f"No step with the log-probs of two policies is on record yet. {WAITS}")
+    how_to_attach(path, trainer)
+
+
+def how_to_attach(path: str = "", trainer: object = None) -> None:
+    """What to paste for a trainer: the run's own where it is known, else the one that the reader chooses."""
+    from ...presentation.trainers import (  # brings what the collectors know of trainers
+        OTHER,
+        TITLES,
+        chosen_lines,
+        title_of,
+    )
+
+    titles = [*TITLES, OTHER]
+    known = title_of(trainer) or FIRST
+    chosen = st.selectbox(
+        "your trainer", titles, index=titles.index(known), key="attach_to", bind="query-params", width=280
+    )
+    for what_for, lines in chosen_lines(chosen or known, _shown(path)):
+        st.caption(what_for)
+        st.code(lines, language="python" if lines.startswith("import") else "bash", wrap_lines=True)
+
+
+def _shown(path: str) -> str:
+    """The run's folder as its owner would type it here."""
+    if not path:
+        return "runs/my-run"
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -1,0 +1,28 @@
+"""How far a job of the server is, kept current, with the button that cancels it."""
+
+import streamlit as st
+
+from ...presentation.digits import count
+from ..model.jobs import jobs
+
+EVERY = "1s"
+
+
+@st.fragment(run_every=EVERY)
+def job_at_work(name: str, doing: str, redrawn: int = 0) -> None:
+    """Progress of the job of this name, drawn anew every second without the rest of the page, which follows once it has ended.
+
+    redrawn: looks at a job at work after which the page shows what it has found since; 0: never.
+    """
+    job = jobs().of(name)
+    if job is None or not job.progress.at_work:
+        st.rerun()
+    found = job.progress
+    looks = int(st.session_state.get("_job_looks", 0)) + 1
+    st.session_state["_job_looks"] = looks
+    words = "waiting for another job of this server" if found.state == "waiting" else doing
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.progress(found.done / max(1, found.total), f"{words}: {found.done:,} of {count(found.total, 'step')}")
+        st.button("cancel", key="cancel_job", icon=":material/stop:", on_click=job.cancel)
+    if redrawn and looks % redrawn == 0 and found.done:
+        st.rerun()

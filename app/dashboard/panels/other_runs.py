@@ -1,0 +1,23 @@
+"""The runs that a page shows beside its own, each opened, or left out with a word on why."""
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from ratioscope.errors import RatioscopeError
+
+from ...presentation.escape import streamlit_label as label
+from ..model.live import beside
+from ..model.served_runs import Served
+from ..model.view import View
+
+
+def runs_beside(found: Served, names: Iterable[str]) -> dict[str, View]:
+    """Name -> run, of those that can be read."""
+    opened = {}
+    for name in names:
+        try:
+            opened[name] = beside(found.runs[name])
+        except (RatioscopeError, KeyError) as error:
+            st.warning(f"{label(name, 80)} is left out: {label(str(error), 300)}", icon=":material/warning:")
+    return opened

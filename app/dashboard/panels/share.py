@@ -1,0 +1,46 @@
+"""What a reader takes away from a page: its link, its numbers, its charts."""
+
+from functools import partial
+from urllib.parse import urlencode, urlsplit
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ...browser.listener import address
+from ..model.export import Shown, html_of, json_of, zip_of
+from .charts import IMAGES, appearance
+
+
+def share(shown: Shown) -> DeltaGenerator:
+    """A drawer with downloads of what the page shows, made when they are asked for; and the place for its link."""
+    with st.popover("", icon=":material/ios_share:", help="link and downloads", type="tertiary", key="share"):
+        place = st.container(key="link")
+        _downloads(shown)
+    return place
+
+
+def say_link(place: DeltaGenerator) -> None:
+    """The link to this very view, complete once the page is drawn."""
+    here = urlsplit(st.context.url or "")
+    link = here._replace(path=here.path or "/", query=urlencode(address(), doseq=True), fragment="").geturl()
+    with place:
+        st.caption("The address is the view: whoever opens it here sees the same page, run and choices.")
+        st.code(link, language=None, wrap_lines=True)
+
+
+def _downloads(shown: Shown) -> None:
+    theme = appearance()
+    title = f"{shown.run} · {shown.page}"
+    files = (
+        ("all numbers, CSV", ".zip", "application/zip", partial(zip_of, shown.tables, shown.file)),
+        ("all numbers, JSON", ".json", "application/json", partial(json_of, shown.tables)),
+        ("all charts, HTML", ".html", "text/html", lambda: html_of(title, list(shown.charts.values()), theme)),
+    )
+    st.caption("This page as files; HTML needs no network.")
+    with st.container(horizontal=True, gap="xsmall"):
+        for words, ending, kind, made in files:
+            name = shown.file(ending=ending)
+            st.download_button(words, made, name, kind, key=f"share{ending}", on_click="ignore", width="content")
+    st.segmented_control(
+        "the camera of a chart saves", IMAGES, default=IMAGES[0], required=True, key="image", bind="query-params"
+    )

@@ -1,0 +1,45 @@
+"""Metrics by a slice: from statistics at once; from token rows once in a session, and of a growing run when asked for."""
+
+import polars as pl
+import streamlit as st
+
+from ...presentation.digits import count
+from ...presentation.slice_names import SliceWords
+from ..model.view import View
+
+
+def steps_shown(view: View, words: SliceWords, chosen: range | None) -> range | None:
+    """The steps a slice is shown of. What was asked for of a growing run stays as it is until it is asked for again."""
+    steps = view.steps
+    if words.written or not view.is_growing:
+        return chosen
+    last = st.session_state.setdefault(last_key(view, words), steps[-1])
+    return range(chosen.start if chosen else steps[0], min(chosen.stop if chosen else last + 1, last + 1))
+
+
+def last_key(view: View, words: SliceWords) -> str:
+    return f"_measured {view.path} {words.name}"
+
+
+def slice_frame(view: View, words: SliceWords, steps: range | None) -> pl.DataFrame:
+    """Metrics by bucket; the first time that a session reads token rows for it, it is told how far that is."""
+    if not words.written:
+        read_rows(view, (words.name,), words.title, steps)
+    return view.metrics((words.name,), steps)
+
+
+def read_rows(view: View, by: tuple[str, ...], title: str, steps: range | None) -> None:
+    seen: set[object] = st.session_state.setdefault("_read", set())
+    asked = (view.path, view.revision if steps is None else None, by, steps)
+    if asked in seen:
+        return
+    place = st.empty()
+    with place.status(f"measuring by {title} from token rows"):
+        bar = st.progress(0.0, "reading")
+
+        def tell(done: int, of: int) -> None:
+            bar.progress(done / max(of, 1), f"{done:,} of {count(of, 'step')}")
+
+        view.run.metrics(by, steps=steps, progress=tell)
+    place.empty()
+    seen.add(asked)

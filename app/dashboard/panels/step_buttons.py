@@ -1,0 +1,25 @@
+"""From one recorded step to the one before or after it, by button or key."""
+
+import streamlit as st
+
+from ..model.view import View
+
+LATER, EARLIER = "shift+j", "shift+k"
+"""Beside `]` and `[`, which press the buttons too (browser/listener.js): Streamlit's shortcuts know letters and digits only."""
+
+
+def step_buttons(view: View, step: int) -> None:
+    """Beside the step picker: the recorded step before this one, and the one after it; also by `[` and `]`."""
+    steps = view.steps
+    at = steps.index(step)
+    _button("‹", "step_before", EARLIER, steps[max(0, at - 1)], step)
+    _button("›", "step_after", LATER, steps[min(len(steps) - 1, at + 1)], step)
+
+
+def _button(mark: str, key: str, shortcut: str, to: int, step: int) -> None:
+    about = f"{key.replace('_', ' ')}: step {to}" if to != step else "there is none"
+    st.button(mark, key=key, shortcut=shortcut, on_click=_go, args=(to,), disabled=to == step, help=about)
+
+
+def _go(step: int) -> None:
+    st.session_state["step"] = step

@@ -1,0 +1,222 @@
+"""The dashboard's server: Streamlit inside this process, behind the guard; on the loopback interface unless there is a token.
+
+Streamlit reads no file of settings (apart.py), and what it reads from the environment cannot loosen what is set here: values
+given to `App.run` win.
+"""
+
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.resources import files
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from ratioscope.errors import ConfigError
+
+from ...browser.policy import inline_scripts
+from ...presentation.theme import DARK, LIGHT
+from ..model.runs_variable import RUNS
+from .apart import apart
+from .chart_library import ChartLibrary
+from .guard import LOOPBACK, Guard, host_name
+from .late_ticks import leave_out_late_ticks
+from .memory import share_heaps
+from .sign_in import PARAMETER, SignIn, checked
+from .watched import watched
+
+TURN = 0.0005
+"""Seconds after which a thread that computes lets another go on. A page that is drawn while a run is read in the background waits
+for its turn a hundred times: at Python's usual 5 ms that is half a second."""
+SENDER = "streamlit.web.server.starlette.starlette_websocket"
+SCRIPT = Path(__file__).resolve().with_name("entry.py")
+SETTINGS: dict[str, Any] = {
+    "secrets.files": [],
+    "server.headless": True,  # the browser is opened by the command line, which knows whether there is one
+    "server.showEmailPrompt": False,
+    "server.allowedHosts": sorted(LOOPBACK),
+    "server.enableCORS": True,
+    "server.corsAllowedOrigins": [],
+    "server.enableXsrfProtection": True,
+    "server.xsrfCookieSameSite": "strict",
+    "server.trustedUserHeaders": {},
+    "server.baseUrlPath": "",
+    "server.folderWatchList": [],
+    "server.runOnSave": False,
+    "server.fileWatcherType": "none",  # the working folder may hold the run
+    "server.enableStaticServing": False,
+    "server.maxMessageSize": 50,
+    "server.maxUploadSize": 1,
+    "server.enableAgentApi": False,
+    "browser.gatherUsageStats": False,
+    "client.showErrorDetails": "full",
+    "client.allowedOrigins": [],
+    "client.disableDataExport": True,  # what a table saves by itself keeps the formulas in its text; export.py does not
+    "client.showErrorLinks": False,
+    "client.toolbarMode": "viewer",
+    "global.developmentMode": False,
+    "logger.hideWelcomeMessage": True,
+    "logger.level": "warning",
+}
+
+LOOK: dict[str, Any] = {
+    "theme.baseFontSize": 14,
+    "theme.baseRadius": "5px",
+    "theme.buttonRadius": "5px",
+    "theme.headingFontSizes": ["22px", "18px", "15px", "14px", "14px", "13px"],
+    "theme.headingFontWeights": [600] * 6,
+    "theme.metricValueFontSize": "1.4rem",
+    "theme.metricValueFontWeight": 500,
+    "theme.codeFontSize": "13px",
+    "theme.linkUnderline": False,
+    "theme.showWidgetBorder": True,
+    "theme.paddingTop": "0.25rem",
+    "theme.paddingBottom": "3rem",
+}
+
+
+def look() -> dict[str, Any]:
+    """Streamlit's theme settings for both appearances, from our own themes."""
+    settings = dict(LOOK)
+    for theme in (LIGHT, DARK):
+        settings |= {
+            f"theme.{theme.name}.{name}": colour
+            for name, colour in (
+                ("primaryColor", theme.primary),
+                ("backgroundColor", theme.background),
+                ("secondaryBackgroundColor", theme.panel),
+                ("codeBackgroundColor", theme.panel),
+                ("codeTextColor", theme.text),
+                ("textColor", theme.text),
+                ("linkColor", theme.primary),
+                ("borderColor", theme.border),
+                ("grayColor", theme.muted),
+                ("dataframeBorderColor", theme.grid),
+                ("dataframeHeaderBackgroundColor", theme.panel),
+                ("dataframeHeaderTextColor", theme.muted),
+            )
+        }
+    return settings
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where the dashboard is served, and who may ask. port: 0 takes a free one.
+
+    token: what a reader must present, see sign_in.py. hosts: names beside the loopback ones that it is reached by.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def url(self) -> str:
+        """What to open; the token, where there is one, is part of it."""
+        name = self.hosts[0] if self.hosts and not self.is_loopback else _in_url(self.host)
+        return f"http://{name}:{self.port}" + (f"/?{PARAMETER}={self.token}" if self.token else "")
+
+
+def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers."""
+    door = checked_door(door or Door())
+    door = replace(door, port=door.port or free_port(door.host))
+    os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
+    sys.setswitchinterval(TURN)
+    share_heaps()
+    settings = SETTINGS | {
+        "server.address": door.host,
+        "server.port": door.port,
+        "server.allowedHosts": sorted(LOOPBACK.union(door.hosts)),
+        "browser.serverAddress": door.host,
+        "client.showErrorDetails": "full" if door.is_loopback else "type",  # a trace shows paths of this machine
+    }
+    sign_in = None if door.token is None else SignIn(door.token)
+    with apart():
+        guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=sign_in, inline=_inline())
+        application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
+
+
+def checked_door(door: Door) -> Door:
+    """The door, if it is safe to open: pages show prompts and completions. ConfigError says what is missing."""
+    if not door.is_loopback and not (door.token and door.hosts):
+        missing = [
+            option
+            for option, given in (("--token generate", door.token), ("--allow-host NAME", door.hosts))
+            if not given
+        ]
+        raise ConfigError(
+            f"--host {door.host} lets others than this machine in, so it needs {' and '.join(missing)} (NAME: what "
+            "they type in their browser); safer, from another machine: ssh -L 8501:127.0.0.1:8501 THIS_MACHINE, with "
+            "--port 8501 and no --host"
+        )
+    hosts = []
+    for given in door.hosts:
+        name = host_name(given if given.count(":") < 2 or given.startswith("[") else f"[{given}]")
+        if name is None:
+            raise ConfigError(f"--allow-host {given} is no name of a host; wanted one such as gpu-7.example.org")
+        hosts.append(name)
+    return replace(door, hosts=tuple(hosts), token=None if door.token is None else checked(door.token))
+
+
+def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None = None) -> Any:
+    """The dashboard as an ASGI application (a `streamlit.App`) behind the guard."""
+    import streamlit as st
+    from starlette.middleware import Middleware
+
+    logging.getLogger(SENDER).addFilter(is_worth_a_line)
+    leave_out_late_ticks()
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncGenerator[None]:
+        from .warming import start_warming
+
+        start_warming()
+        if on_ready:
+            on_ready()
+        async with watched():
+            yield
+
+    return st.App(SCRIPT, middleware=[Middleware(guard), Middleware(ChartLibrary)], lifespan=lifespan)
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether a record of Streamlit's sender is more than that a reader has left while something was sent to them."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != "WebSocketDisconnected"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach a server bound to this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on at this moment."""
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        return int(server.getsockname()[1])
+
+
+def _inline() -> list[str]:
+    """The scripts that stand in Streamlit's one page."""
+    return inline_scripts(files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8"))
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,138 @@
+"""The dashboard around its pages: which run, which gap, which page; and what to say where there is nothing to show."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from ratioscope.errors import RatioscopeError
+
+from ..browser.listener import listen, page_begins
+from ..presentation.escape import streamlit_label as label
+from .model.at_work import at_work
+from .model.live import drawn, followed, live_line, may_grow, pause_button
+from .model.scope import Scope, Steps
+from .model.served_runs import Served, served, watch
+from .model.view import View
+from .pages import PAGES, Page
+from .panels.charts import shown_begins
+from .panels.controls import gap_picker, only_field, others_picker, run_picker, steps_field
+from .panels.empty_run import WAITS, how_to_attach, say_empty
+from .panels.keyboard import keys_button
+from .panels.other_runs import runs_beside
+from .panels.share import say_link, share
+
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 10 5 6l3 3 7-7" fill="none" '
+    'stroke="#1f66b0" stroke-width="2"/><path d="M1 14h14" stroke="#c2540a" stroke-width="2"/></svg>'
+)
+
+
+def main() -> None:
+    """What runs on every interaction: the choices that all pages share, then the page.
+
+    The choices are made outside the page, so that they keep their place in the URL when the page changes.
+    """
+    st.set_page_config(page_title="ratioscope", page_icon=ICON, layout="wide")
+    draw: list[Callable[[], object]] = []
+    pages = {
+        card.path: st.Page(
+            partial(_call_first, draw),
+            title=card.title,
+            url_path=card.path,
+            help=card.help,
+            default=card is PAGES[0],
+        )
+        for card in PAGES
+    }
+    current = st.navigation(list(pages.values()), position="top")
+    card = next(card for card in PAGES if pages[card.path] is current)
+    with at_work():
+        draw.append(prepared(card))
+        current.run()
+
+
+def _call_first(draw: list[Callable[[], object]]) -> None:
+    draw[0]()
+    drawn()
+    listen()
+
+
+def prepared(card: Page) -> Callable[[], object]:
+    """The header of a page, drawn; and what is left to draw: the page on the chosen run, or what is wrong with it."""
+    page_begins("" if card is PAGES[0] else card.path)
+    found = served()
+    if not found.roots:
+        return partial(st.info, "No run was given. Start the dashboard with one: `ratioscope dashboard RUN`")
+    if not found.runs:
+        watch(found)
+        return partial(_say_none, found)
+    header = st.container(horizontal=True, vertical_alignment="center", gap="small", key="header")
+    with header:
+        name = run_picker(found)
+    if card.about == "runs":
+        with header:
+            tools = _tools(card, name, None)
+        return partial(_with_tools, tools, partial(card.render, Scope(View(found.runs[name], 0))))
+    try:
+        chosen = followed(found.runs[name])
+    except RatioscopeError as error:
+        return partial(st.error, label(str(error), 600))
+    heeds = card.choices if chosen.run.steps and chosen.run.gaps else frozenset()
+    with header:
+        gap = gap_picker(chosen.run.gaps) if "gap" in heeds else ""
+        with st.container(width="content"):
+            live_line(chosen)
+        tools = _tools(card, name, chosen)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
+        steps = steps_field() if "steps" in heeds else Steps()
+        only = only_field(chosen) if "only" in heeds else None
+        others = others_picker(found, name) if "others" in heeds else ()
+    if not (chosen.run.steps and chosen.run.gaps):
+        return partial(_with_tools, tools, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
+    scope = Scope(chosen, gap, steps, only, tuple(runs_beside(found, others).values()))
+    return partial(_with_tools, tools, partial(card.render, scope))
+
+
+@dataclass(frozen=True)
+class _Tools:
+    """The end of the header of a page on `shown`: places for what is known once the page is drawn. pausing: whether the
+    button that pauses stands already."""
+
+    shown: View | None
+    pausing: bool
+    pause: DeltaGenerator
+    link: DeltaGenerator
+
+
+def _tools(card: Page, name: str, shown: View | None) -> _Tools:
+    """What can be done with any page."""
+    with st.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="xsmall", key="tools"
+    ):
+        pause = st.container(width="content")
+        pausing = shown is not None and may_grow(shown)
+        if pausing:
+            pause_button(pause)
+        link = share(shown_begins(name, card.path))
+        keys_button()
+    return _Tools(shown, pausing, pause, link)
+
+
+def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
+    draw()
+    if tools.shown is not None and not tools.pausing and may_grow(tools.shown):  # for a run shown beside the page's own
+        pause_button(tools.pause)
+    say_link(tools.link)
+
+
+def _say_none(found: Served) -> None:
+    """What to do about folders in which no run has begun yet."""
+    folders = ", ".join(label(root, 300) for root in found.roots)
+    st.info(f"No run lies in {folders} yet. {WAITS}")
+    if found.note:
+        st.caption(label(found.note, 300))
+    how_to_attach(str(Path(found.roots[0]) / "my-run"))

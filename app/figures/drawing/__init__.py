@@ -1,0 +1,1 @@
+"""Parts of figures: canvas, axes, bands, marks, hover texts, thinning."""

@@ -1,0 +1,131 @@
+"""What is shaded around a line, its error or the extremes of the steps that a point stands for, and the words that say so."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.metrics.metric import Metric
+
+from ...presentation.theme import faded
+from ...presentation.value_text import AT_LEAST, AT_MOST
+from .scale import Floats, Scale
+from .thinned import Thinned
+
+ERRORS = 2.0
+"""Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
+BAND = f"band ±{ERRORS:g} standard errors"
+NO_ERROR = "no standard error"
+ON_HOVER = "standard errors on hover"
+COUNTED = "every one counted"
+"""Of what is a count of all there is: nothing was estimated."""
+BOUNDS = dict.fromkeys(AT_LEAST, "at least") | dict.fromkeys(AT_MOST, "at most")
+"""Metrics that are bounds where they have no standard error."""
+BELOW = 0.3
+"""In decades."""
+ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
+
+
+Integers = npt.NDArray[np.int_]
+Bools = npt.NDArray[np.bool_]
+Area = tuple[Floats, Floats, float]
+"""Its lower end, its upper end, and its opacity."""
+
+
+def shaded(
+    x: Floats, low: Floats, high: Floats, scale: Scale, bottom: float, colour: str, opacity: float
+) -> list[dict[str, Any]]:
+    """Traces from low to high: a closed outline per unbroken stretch, for a fill across missing steps would claim values there.
+
+    low, high: NaN where not known. bottom: the axis position where an edge ends that the scale has no place for.
+    """
+    top, base = scale.place(high), scale.place(low)
+    known = np.isfinite(low) & np.isfinite(top)
+    base = np.where(np.isfinite(base), base, bottom)
+    ends = np.flatnonzero(np.diff(np.concatenate(([False], known, [False])).astype(int)))
+    stretches = [np.arange(first, end) for first, end in zip(ends[::2], ends[1::2], strict=True)]
+    fill = faded(colour, opacity)
+    wide = [stretch for stretch in stretches if len(stretch) > 1]
+    lone = [stretch for stretch in stretches if len(stretch) == 1]  # without a width that could be filled
+    return [
+        {
+            "type": "scatter",
+            "x": _outlines(x, x, parts),
+            "y": _outlines(top, base, parts),
+            "mode": "lines",
+            "line": {"width": width, "color": fill},
+            "fill": "toself",
+            "fillcolor": fill,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for parts, width in ((wide, 0), (lone, 5))
+        if parts
+    ]
+
+
+def _outlines(there: Floats, back: Floats, stretches: Sequence[Integers]) -> Floats:
+    """Each stretch there and back again, with a gap after it."""
+    gap = np.full(1, np.nan)
+    return np.concatenate([part for at in stretches for part in (there[at], back[at[::-1]], gap)][:-1])
+
+
+def edges(drawn: Thinned) -> list[Area]:
+    """What is shaded around a line: the extremes of each bucket of several steps, and the errors."""
+    extremes = [] if drawn.exact else [(drawn.low, drawn.high, EXTREMES_OPACITY)]
+    low, high = interval(drawn.mean, drawn.error, drawn.bounds)
+    return [*extremes, (low, np.where(_nothing_counted(drawn), drawn.unseen, high), ERROR_OPACITY)]
+
+
+def interval(values: Floats, errors: Floats, bounds: tuple[float, float]) -> tuple[Floats, Floats]:
+    """What the errors leave open around the values, within the bounds of the metric; NaN without an error."""
+    return np.clip(values - ERRORS * errors, *bounds), np.clip(values + ERRORS * errors, *bounds)
+
+
+def unseen_share(metric: Metric, size: float) -> float:
+    """How large a share may be of which nothing was counted among so many tokens: 3/N, the rule of three. It takes tokens for
+    independent."""
+    return 3 / size if metric.name.startswith("share_outside") and size > 0 else 0.0
+
+
+def _nothing_counted(drawn: Thinned) -> Bools:
+    nothing: Bools = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
+    return nothing
+
+
+def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> str:
+    """What the band is, and how to take points without one. without: what tells such points."""
+    means, errors = (
+        np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error")
+    )
+    known, bound = np.isfinite(errors), BOUNDS.get(metric.name)
+    told = BAND if known.any() else NO_ERROR
+    if bound and not known[np.isfinite(means)].all():
+        hidden = f"{bound}, the tail may hide more"
+        told += f"; {without}: {hidden}" if known.any() else f": {hidden}"
+    nothing = any(_nothing_counted(each).any() for each in drawn)
+    return f"{told}; of 0 in N: to 3/N, tokens taken for independent" if nothing else told
+
+
+def on_hover(errors: Iterable[Floats]) -> str:
+    """Whether there are errors to be found on hover, where no band shows them."""
+    return ON_HOVER if any(np.isfinite(each).any() for each in errors) else NO_ERROR
+
+
+def reach(scale: Scale, means: Sequence[Floats], areas: Iterable[Area]) -> Floats:
+    """The axis positions of lines and of what is shaded around them, NaN among them.
+
+    On a logarithmic axis areas may reach down to next to nothing: they count as far as BELOW the lowest point of a line.
+    """
+    lines = np.concatenate([scale.place(mean) for mean in means])
+    ends = [scale.place(edge) for low, high, _ in areas for edge in (low, high)]
+    lowest = float(np.nanmin(lines)) - BELOW if scale.logarithmic and np.isfinite(lines).any() else -np.inf
+    places: Floats = np.clip(np.concatenate([lines, *ends]), lowest, None)
+    return places
+
+
+def around(drawn: Thinned, scale: Scale, bottom: float, colour: str) -> list[dict[str, Any]]:
+    """What is shaded around a line, as `shaded` gives it."""
+    parts = [shaded(drawn.middle, low, high, scale, bottom, colour, opacity) for low, high, opacity in edges(drawn)]
+    return [trace for part in parts for trace in part]

@@ -1,0 +1,144 @@
+"""The sheet every figure is drawn on: one template per theme, a title that says what is shown and a line that says how."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from html import unescape
+from textwrap import wrap
+
+import plotly.graph_objects as go
+
+from ...presentation.theme import FONT, NARROW, THEMES, Theme, ThemeName
+from .overlay import lay_over
+from .overlay import words as middle
+
+MARGIN = {"l": 56, "r": 16, "t": 58, "b": 36}
+LINE = 15
+
+
+def canvas(title: str, notes: Sequence[str] = (), *, theme: Theme, height: int, lines: int = 1) -> go.Figure:
+    """An empty figure with title and notes (estimator, unit, weighting, N, band) in muted lines under it.
+
+    title and notes must come escaped (`escape.plotly`) where they hold foreign text; empty notes are left out.
+    lines: room for at least so many lines of notes, so that charts beside each other align.
+    """
+    broken, tall = _lines([note for note in notes if note], theme.columns), 0
+    if theme in NARROW.values():
+        broken = [part for line in broken for part in _wrapped(line, theme.columns)]
+        tall = LINE * max(0, len(broken) - lines)
+    broken += [" "] * (lines - len(broken))
+    return go.Figure(
+        layout=go.Layout(
+            template=template(theme),
+            height=height + tall,
+            margin={**MARGIN, "t": MARGIN["t"] + LINE * (len(broken) - 1)},
+            title={"text": title, "subtitle": {"text": "<br>".join(broken)}},
+            uirevision="keep",  # a refresh with more steps must not undo the reader's zoom
+        )
+    )
+
+
+def tell_nearest(figure: go.Figure) -> None:
+    """Wherever the pointer is in the figure, the nearest x is told. Not for bars: there it finds the wrong one."""
+    figure.update_layout(hovermode="x unified", hoverdistance=-1)
+
+
+def saying(figure: go.Figure, words: str, theme: Theme) -> go.Figure:
+    """The figure without axes, with the words in its middle: why there is nothing to draw."""
+    figure.update_xaxes(visible=False).update_yaxes(visible=False)
+    lines = "<br>".join(wrap(words, theme.columns - 16))
+    return lay_over(figure, texts=[middle(lines, theme.muted, x=0.5, y=0.5, xref="paper", yref="paper")])
+
+
+def _lines(notes: Sequence[str], columns: int) -> list[str]:
+    lines: list[str] = []
+    used = columns
+    for note in notes:
+        if used + 3 + _shown(note) <= columns:
+            lines[-1] += f" · {note}"
+            used += 3 + _shown(note)
+        else:
+            lines.append(note)
+            used = _shown(note)
+    return lines
+
+
+def _shown(text: str) -> int:
+    """Characters that take room: a tag takes none."""
+    return len(unescape(_TAG.sub("", text)))
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    """The line, broken between words where it is too long; what a tag holds is part of a word, and takes no room."""
+    lines: list[str] = []
+    used = columns
+    for word in _WORD.findall(line):
+        long = _shown(word)
+        if used + 1 + long > columns:
+            lines.append(word)
+            used = long
+        else:
+            lines[-1] += f" {word}"
+            used += 1 + long
+    return lines
+
+
+_TAG = re.compile(r"<[^>]*>")
+_WORD = re.compile(r"(?:<[^>]*>|[^\s<])+")
+
+
+def template(theme: Theme) -> go.layout.Template:
+    """Thin lines, a faint horizontal grid, no frame, no legend unless asked for."""
+    return _template(theme.name)
+
+
+@cache
+def _template(name: ThemeName) -> go.layout.Template:
+    theme = THEMES[name]
+    axis = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": theme.border,
+        "ticks": "outside",
+        "ticklen": 3,
+        "tickcolor": theme.border,
+        "tickfont": {"color": theme.muted, "size": 11},
+        "title": {"font": {"color": theme.muted, "size": 11}, "standoff": 6},
+        "exponentformat": "power",
+        "minexponent": 4,
+        "automargin": True,
+    }
+    return go.layout.Template(
+        layout=go.Layout(
+            font={"family": FONT, "size": 12, "color": theme.text},
+            paper_bgcolor=theme.background,
+            plot_bgcolor=theme.background,
+            colorway=list(theme.gaps.values()),
+            showlegend=False,
+            title={
+                "x": 0,
+                "xref": "container",
+                "xanchor": "left",
+                "y": 1,
+                "yref": "container",
+                "yanchor": "top",
+                "pad": {"t": 10, "l": 4},
+                "font": {"size": 14, "color": theme.text},
+                "subtitle": {"font": {"size": 11, "color": theme.muted}},
+            },
+            xaxis=axis,
+            yaxis={**axis, "showgrid": True, "gridcolor": theme.grid, "showline": False, "ticks": ""},
+            hovermode="closest",
+            hoverlabel={
+                "bgcolor": theme.panel,
+                "bordercolor": theme.border,
+                "font": {"family": FONT, "size": 12, "color": theme.text},
+                "align": "left",
+                "namelength": -1,
+            },
+            legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+            modebar={"bgcolor": "rgba(0,0,0,0)", "color": theme.muted, "activecolor": theme.text, "orientation": "h"},
+            dragmode="zoom",
+        )
+    )

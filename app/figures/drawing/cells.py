@@ -1,0 +1,93 @@
+"""Histogram buckets on an axis: neighbours joined until each cell is tall enough to be seen, with densities that compare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratioscope.metrics.distribution import BUCKETS, EDGES
+
+from ...presentation.digits import digits
+from .scale import PLAIN, Floats, Scale, signed_log
+
+CELLS = 90
+"""About how many cells share the axis; more would be thinner than a line."""
+OPEN_END = 0.12
+"""Height of the two cells that reach to infinity, in axis units, for want of an end."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Consecutive cells along a log-ratio axis. `owner` says which cell each bucket lies in; outside the cells it is -1."""
+
+    scale: Scale
+    places: Floats
+    """Axis positions of the cells' edges, one more than there are cells."""
+    low: Floats
+    high: Floats
+    """Log-ratios at the edges of each cell; the outermost can be infinite."""
+    owner: npt.NDArray[np.int64]
+
+    @property
+    def heights(self) -> Floats:
+        return np.diff(self.places)
+
+    @property
+    def edges(self) -> Floats:
+        """Log-ratios at the edges, one more than there are cells."""
+        return np.concatenate([self.low, self.high[-1:]])
+
+    def axis(self) -> dict[str, Any]:
+        """Plotly axis settings; a few cells are ticked at their edges, which can be infinite."""
+        settings = self.scale.axis(float(self.places[0]), float(self.places[-1]))
+        if len(self.low) > 3:
+            return settings
+        return settings | {"tickvals": self.places.tolist(), "ticktext": [digits(edge) for edge in self.edges]}
+
+    def summed(self, buckets: npt.NDArray[np.int64], values: Floats) -> Floats:
+        """The values of buckets, added up per cell."""
+        return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
+
+
+def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], kept: Sequence[float] = ()) -> Cells:
+    """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket.
+
+    kept: log-ratios that must lie between two cells, as far as they are edges of the histogram.
+    """
+    scale = _scale(buckets, counts)
+    first, last = int(buckets.min()), int(buckets.max())
+    ends = np.concatenate(([-np.inf], EDGES, [np.inf]))[first : last + 2]
+    places = scale.place(ends).copy()  # a plain scale hands back what it was given
+    places[0] = places[0] if np.isfinite(places[0]) else places[1] - OPEN_END
+    places[-1] = places[-1] if np.isfinite(places[-1]) else places[-2] + OPEN_END
+    chosen = _far_enough(places, np.isin(np.round(ends, 12), np.round(kept, 12)))
+    owner = np.full(BUCKETS, -1, np.int64)
+    owner[first : last + 1] = np.searchsorted(chosen, np.arange(len(places) - 1), side="right") - 1
+    return Cells(scale, places[chosen], ends[chosen[:-1]], ends[chosen[1:]], owner)
+
+
+def _scale(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Scale:
+    sizes = np.abs(np.concatenate((EDGES[:1], EDGES))[buckets])
+    order = np.argsort(sizes)
+    middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
+    typical = float(sizes[order][min(middle, len(sizes) - 1)])
+    return signed_log(typical, float(sizes.max())) if sizes.max() > 5 * typical else PLAIN
+
+
+def _far_enough(places: Floats, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Positions of the edges that stay: both ends, the wanted ones, and others a CELLSth of the whole apart from all."""
+    least = (places[-1] - places[0]) / CELLS
+    fixed = places[wanted]
+    chosen = [0]
+    for at in range(1, len(places) - 1):
+        from_fixed = np.abs(fixed - places[at]).min(initial=np.inf)
+        free = (
+            places[at] - places[chosen[-1]] >= least
+            and places[-1] - places[at] >= least / 2
+            and from_fixed >= least / 2
+        )
+        if wanted[at] or free:
+            chosen.append(at)
+    return np.array([*chosen, len(places) - 1], np.int64)

@@ -1,0 +1,76 @@
+"""What is told where the pointer is in a chart over steps: at a step all that is of that step, and nothing of another.
+
+Plotly tells the nearest point of every trace. A trace without a point at some step would tell there what is of its neighbour, so
+it is given a silent point: one that is not drawn, and stands in no label.
+"""
+
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ...presentation.escape import plotly as escaped
+from ...presentation.escape import visible
+from .canvas import tell_nearest
+from .scale import Floats
+
+EVENTS = "events"
+"""The name of the traces of marks, which may move a little."""
+WIDEST = 38
+"""Characters of a label's line: Plotly breaks none, and cuts off what is wider than the chart."""
+EXTRA = "<extra></extra>"
+ONE = 700
+"""What lies nearer together than the axis over this, less than a pixel, is at one place for the pointer."""
+
+
+def in_lines(text: str, longest: int) -> list[str]:
+    """Foreign text in lines that fit into a label, escaped. longest: characters that are told."""
+    return [escaped(line) for line in wrap(visible(text, longest), WIDEST)]
+
+
+def tell_steps(figure: go.Figure) -> None:
+    """Wherever the pointer is in the figure, the nearest step is told. To be called when all is drawn. Not for bars."""
+    tell_nearest(figure)
+    every: Any = figure.data  # the stubs take the traces for names of members
+    traces = [trace for trace in every if trace.hoverinfo != "skip" and trace.x is not None]
+    lines = [_places(trace) for trace in traces if trace.name != EVENTS]
+    drawn = np.unique(np.concatenate([np.zeros(0), *lines]))
+    for trace in traces:
+        if trace.name == EVENTS and len(drawn):
+            trace.x = _snapped(np.asarray(trace.x, np.float64), drawn)
+    told = np.unique(np.concatenate([drawn, *(_places(trace) for trace in traces)]))
+    for trace in traces:
+        _fill(trace, np.setdiff1d(told, _places(trace)))
+
+
+def _places(trace: Any) -> Floats:
+    """Where the trace has points."""
+    x, y = (np.asarray(values, np.float64) for values in (trace.x, trace.y))
+    return x[np.isfinite(x) & np.isfinite(y)]
+
+
+def _snapped(marks: Floats, drawn: Floats) -> Floats:
+    """The marks, those that cannot be told from a place of what is drawn at that place."""
+    nearest = drawn[np.abs(marks[:, None] - drawn[None, :]).argmin(axis=1)]
+    return np.where(np.abs(marks - nearest) * ONE <= np.ptp(drawn), nearest, marks)
+
+
+def _fill(trace: Any, lacking: Floats) -> None:
+    """Silent points at these places; a line is broken around each. Plotly silences no point of a trace with a template."""
+    own, y = len(trace.x), np.asarray(trace.y, np.float64)
+    if not len(lacking) or not np.isfinite(y).any():
+        return
+    size = trace.marker.size
+    sizes = list(size) if isinstance(size, list | tuple | np.ndarray) else [6 if size is None else size] * own
+    words = [trace.hovertemplate.removesuffix(EXTRA)] * own if trace.customdata is None else list(trace.customdata)
+    added = np.column_stack([np.full(len(lacking), np.nan), lacking]).ravel()
+    trace.update(
+        x=np.concatenate([np.asarray(trace.x, np.float64), added]),
+        y=np.concatenate([y, np.where(np.isnan(added), np.nan, y[np.isfinite(y)][0])]),
+        hovertemplate=None,
+        hovertext=words,
+        hoverinfo=["text"] * own + ["none"] * len(added),
+    )
+    if "markers" in (trace.mode or ""):
+        trace.marker.size = [*sizes, *[0] * len(added)]

@@ -1,0 +1,149 @@
+"""What is drawn of a run, or of a group of runs: a row per step, laid on a grid, with the words that say how."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ratioscope.metrics.metric import Metric
+
+from ...presentation.digits import a_step, count
+from ...presentation.run_names import shortened
+from .bands import ERROR_OPACITY, Area, band_words, edges, on_hover
+from .gridded import grid, gridded
+from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
+from .thinned import Thinned, broken
+
+Axis = Literal["auto", "linear", "log", "signed-log"]
+CELLS, LEAST_CELLS, SHARED_CELLS = 400, 125, 1000
+"""Points of a line; those of all lines together where they are several."""
+LEGEND_ROOM = 24
+BANDED = 3
+"""More lines than this have no bands of errors or extremes: they would hide one another. A group always has its band."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run, or a group of runs: a row per step. slot: of its colour and symbol, None where it is alone in its chart.
+
+    x: where the steps stand along the axis, ascending. smooth: the line behind the noise. low, high: over the runs of a group.
+    """
+
+    name: str
+    slot: int | None
+    steps: Floats
+    x: Floats
+    values: Floats
+    errors: Floats
+    smooth: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
+    runs: int = 1
+    size: float = math.nan
+    """Tokens or sequences a step."""
+    unseen: float = 0.0
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    """See Thinned."""
+
+    @property
+    def is_group(self) -> bool:
+        return self.low is not None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A line on the grid. raw: its values, for a group between the extremes over its runs; main: the smoothed ones, or raw."""
+
+    line: Line
+    raw: Thinned
+    main: Thinned
+    banded: bool
+
+    @property
+    def areas(self) -> list[Area]:
+        """(low, high, opacity) of what is shaded, on the rows of `raw`."""
+        if self.line.is_group:
+            return [(self.raw.low, self.raw.high, ERROR_OPACITY)]
+        return edges(self.raw) if self.banded else []
+
+
+def on_grid(lines: Sequence[Line]) -> list[Drawn]:
+    """The lines, thinned by one grid for all."""
+    cells = CELLS if len(lines) == 1 else max(LEAST_CELLS, SHARED_CELLS // max(1, len(lines)))
+    ends = grid([line.x for line in lines], cells)
+    found = []
+    for line in lines:
+        own = gridded(line.x, line.steps, line.values, line.errors, ends)
+        own = replace(own, unseen=line.unseen, bounds=line.bounds)
+        raw = broken(_between_runs(line, own), line.steps)
+        smooth = None if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
+        main = raw if smooth is None else broken(smooth, line.steps)
+        found.append(Drawn(line, raw, main, len(lines) <= BANDED))
+    return found
+
+
+def _between_runs(line: Line, raw: Thinned) -> Thinned:
+    """The rows of a group with the extremes over its runs instead of those of their mean over steps."""
+    if line.low is None or line.high is None:
+        return raw
+    if raw.exact:
+        return replace(raw, low=line.low, high=line.high)
+    starts = np.searchsorted(line.steps, raw.first)
+    low, high = (np.where(np.isfinite(edge), edge, np.nan) for edge in (line.low, line.high))
+    return replace(raw, low=np.fmin.reduceat(low, starts), high=np.fmax.reduceat(high, starts))
+
+
+def scale_of(axis: Axis, drawn: Sequence[Drawn]) -> tuple[Scale, str]:
+    """The scale that was chosen, and what it cannot show."""
+    values = np.concatenate([part.raw.mean for part in drawn] or [np.zeros(0)])
+    values = values[np.isfinite(values)]
+    if axis == "linear" or not len(values):
+        return PLAIN, ""
+    if axis == "log":
+        lost = int((values <= 0).sum())
+        return LOGARITHMIC, f"{count(lost, 'point')} at or below 0 have no place on a log axis" if lost else ""
+    if axis == "signed-log":
+        sizes = np.abs(values[values != 0])
+        return (signed_log(float(np.median(sizes)) / 4, float(sizes.max())) if len(sizes) else PLAIN), ""
+    return suitable(values), ""
+
+
+def legend_name(line: Line) -> str:
+    """The name in a legend, with the number of runs of a group."""
+    return shortened(line.name, LEGEND_ROOM) + (f" ({line.runs} runs)" if line.is_group else "")
+
+
+def size_words(lines: Sequence[Line], metric: Metric) -> str:
+    """How many tokens or sequences a step has."""
+    sizes = [line.size for line in lines if math.isfinite(line.size)]
+    if not sizes:
+        return ""
+    low, high = min(sizes), max(sizes)
+    if int(low) == int(high):
+        return a_step([high], metric.level)
+    return f"N ≈ {count(low)} to {count(high)} {metric.level}s a step (median)"
+
+
+def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
+    """What the bands are, and how to take points without one."""
+    groups = [part.line for part in drawn if part.line.is_group]
+    if groups:
+        runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
+        return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
+    if len(drawn) > BANDED:
+        # The hover of a bucket tells its extremes, not its error.
+        errors = on_hover(part.raw.error for part in drawn if part.raw.exact)
+        return f"{len(drawn)} runs, without bands; {errors}"
+    return band_words([part.raw for part in drawn], metric)
+
+
+def thinned_words(drawn: Sequence[Drawn]) -> str:
+    """How steps became points; empty where each is one."""
+    longest = max((part.raw for part in drawn), key=lambda raw: raw.rows, default=None)
+    if longest is None or longest.exact:
+        return ""
+    of_runs = "" if len(drawn) == 1 else " of the longest"
+    shaded = ", min and max shaded" if len(drawn) <= BANDED else ""
+    return f"showing {longest.points:,} means of {longest.rows:,} steps{of_runs}{shaded}"

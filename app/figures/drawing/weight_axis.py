@@ -1,0 +1,95 @@
+"""The axes of charts of importance weights: weights along a log-ratio axis, shares up a logarithmic one, the cap over both."""
+
+import math
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from ...presentation.digits import digits
+from ...presentation.theme import Theme, faded
+from .cells import Cells
+from .overlay import Overlay, column, lay_over, upright, words
+from .scale import Floats, Scale
+
+TICKS = (
+    1, 2, 0.5, 10, 0.1, 1.2, 0.8, 5, 0.2, 100, 0.01, 1000, 1e-3, 1e4, 1e-4, 1.05, 0.95, 1.01, 0.99, 1.001, 0.999, 1e6, 1e-6,
+    1e9, 1e-9,
+)  # fmt: skip
+"""Weights worth a tick, the most wanted first."""
+
+
+SLICES = 60
+SPREAD = f"density: share per 1/{SLICES} of the axis, log scale"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One side of a cap: weights below it (low_side) or from it on are outside."""
+
+    weight: float
+    low_side: bool
+
+    @property
+    def log_ratio(self) -> float:
+        return math.log(self.weight)
+
+
+def bounds(low: float, high: float) -> list[Bound]:
+    """The sides of a cap that bound anything."""
+    return [Bound(weight, side) for weight, side in ((low, True), (high, False)) if 0 < weight < math.inf]
+
+
+def spread(shares: Floats, grid: Cells) -> Floats:
+    """The shares of cells as if each cell were one SLICES-th of the axis wide: cells differ in width."""
+    slice_height = (grid.places[-1] - grid.places[0]) / SLICES
+    found: Floats = shares * slice_height / grid.heights
+    return found
+
+
+def share_axis(figure: go.Figure, floor: int) -> None:
+    """Shares from 10^floor to all, as percentages; the traces hold their decimal logarithms."""
+    powers = list(range(floor, 1))[:: max(1, math.ceil(-floor / 6))]
+    figure.update_yaxes(
+        range=[floor, 0.15], tickvals=powers, ticktext=[f"{digits(100 * 10.0**power)} %" for power in powers]
+    )
+
+
+def weight_axis(figure: go.Figure, grid: Cells, cap: list[Bound], theme: Theme) -> None:
+    """Weights along the log-ratio axis of the cells, the cap's bounds as lines, and what lies outside behind a veil."""
+    first, last = float(grid.places[0]), float(grid.places[-1])
+    places = [float(grid.scale.place(bound.log_ratio)) for bound in cap]
+    room = 0.04 * (last - first)
+    shown = min([first, *places]) - room, max([last, *places]) + room
+    ticks = _ticks(grid.scale, *shown)
+    figure.update_xaxes(
+        range=shown,
+        tickvals=list(ticks),
+        ticktext=[digits(weight) for weight in ticks.values()],
+        title={"text": f"weight · {grid.scale.word} of its logarithm" if grid.scale.word else "weight · log axis"},
+    )
+    shapes: list[Overlay] = []
+    for bound, place in zip(cap, places, strict=True):
+        outside = (shown[0], place) if bound.low_side else (place, shown[1])
+        shapes.append(column(*outside, faded(theme.severity["watch"], 0.1)))
+        shapes.append(upright(place, theme.ink["watch"], width=1.2, layer="above"))
+    texts = (_bound_words(bound, place, shown, theme) for bound, place in zip(cap, places, strict=True))
+    lay_over(figure, shapes, texts)
+
+
+def _bound_words(bound: Bound, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
+    """The bound's name beside its line, on the outer side unless the axis ends there."""
+    text = f"{'floor' if bound.low_side else 'cap'} {digits(bound.weight)}"
+    share = (place - shown[0]) / (shown[1] - shown[0])
+    leftwards = share > 0.12 if bound.low_side else share > 0.88
+    side: Overlay = {"xanchor": "right", "xshift": -3} if leftwards else {"xanchor": "left", "xshift": 3}
+    return words(text, theme.ink["watch"], x=place, y=1, yref="paper", yanchor="top", **side)
+
+
+def _ticks(scale: Scale, first: float, last: float) -> dict[float, float]:
+    """Axis position -> weight, for the most wanted weights that keep a tenth of the axis between them."""
+    found: dict[float, float] = {}
+    for weight in TICKS:
+        place = float(scale.place(math.log(weight)))
+        if first <= place <= last and all(abs(place - other) > (last - first) / 11 for other in found):
+            found[place] = weight
+    return dict(sorted(found.items()))

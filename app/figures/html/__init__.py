@@ -1,0 +1,1 @@
+"""Figures of HTML: cards, tables, legends, tinted text."""

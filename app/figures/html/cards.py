@@ -1,0 +1,177 @@
+"""The top of the first page, as HTML: the verdict in one line, and a card per headline metric with its course in small."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import numpy as np
+import polars as pl
+
+from ratioscope.metrics.card import card
+from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.metric import Metric
+
+from ...presentation.digits import count
+from ...presentation.escape import html as escaped
+from ...presentation.theme import FONT, LIGHT, MARKS, Theme
+from ...presentation.value_text import measured
+from ..drawing.bands import ERRORS
+from ..drawing.floats import floats
+from ..drawing.thinned import Floats, thinned_steps
+
+WIDTH, HEIGHT, POINTS = 140, 28, 70
+
+
+def verdict_line(finding: Finding, *, theme: Theme = LIGHT) -> str:
+    """The finding: its grade, cause, since when and how sure; its evidence, meaning, remedy and what was checked below."""
+    word = finding.severity.label
+    when = f", {finding.when}" if finding.when else ""
+    meaning = f"<p>{escaped(finding.meaning)} <b>Try:</b> {escaped(finding.remedy)}</p>"
+    checked = f"<p>{escaped(finding.checked)}</p>" if finding.checked else ""
+    return (
+        f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
+        f'<p class="v"><b>{MARKS[word]} {word}</b><span>{escaped(finding.title)}{when}</span>'
+        f"<small>{finding.confidence} confidence</small></p><p>{escaped(finding.evidence)}</p>{meaning}{checked}</div>"
+    )
+
+
+def facts_line(severity: str, facts: Sequence[tuple[str, str]], *, theme: Theme = LIGHT) -> str:
+    """Facts in one line, name and value each, after the mark of a severity; they come as plain text and may be foreign."""
+    told = "".join(f"<span>{escaped(name, 80)} <b>{escaped(value, 200)}</b></span>" for name, value in facts)
+    root = f".rs-facts-{theme.name}"
+    style = (
+        f"{root}{{display:flex;flex-wrap:wrap;gap:2px 16px;font:13px/1.5 {FONT};color:{theme.muted};align-items:baseline}}"
+        f"{root} b{{font-weight:500;color:{theme.text};overflow-wrap:anywhere}}"
+        f"{root} i{{font-style:normal;color:{theme.ink[severity]}}}"
+    )
+    return f'<div class="rs-facts-{theme.name}"><style>{style}</style><i>{MARKS[severity]}</i>{told}</div>'
+
+
+def metric_cards(frame: pl.DataFrame, metrics: Sequence[Metric], gap: str, *, theme: Theme = LIGHT) -> str:
+    """A card per metric: its value at the last step ± standard error, over how many tokens or sequences, and its course."""
+    cards = "".join(_card(frame, metric, gap, theme) for metric in metrics)
+    return f'<div class="rs-cards-{theme.name}"><style>{_card_style(theme)}</style>{cards}</div>'
+
+
+def _card(frame: pl.DataFrame, metric: Metric, gap: str, theme: Theme) -> str:
+    name = f"{gap}/{metric.name}"
+    value, error, size = (_last(frame, column) for column in (name, f"{name}_se", f"{gap}/{metric.level}s"))
+    unit = "" if metric.unit == "1" else metric.unit
+    at = f" · step {frame['step'][-1]}" if len(frame) else ""
+    spoken, _, spread = measured(metric.name, value, error).partition(" ± ")
+    sure = "± 1 se · " if spread else ""
+    below = f"{sure}{count(size, metric.level)}{at}" if value is not None else "not available"
+    spread = f"<small> ± {spread}</small>" if spread else ""
+    return (
+        f'<div title="{_lines(_about(metric, gap))}"><h6>{escaped(metric.name)} <span>{unit}</span></h6>'
+        f"<p>{spoken}{spread}</p>{_sparkline(frame, name, theme.gaps[gap])}<span>{below}</span></div>"
+    )
+
+
+def _about(metric: Metric, gap: str) -> str:
+    """What the card of the metric says, and its names in trainers for this gap."""
+    elsewhere = (f"{place.trainer}: {place.name}" for place in card(metric.name).elsewhere if place.gap == gap)
+    facts = (metric.formula, metric.meaning, f"{metric.estimator}; {metric.weighting}", metric.direction)
+    return "\n".join((*(fact for fact in facts if fact), *elsewhere))
+
+
+def _last(frame: pl.DataFrame, name: str) -> float | None:
+    return frame[name][-1] if name in frame.columns and len(frame) else None
+
+
+def _lines(text: str) -> str:
+    return "&#10;".join(escaped(line) for line in text.split("\n"))
+
+
+def _sparkline(frame: pl.DataFrame, name: str, colour: str) -> str:
+    """The metric's course: bucket means, in a band of their spread. Infinite steps, and steps not on record, are holes."""
+    course = _course(frame, name)
+    band, line = ("", "") if course is None else (_band(course), _line(course))
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -2 {WIDTH} {HEIGHT + 4}" preserveAspectRatio="none">'
+        f'<path d="{band}" fill="{colour}" fill-opacity="0.18"/>'
+        f'<path d="{line}" fill="none" stroke="{colour}" stroke-width="1.4" vector-effect="non-scaling-stroke"/></svg>'
+    )
+    # An image, because Streamlit removes inline SVG from HTML.
+    return f'<img alt="" src="data:image/svg+xml,{quote(svg)}">'
+
+
+@dataclass(frozen=True)
+class _Course:
+    """Heights in the image, NaN where there is nothing to draw; low and high bound the band."""
+
+    x: Floats
+    low: Floats
+    mean: Floats
+    high: Floats
+
+
+def _course(frame: pl.DataFrame, name: str) -> _Course | None:
+    """The band holds the extremes of each bucket, and two standard errors; it ends where the image does, so that the line
+    keeps its shape. None where no step has a value.
+    """
+    if name not in frame.columns or frame.is_empty():
+        return None
+    steps, values, errors = (floats(frame, column) for column in ("step", name, f"{name}_se"))
+    drawn = thinned_steps(steps, values, errors, POINTS)
+    if not np.isfinite(drawn.mean).any():
+        return None
+    error = np.nan_to_num(drawn.error)
+    lowest, highest = float(np.nanmin(drawn.mean)), float(np.nanmax(drawn.mean))
+    room = highest - lowest or float(2 * ERRORS * error.max()) or 1.0
+    bottom, top = lowest - room / 3, highest + room / 3
+
+    def height(value: Floats) -> Floats:
+        return HEIGHT * (1 - (np.clip(value, bottom, top) - bottom) / (top - bottom))
+
+    spread = ERRORS * error
+    x = WIDTH * np.arange(len(drawn.mean)) / max(1, len(drawn.mean) - 1)
+    low, high = np.fmin(drawn.low, drawn.mean - spread), np.fmax(drawn.high, drawn.mean + spread)
+    return _Course(x, height(low), height(drawn.mean), height(high))
+
+
+def _line(course: _Course) -> str:
+    path, down = "", False
+    for x, y in zip(course.x, course.mean, strict=True):
+        known = np.isfinite(y)
+        path += f"{'L' if down else 'M'}{x:.4g} {y:.4g}" if known else ""
+        down = bool(known)
+    return path if len(course.x) > 1 else f"{path}h{WIDTH}"
+
+
+def _band(course: _Course) -> str:
+    """One outline per unbroken stretch."""
+    known = np.isfinite(course.low) & np.isfinite(course.high)
+    path = ""
+    for part in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known.astype(int))) + 1):
+        if len(part) > 1 and known[part[0]]:
+            edge = [
+                *zip(course.x[part], course.high[part], strict=True),
+                *zip(course.x[part][::-1], course.low[part][::-1], strict=True),
+            ]
+            path += "M" + "L".join(f"{x:.4g} {y:.4g}" for x, y in edge) + "Z"
+    return path
+
+
+def _verdict_style(theme: Theme, word: str) -> str:
+    root = f".rs-verdict-{theme.name}"
+    return (
+        f"{root}{{border-left:4px solid {theme.severity[word]};padding:2px 0 4px 14px;font:14px/1.5 {FONT};color:{theme.text}}}"
+        f"{root} p{{margin:0;color:{theme.muted};max-width:110ch}}"
+        f"{root} p.v{{font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;align-items:baseline}}"
+        f"{root} p.v b{{color:{theme.ink[word]}}}{root} small{{font-size:13px;color:{theme.muted}}}"
+    )
+
+
+def _card_style(theme: Theme) -> str:
+    root = f".rs-cards-{theme.name}"
+    return (
+        f"{root}{{display:grid;grid-template-columns:repeat(auto-fit,minmax(158px,1fr));gap:10px;"
+        f"font:12px/1.4 {FONT};color:{theme.muted}}}"
+        f"{root}>div{{border:1px solid {theme.border};border-radius:5px;padding:9px 12px 7px;min-width:0}}"
+        f"{root} h6{{margin:0;padding:0;font:500 12.5px/1.4 {FONT};color:{theme.text};overflow-wrap:anywhere}}"
+        f"{root} h6 span{{color:{theme.muted};font-weight:400}}"
+        f"{root} p{{margin:2px 0 3px;font-size:21px;line-height:1.25;color:{theme.text};white-space:nowrap}}"
+        f"{root} p small{{font-size:12.5px;color:{theme.muted}}}"
+        f"{root} img{{display:block;width:100%;height:{HEIGHT}px;margin:2px 0 4px}}"
+    )

@@ -1,0 +1,117 @@
+"""Corrections side by side as an HTML table: a row each, the best of every column marked and not by colour alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import Literal
+
+from ratioscope.metrics.distribution import Interval
+
+from ...presentation.digits import digits, percent
+from ...presentation.escape import html as escaped
+from ...presentation.theme import FONT, LIGHT, Theme
+from ..drawing.series_pens import swatch
+
+BEST = "◆"
+
+
+@dataclass(frozen=True)
+class Column:
+    """name: of the value. better: which end is the better one, "" where neither is. share: told as a percentage."""
+
+    name: str
+    title: str
+    about: str
+    better: Literal["high", "low", "one", ""] = ""
+    share: bool = True
+
+
+COLUMNS = (
+    Column("ess_after", "ESS after", "(sum v)^2 / (n sum v^2) of what is left of the weights", "high"),
+    Column("mean_weight", "mean weight", "sum v / n: the factor on the learning rate that is left", "one", share=False),
+    Column("bias", "bias", "mean |v - w|: how far the weights are from exact ones", "low", share=False),
+    Column("variance", "variance", "sum v^2 / n - (sum v / n)^2: what weighting adds", "low", share=False),
+    Column("clipped_share", "clipped", "share whose weight a bound changed"),
+    Column("removed_share", "removed tokens", "share that leaves the loss, by mask or by a weight of 0", "low"),
+    Column("removed_share_sequence", "removed sequences", "share of which no token is left", "low"),
+    Column("mass_removed", "mass removed", "1 - sum v / sum w; negative where a floor or a rejection adds more"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """values: by Column.name, None where the correction has none. fair: may be compared with the others."""
+
+    name: str
+    over: str
+    values: Mapping[str, Interval] | None
+    note: str = ""
+    fair: bool = True
+
+
+def comparison_table(rows: Sequence[Row], *, theme: Theme = LIGHT) -> str:
+    """The rows in their order; those that cannot be compared fairly (another weighting) are never the best."""
+    best = {column.name: _best(rows, column) for column in COLUMNS}
+    head = "".join(f'<th title="{escaped(column.about)}">{escaped(column.title)}</th>' for column in COLUMNS)
+    body = "".join(_row(at, row, best, theme) for at, row in enumerate(rows))
+    root = f"rs-compare-{theme.name}"
+    return (
+        f'<div class="{root}"><style>{_style(root, theme)}</style><table><thead><tr><th>correction</th>'
+        f"<th>over</th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _best(rows: Sequence[Row], column: Column) -> float | None:
+    """How far from ideal the best of the column is; None where nothing can be the best."""
+    found = [distance for row in rows if (distance := _distance(row, column)) is not None]
+    return min(found) if len(found) > 1 and max(found) > min(found) + 1e-12 else None
+
+
+def _distance(row: Row, column: Column) -> float | None:
+    value = row.values.get(column.name) if row.values is not None and row.fair else None
+    if value is None or isnan(value.low) or not column.better or _leaves_nothing(row):
+        return None
+    middle = (value.low + value.high) / 2
+    return {"high": -middle, "low": middle, "one": abs(middle - 1)}[column.better]
+
+
+def _leaves_nothing(row: Row) -> bool:
+    """Whether no weight is left: then its variance of 0 is no merit."""
+    ess = (row.values or {}).get("ess_after")
+    return ess is not None and isnan(ess.low)
+
+
+def _row(at: int, row: Row, best: Mapping[str, float | None], theme: Theme) -> str:
+    note = f"<small>{escaped(row.note, 300)}</small>" if row.note else ""
+    name = f"<th><div>{swatch(at, theme)}<span>{escaped(row.name, 120)}{note}</span></div></th>"
+    cells = "".join(_cell(row, column, best[column.name]) for column in COLUMNS)
+    return f'<tr>{name}<td class="o">{escaped(row.over)}</td>{cells}</tr>'
+
+
+def _cell(row: Row, column: Column, best: float | None) -> str:
+    value = row.values.get(column.name) if row.values is not None else None
+    if value is None or isnan(value.low):
+        return '<td class="n">–</td>'
+    say = percent if column.share else digits
+    close = value.high - value.low <= 1e-12 * max(1.0, abs(value.low)) or value.high == value.low
+    shown = say(value.low) if close else f"{say(value.low)} to {say(value.high)}"
+    distance = _distance(row, column)
+    if best is not None and distance is not None and distance <= best + 1e-12:
+        return f'<td class="n best" title="best of this column">{BEST} {escaped(shown)}</td>'
+    return f'<td class="n">{escaped(shown)}</td>'
+
+
+def _style(root: str, theme: Theme) -> str:
+    return (
+        f".{root}{{overflow-x:auto;font:13px/1.45 {FONT};color:{theme.text}}}"
+        f".{root} table{{border-collapse:collapse;width:100%}}"
+        f".{root} th,.{root} td{{padding:5px 10px;border:0;border-bottom:1px solid {theme.border};text-align:left;"
+        f"vertical-align:top;font-weight:400}}"
+        f".{root} thead th{{color:{theme.muted};font-size:12px;white-space:nowrap;cursor:help}}"
+        f".{root} thead th:nth-child(n+3),.{root} td.n{{text-align:right;white-space:nowrap;"
+        f"font-variant-numeric:tabular-nums}}"
+        f".{root} tbody th div{{display:flex;gap:8px;min-width:190px;overflow-wrap:anywhere}}.{root} td.o{{white-space:nowrap}}"
+        f".{root} tbody th img{{flex:none;margin-top:4px}}"
+        f".{root} small{{display:block;color:{theme.muted};font-size:12px}}"
+        f".{root} td.best{{font-weight:600}}"
+    )

@@ -1,0 +1,1 @@
+"""How values, names, themes and texts are presented on every face: command line, report and dashboard."""

@@ -1,0 +1,70 @@
+"""The slices of a run in a reader's words: what each is, whether this run has it, and how to record what it lacks."""
+
+from dataclasses import dataclass
+
+from ratioscope.ingest.rows.slices import ON_DEMAND
+from ratioscope.metrics.analysis.slice_parts import bucket_label
+from ratioscope.metrics.engines.slices import WRITTEN
+
+
+@dataclass(frozen=True)
+class Only:
+    """The part of the tokens that a slice gives this key, such as Only("replica", "vllm-3")."""
+
+    slice: str
+    key: str
+
+
+@dataclass(frozen=True)
+class SliceWords:
+    """name: as Run.metrics takes it. one: what a bucket of it is. needs: columns of the Record it is made of."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    record: str
+    about: str = ""
+
+    @property
+    def written(self) -> bool:
+        """Whether its statistics are kept with every step, so that no token row needs to be read."""
+        return self.name in WRITTEN
+
+
+SLICES = (
+    SliceWords("position", "position in the response", (), "", "prompt excluded"),
+    SliceWords("probability", "probability under the earlier policy", (), ""),
+    SliceWords("replica", "engine replica", ("replica",), "log replica"),
+    SliceWords("turn", "turn", ("turn",), "log turns"),
+    SliceWords(
+        "lag", "version lag", ("trainer_version", "rollout_version_min"), "log trainer_version and rollout_versions",
+        "trainer version − rollout version",
+    ),
+    *(
+        SliceWords(name, title, ON_DEMAND[name].columns, ON_DEMAND[name].absent, about)
+        for name, title, about in (
+            ("token_class", "token class", ""),
+            ("token_id", "token", "by their part of the gap"),
+            ("rank", "trainer rank", "the rank that wrote the row"),
+            ("group_id", "prompt group", ""),
+            ("length_decile", "response length", "deciles of its step, 1 shortest to 10 longest"),
+            ("finish_reason", "finish reason", ""),
+            ("reward_sign", "sign of the reward", ""),
+            ("advantage_sign", "sign of the advantage", ""),
+            ("minibatch", "minibatch", "the update within the step"),
+        )
+    ),
+)  # fmt: skip
+BY_NAME = {words.name: words for words in SLICES}
+UNFILTERED = ("token_id",)
+"""Slices that pages cannot be filtered by: a row per step and key would be too much to keep."""
+
+
+def part_words(part: Only) -> str:
+    """The part of the tokens as a reader should take it: which slice, and the whole of the bucket that the key begins.
+
+    >>> part_words(Only("position", "2")), part_words(Only("replica", "vllm-3"))
+    ('position in the response [2, 4)', 'engine replica vllm-3')
+    """
+    title = BY_NAME[part.slice].title if part.slice in BY_NAME else part.slice
+    return f"{title} {bucket_label(part.slice, part.key)}"
