@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ratioscope.collectors import notice
 from ratioscope.collectors.collector import Collector
+from ratioscope.collectors.process import notice
 
 from .figures import Figures
 from .logged import logged

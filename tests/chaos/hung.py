@@ -15,8 +15,8 @@ from types import ModuleType
 from unittest.mock import patch
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.hooks import Call, Hook, put_on
-from ratioscope.collectors.recording import Recording
+from ratioscope.collectors.watching.hooks import Call, Hook, put_on
+from ratioscope.collectors.watching.recording import Recording
 
 from .figures import Figures
 from .logged import logged

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ratioscope.collectors import notice
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.writer_process import WriterProcess
+from ratioscope.collectors.process import notice
+from ratioscope.collectors.writing.writer_process import WriterProcess
 
 from .figures import Figures
 from .logged import logged
