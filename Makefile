@@ -42,8 +42,10 @@ bench: .venv/.dev  ## measure speed, as ratios side by side
 gallery: .venv/.dev .venv/.chromium  ## draw every page and the report into docs/gallery
 	@$(BIN)/python docs/gallery.py
 
-docs: .venv/.dev  ## write the generated tables of docs/
+docs: .venv/.dev  ## write the generated pages of docs/, then the site into build/site, every link checked
 	@$(BIN)/python docs/tables.py
+	@found=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$found"; exit 1; }
+	@echo "build/site/index.html"
 
 clean:  ## remove the environment and every cache
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

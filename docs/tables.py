@@ -1,5 +1,6 @@
 """Writes the pages of docs/ that are rendered from the program's own tables: `make docs`. A test keeps them current."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def metrics_page() -> Iterator[str]:
     yield "| metric | unit | gaps | formula |\n| --- | --- | --- | --- |"
     for metric in METRICS:
         gaps = "all" if set(metric.gaps) == set(GAPS) else ", ".join(metric.gaps)
-        yield f"| [`{metric.name}`](#{metric.name}) | {metric.unit} | {gaps} | `{metric.formula.replace('|', chr(92) + '|')}` |"
+        formula = metric.formula.replace("|", chr(92) + "|")
+        yield f"| [`{metric.name}`](#{_anchor(metric.name)}) | {metric.unit} | {gaps} | `{formula}` |"
     yield ""
     for metric in METRICS:
         yield from _section(card(metric.name))
@@ -75,6 +77,11 @@ def trainers_page() -> Iterator[str]:
     yield ""
     for adapter in ADAPTERS:
         yield from _trainer(adapter)
+
+
+def _anchor(heading: str) -> str:
+    """Where a heading is linked to, as GitHub and the site both name it."""
+    return re.sub(r"[^\w-]", "", heading)
 
 
 def _trainer(adapter: Adapter) -> Iterator[str]:

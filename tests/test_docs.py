@@ -1,7 +1,10 @@
 """The documentation is generated, current, and shows only what exists."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +32,30 @@ def tables() -> ModuleType:
 def test_the_generated_pages_are_current() -> None:
     for name, text in tables().pages().items():
         assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it: a link or an anchor that leads nowhere ends the build, unless it is asked to be quiet."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    done = subprocess.run(
+        build, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_has_every_page_and_all_links_and_anchors_of_it_lead_somewhere(site: Path) -> None:
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in site.glob("*.html")}
+
+
+def test_a_page_of_the_site_loads_nothing_from_the_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:link|script|img|iframe)\b[^>]*?(?:href|src)=\"?((?:https?:)?//[^\" >]*)", page.read_text()
+        )
+        assert not loaded, page.name
 
 
 def test_every_field_and_metric_is_documented() -> None:
