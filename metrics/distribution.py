@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Level = Literal["token", "sequence", "geometric"]
-How = Literal["truncate", "mask"]
 LEVELS: tuple[Level, ...] = ("token", "sequence", "geometric")
 
 THRESHOLDS = (
@@ -149,101 +148,3 @@ def quantile(part: Histogram, q: float) -> Interval:
     place = int(np.searchsorted(np.cumsum(part.counts), q * total, side="left"))
     place = min(place, len(part.counts) - 1)
     return Interval(float(part.low[place]), float(part.high[place]))
-
-
-def clipped_share(part: Histogram, *, low: float = 0.0, high: float = np.inf) -> Interval:
-    """Share of weights outside [low, high): what truncation or masking at these weights touches."""
-    total = int(part.counts.sum())
-    if not total:
-        return Interval(np.nan, np.nan)
-    with np.errstate(over="ignore"):
-        inside, cut = _split((np.exp(part.low), np.exp(part.high)), low, high)
-    outside = int(part.counts[~inside & ~cut].sum())
-    return Interval(outside / total, (outside + int(part.counts[cut].sum())) / total)
-
-
-def mass_removed(part: Histogram, *, low: float = 0.0, high: float = np.inf, how: How = "truncate") -> Interval:
-    """Share of the summed weight that is lost. Truncation lifts weights to `low`, so with a low bound it can be negative."""
-    if not np.isfinite(part.log_sum_weights).any():  # nothing on record, or every weight is 0
-        return Interval(np.nan, np.nan)
-    treated = _treated(part, low, high, how)
-    return Interval(1 - (treated.sum + treated.most) / treated.whole, 1 - (treated.sum + treated.least) / treated.whole)
-
-
-def ess_after(part: Histogram, *, low: float = 0.0, high: float = np.inf, how: How = "truncate") -> Interval:
-    """(sum w)^2 / (n sum w^2) of the weights after truncation to, or masking outside, [low, high); n counts all of them.
-
-    NaN where no weight is left. The interval follows from the extremes the weights of a cut bucket can take.
-    """
-    if not np.isfinite(part.log_sum_weights).any():  # nothing on record, or every weight is 0
-        return Interval(np.nan, np.nan)
-    t = _treated(part, low, high, how)
-    total = float(part.counts.sum())
-
-    def ess(a: float, slope: float) -> float:
-        squares = t.squares + slope * a
-        return (t.sum + a) ** 2 / (total * squares) if squares > 0 else np.nan
-
-    # A square over a linear function is convex: least at its stationary point, greatest at an end.
-    stationary = t.sum - 2 * t.squares / t.steepest if t.steepest > 0 else t.least
-    lowest = ess(float(np.clip(stationary, t.least, t.most)), t.steepest)
-    highest = max(ess(t.least, t.flattest), ess(t.most, t.flattest))
-    return Interval(lowest, highest if np.isnan(highest) else min(highest, 1.0))
-
-
-@dataclass(frozen=True)
-class _Treated:
-    """Sums of treated weights: of the buckets that no bound cuts, and what those that one cuts can add.
-
-    A cut bucket adds a in [least, most] to the sum, and between flattest * a and steepest * a to the sum of squares.
-    """
-
-    whole: float
-    sum: float
-    squares: float
-    least: float
-    most: float
-    flattest: float
-    steepest: float
-
-
-def _treated(part: Histogram, low: float, high: float, how: How) -> _Treated:
-    # In units of the largest weight that is left, only what is not left can overflow.
-    unit = float(min(np.max(part.log_sum_weights - np.log(part.counts)), np.log(high)))
-    with np.errstate(over="ignore", divide="ignore"):
-        weights, squares = np.exp(part.log_sum_weights - unit), np.exp(part.log_sum_square_weights - 2 * unit)
-        low, high = float(np.exp(np.log(low) - unit)), float(np.exp(np.log(high) - unit))
-        ends = np.exp(part.low - unit), np.exp(part.high - unit)
-    inside, cut = _split(ends, low, high)
-    sums, square_sums = weights[inside].sum(), squares[inside].sum()
-    if how == "truncate":
-        for bound, beyond in ((low, ends[1] <= low), (high, ends[0] >= high)):
-            count = part.counts[beyond].sum()
-            sums, square_sums = (
-                sums + (count * bound if count else 0.0),
-                square_sums + (count * bound**2 if count else 0.0),
-            )
-    least, most = _cut_range(part.counts[cut], weights[cut], (ends[0][cut], ends[1][cut]), (low, high), how)
-    flattest = max(float(ends[0][cut].min(initial=np.inf)), low) if cut.any() else 0.0
-    steepest = min(float(ends[1][cut].max(initial=0.0)), high) if cut.any() else 0.0
-    return _Treated(float(weights.sum()), float(sums), float(square_sums), least, most, flattest, steepest)
-
-
-def _cut_range(
-    counts: npt.NDArray[np.int64], weights: Floats, ends: tuple[Floats, Floats], bounds: tuple[float, float], how: How
-) -> tuple[float, float]:
-    """The least and the most that the treated weights of cut buckets can sum to."""
-    if how == "mask":
-        return 0.0, float(weights.sum())
-    smallest, largest = np.clip(ends[0], *bounds), np.clip(ends[1], *bounds)
-    return float((counts * smallest).sum()), float((counts * largest).sum())
-
-
-def _split(ends: tuple[Floats, Floats], low: float, high: float) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which buckets lie inside [low, high), and which a bound cuts. Bounds within rounding of an end do not cut."""
-    bottom, top = ends
-    at_low = (bottom >= low * (1 - 1e-12)) | (low <= 0)
-    at_high = top <= high * (1 + 1e-12)
-    outside = (top <= low * (1 + 1e-12)) | (bottom >= high * (1 - 1e-12))
-    inside = at_low & at_high & ~outside
-    return inside, ~inside & ~outside

@@ -16,7 +16,6 @@ from ratioscope.app.dashboard.model import runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages import PAGES
-from ratioscope.app.dashboard.pages.distributions.page import BY_NAME, CAPS, FLOORS
 from ratioscope.app.dashboard.pages.sequences.page import worst_first
 from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
 from ratioscope.app.dashboard.panels import controls
@@ -25,10 +24,13 @@ from ratioscope.app.presentation import headline_metrics as headline
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.escape import html as escaped
 from ratioscope.app.presentation.theme import DARK, LIGHT
+from ratioscope.app.presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics import distribution
-from ratioscope.metrics.distribution import LEVELS
+from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, Threshold
+from ratioscope.metrics.corrections.threshold_effect import whole_effect
+from ratioscope.metrics.distribution import LEVELS, THRESHOLDS
 
 ELSEWHERE = ("overview", "alerts", "compare")
 """Pages whose own tests draw every run with data."""
@@ -208,14 +210,14 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
 def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
     app = opened("distributions", ["holes"], level="sequence")
     well(app)
-    assert [card.value for card in app.metric] == ["100 %", "–", "–", "–"]
+    assert [card.value for card in app.metric] == ["0 %", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
 
 
 def test_every_offered_bound_is_exact() -> None:
-    assert len(CAPS) == len(set(CAPS)) and len(FLOORS) == len(set(FLOORS))
+    assert len(CAP_BY_NAME) == len(CAPS) + 1 and len(FLOOR_BY_NAME) == len(FLOORS) + 1
     part = distribution.histogram([0.123, -0.456, 0.789])
-    for bound in BY_NAME.values():
-        assert distribution.clipped_share(part, high=bound).exact
+    for bound in THRESHOLDS:
+        assert whole_effect(part, Threshold("mask", high=bound))["clipped_share"].exact
 
 
 def test_one_step_of_the_distribution_can_be_chosen(opened: Open, runs: Path) -> None:

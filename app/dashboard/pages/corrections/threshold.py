@@ -1,7 +1,6 @@
 """One threshold on the weights, dragged or typed: what it does to the chosen steps, at once, from distributions alone."""
 
 from collections.abc import Callable
-from math import inf, isnan
 
 import plotly.graph_objects as go
 import polars as pl
@@ -10,8 +9,6 @@ import streamlit as st
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.threshold import (
-    CAPS,
-    FLOORS,
     LEVEL_BY_NAME,
     RULE_BY_NAME,
     RULES,
@@ -29,6 +26,7 @@ from ....figures.weights_left import weights_before_after
 from ....presentation.digits import a_step, count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
+from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
 from ...model.view import Wanted
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells, control_row
@@ -36,9 +34,6 @@ from .controls import add_button
 from .course import Source
 from .entries import threshold_text
 
-NONE = "none"
-CAP_BY_NAME = {digits(cap, 5): cap for cap in CAPS} | {NONE: inf}
-FLOOR_BY_NAME = {NONE: 0.0} | {digits(floor, 5): floor for floor in FLOORS}
 Names = tuple[tuple[str, str], ...]
 """Column and words of each line of a chart."""
 LEFT: Names = (("ess_before", "ESS before"), ("ess_after", "ESS after"), ("mean_weight", "mean weight"))
@@ -150,7 +145,7 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
     )
     with st.grid(6, min_column_width=150):
         for title, name, say in facts:
-            shown = spelled(whole[name], say)
+            shown = interval_text(whole[name], say)
             if name == "ess_after":
                 shown = f"{bound}{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
             st.metric(title, shown, help=ABOUT[name], border=True)
@@ -158,20 +153,6 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
         "exact: the bounds are edges of the histogram" if threshold.exact else "an interval: a bound lies between edges"
     )
     st.caption(f"{size} of the chosen steps · from statistics of all of them, no token row is read · {exact}")
-
-
-def spelled(value: Interval, say: Callable[[float], str] = percent) -> str:
-    """The value, or from where to where it lies; ≈ where both ends read alike.
-
-    >>> spelled(Interval(0.0156, 0.0182)), spelled(Interval(0.98, 0.98)), spelled(Interval(0.98, 0.9800001))
-    ('1.56–1.82 %', '98 %', '≈ 98 %')
-    """
-    if isnan(value.low):
-        return "–"
-    low, high = say(value.low), say(value.high)
-    if value.high == value.low or value.high - value.low <= 1e-9 * max(1.0, abs(value.low)):
-        return low
-    return f"≈ {low}" if low == high else f"{low.removesuffix(' %')}–{high}"
 
 
 def _charts(source: Source, threshold: Threshold, unit: str) -> None:

@@ -3,31 +3,23 @@
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.distribution import (
-    LEVELS,
-    THRESHOLDS,
-    Histogram,
-    How,
-    Interval,
-    Level,
-    clipped_share,
-    ess_after,
-    mass_removed,
-    whole_histogram,
-)
+from ratioscope.metrics.corrections.threshold import Threshold
+from ratioscope.metrics.corrections.threshold_effect import whole_effect
+from ratioscope.metrics.distribution import LEVELS, Histogram, Level, whole_histogram
 
 from ....figures.heat_map import log_ratio_heat_map
 from ....figures.weights import weight_histogram, weight_survival
-from ....presentation.digits import digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
+from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
 from ...model.scope import Scope
 from ...model.view import View, Wanted
 from ...panels.charts import appearance, clicked, draw, last_appearance
@@ -38,14 +30,9 @@ from ...panels.step_buttons import step_buttons
 from .density import density_drawer
 from .steps_compared import compared_steps
 
-NONE = "none"
-CAPS = [digits(threshold, 5) for threshold in THRESHOLDS if threshold > 1] + [NONE]
 CAP = "2"
 """The cap that is looked at first."""
-FLOORS = [NONE] + [digits(threshold, 5) for threshold in THRESHOLDS if threshold < 1]
-HOWS: dict[str, How] = {"truncated": "truncate", "masked": "mask"}
-BY_NAME = {digits(threshold, 5): float(threshold) for threshold in THRESHOLDS}
-"""The thresholds that are edges of the histogram: what is said about them is exact."""
+HOWS: dict[str, Literal["truncate", "mask"]] = {"truncated": "truncate", "masked": "mask"}
 
 
 @dataclass(frozen=True)
@@ -100,8 +87,9 @@ def render(scope: Scope) -> None:
         numbers=partial(scope.distribution, level),
         on_click=partial(_cell_chosen, level),
     )
-    low, high, how = _bounds()
-    _effect(part, low, high, how)
+    threshold = _threshold(level)
+    low, high = threshold.low, threshold.high
+    _effect(part, threshold)
     left, right = columns(2, "weights")
     with left:
         draw(
@@ -129,7 +117,7 @@ def ahead(view: View) -> list[Wanted]:
         return []
     part, theme = Part(Scope(view, gap), "token", None), last_appearance()
     made: list[Wanted] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
-    charts = ((_heat_map, ()), (_weights, (0.0, BY_NAME[CAP])), (_beyond, (0.0, BY_NAME[CAP])))
+    charts = ((_heat_map, ()), (_weights, (0.0, CAP_BY_NAME[CAP])), (_beyond, (0.0, CAP_BY_NAME[CAP])))
     return [*made, *((make, (part, *bounds, theme)) for make, bounds in charts)]
 
 
@@ -174,45 +162,39 @@ def _to_sequences(level: Level, step: int, low: float | None, high: float | None
     go_to("sequences", column=f"log_ratio_{'sum' if level == 'sequence' else 'mean'}", **bounds, **at)
 
 
-def _bounds() -> tuple[float, float, How]:
-    """(floor, cap, how) of the weights, from the controls."""
+def _threshold(level: Level) -> Threshold:
+    """The threshold that the controls choose."""
     with control_row("bounds"):
         word = st.segmented_control(
             "weights beyond are", list(HOWS), default="truncated", required=True, key="how", bind="query-params"
         )
-        floor = st.select_slider("floor", FLOORS, value=NONE, key="floor", bind="query-params", width=260)
-        cap = st.select_slider("cap", CAPS, value=CAP, key="cap", bind="query-params", width=360)
-    return BY_NAME.get(floor, 0.0), BY_NAME.get(cap, math.inf), HOWS.get(word or "", "truncate")
+        floor = st.select_slider("floor", list(FLOOR_BY_NAME), value=NONE, key="floor", bind="query-params", width=260)
+        cap = st.select_slider("cap", list(CAP_BY_NAME), value=CAP, key="cap", bind="query-params", width=360)
+    rule = HOWS.get(word or "", "truncate")
+    return Threshold(rule, level, FLOOR_BY_NAME.get(floor, 0.0), CAP_BY_NAME.get(cap, math.inf))
 
 
-def _effect(part: Part, low: float, high: float, how: How) -> None:
-    """What the bounds do to these weights, exactly: the bounds are edges of the histogram."""
-    weights = part.histogram
-    clipped = clipped_share(weights, low=low, high=high)
-    removed = mass_removed(weights, low=low, high=high, how=how)
-    before, after = ess_after(weights), ess_after(weights, low=low, high=high, how=how)
-    facts = (
-        ("clipped share", clipped, "share of the weights that lie outside the bounds"),
-        (
-            "mass removed",
-            removed,
-            "share of the summed weight that is lost; negative where a floor adds more than the cap takes",
-        ),
-        (
-            "ESS before",
-            before,
-            "(Σw)² / (n Σw²) of the weights as they are; ≤ where the tail cannot be trusted: rarer weights would lower it",
-        ),
-        ("ESS after", after, "the same of the treated weights; n counts masked ones too"),
-    )
+def _effect(part: Part, threshold: Threshold) -> None:
+    """Cards with the effect of the threshold on these weights; exact, because its bounds are edges of the histogram."""
+    effect = whole_effect(part.histogram, threshold)
     with st.grid(4, min_column_width=150):
-        for name, found, about in facts:
-            bound = part.bound_of_ess if name == "ESS before" else ""
-            st.metric(name, bound + _spelled(found), help=about, border=True)
+        for title, name, about in EFFECTS:
+            bound = part.bound_of_ess if name == "ess_before" else ""
+            st.metric(title, bound + interval_text(effect[name]), help=about, border=True)
 
 
-def _spelled(found: Interval) -> str:
-    if math.isnan(found.low):
-        return "–"
-    exact = found.high - found.low < 1e-12
-    return percent(found.low) if exact else f"{percent(found.low)} to {percent(found.high)}"
+EFFECTS = (
+    ("clipped share", "clipped_share", "share of the weights that lie outside the bounds"),
+    (
+        "mass removed",
+        "mass_removed",
+        "share of the summed weight that is lost; negative where a floor adds more than the cap takes",
+    ),
+    (
+        "ESS before",
+        "ess_before",
+        "(Σw)² / (n Σw²) of the weights as they are; ≤ where the tail cannot be trusted: rarer weights would lower it",
+    ),
+    ("ESS after", "ess_after", "the same of the treated weights; n counts masked ones too"),
+)
+"""Title, name and explanation of each card."""
