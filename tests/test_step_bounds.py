@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages_open import Open, well
 
 from ratioscope import open_run
+from ratioscope.app.cli import main
+from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.maintenance.verify import verify
 
@@ -39,3 +42,33 @@ def test_other_numbers_that_no_column_holds_are_malformed(tmp_path: Path, name: 
     run = open_run(tmp_path / "run")
     assert run.steps == [1] and run.quarantined == () and run.conservation.dropped == 1
     assert verify(tmp_path / "run", deep=True).sound
+
+
+@pytest.fixture(scope="module")
+def far_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of steps as far apart as numbers of 64 bits allow, each far out of bounds."""
+    root = tmp_path_factory.mktemp("far") / "run"
+    with Collector(root) as collector:
+        for step in (-MOST - 1, -5, 0, 3, MOST - 1, MOST):
+            collector.log(step=step, rollout_logprobs=[[-1.0, -2.0, -0.5]] * 3, old_logprobs=[[-1.5, -4.0, -0.1]] * 3)
+    return root
+
+
+PICKERS = ("sequences", "tokens")
+"""Pages with a number field for the step: a browser's holds 53 bits, and Streamlit refuses more."""
+
+
+@pytest.mark.parametrize("page", [page.path for page in PAGES if page.path not in PICKERS])
+def test_a_page_needs_no_room_for_the_steps_between_those_on_record(
+    opened: Open, far_apart: Path, page: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = opened(page, far_apart)
+    for steps in (f"{-MOST - 1}:{MOST}", "-3:", f":{MOST}"):
+        app.query_params["steps"] = steps
+        well(app.run())
+    assert "overflow" not in capfd.readouterr().err
+
+
+def test_a_report_needs_no_room_for_the_steps_between_those_on_record(far_apart: Path, tmp_path: Path) -> None:
+    for name in ("report.html", "report.md", "report.json"):
+        assert main(["report", str(far_apart), "--output", str(tmp_path / name)]) in (0, 1)

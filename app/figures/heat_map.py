@@ -84,13 +84,17 @@ def _colour_key(heat: Any, theme: Theme) -> str:
 
 
 def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:
-    """Where each column stands, how many steps wide it is, and the column of each row. Steps not on record stay empty."""
+    """Middle of each column, how many steps wide it is, and the column of each row. Steps not on record stay empty.
+
+    Distances are unsigned: between two steps of 64 bits lie up to 2^64.
+    """
     steps = rows["step"].to_numpy().astype(np.int64)
     first = int(steps.min())
-    apart = int(np.gcd.reduce(np.diff(np.unique(steps)))) or 1  # a trainer may log every tenth step
-    width = apart * max(1, -(-int(steps.max() - first + 1) // (columns * apart)))
-    places = (steps - first) // width
-    middles = first + width * np.arange(int(places.max()) + 1) + (width - apart) / 2.0
+    since = steps.view(np.uint64) - np.uint64(first % (1 << 64))
+    apart = int(np.gcd.reduce(np.diff(np.unique(since)))) or 1  # a trainer may log every tenth step
+    width = apart * max(1, -(-(int(since.max()) + 1) // (columns * apart)))
+    places = (since // np.uint64(width)).astype(np.int64)
+    middles = first + float(width) * np.arange(int(places.max()) + 1) + (width - apart) / 2.0
     return middles.astype(np.float64), width, places
 
 

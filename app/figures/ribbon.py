@@ -77,7 +77,7 @@ def worst_of_buckets(grades: pl.DataFrame, bars: int) -> pl.DataFrame:
 
 def _widths(rows: pl.DataFrame) -> list[float]:
     """Bars reach from the first to the last step of their bucket and nearly touch; a lone one is never too thin to see."""
-    first, last = rows["first"].to_numpy(), rows["last"].to_numpy()
+    first, last = (rows[name].to_numpy().astype(np.float64) for name in ("first", "last"))
     apart = float(np.min(first[1:] - last[:-1])) if len(rows) > 1 else 1.0
     least = float(last[-1] - first[0]) / 250
     gap = 0.86 if len(rows) <= 60 else 1.0

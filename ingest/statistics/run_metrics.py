@@ -89,9 +89,9 @@ class RunMetrics:
             files = {step: own for step, own in self.sight.token_files.items() if step in steps}
             return metric_frame(self.rows.of(files, made, by_step=by_step, progress=progress).frame, by, names)
         if steps is not None:
-            if "step" in by and (_what(by, names) in self._frames or 2 * len(steps) > len(self.sight.steps)):
-                return within(self.frame(by, progress, names=names), steps)
             chosen = {step for step in self.sight.steps if step in steps}
+            if "step" in by and (_what(by, names) in self._frames or 2 * len(chosen) > len(self.sight.steps)):
+                return within(self.frame(by, progress, names=names), steps)
             return metric_frame(self.written.of(self.sight, name, _columns(names), chosen), by, names)
         return self._by_step(by, names) if "step" in by else self._whole(by, names)
 

@@ -85,7 +85,10 @@ def _say_part(scope: Scope) -> None:
 
 
 def _steps_words(steps: range) -> str:
-    return f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}" if steps else "no steps"
+    if not steps:
+        return "no steps"
+    first, last = steps[0], steps[-1]  # no len(): it has no number for a range of 64 bits
+    return f"steps {first} to {last}" if first < last else f"step {first}"
 
 
 def _collector(run: Run) -> str:

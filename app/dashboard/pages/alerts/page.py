@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 import streamlit as st
 
@@ -124,12 +125,13 @@ def _counted(found: Sequence[Alert]) -> str:
 
 def _timeline(scope: Scope, found: Sequence[Alert]) -> None:
     frame = alert_frame(found)
-    steps = pl.Series(list(scope.range)[:1] + list(scope.range)[-1:], dtype=pl.Float64)
+    chosen = scope.range
+    ends = np.array([chosen[0], chosen[-1]] if chosen else [], np.float64)
     noted = scope.view.events().filter(~pl.col("kind").is_in(["watch", "act"]))
     noted = noted.filter(scope.within)
     st.session_state["_peaks"] = frame["peak_step"].to_list()
     draw(
-        alert_lanes(frame, steps.to_numpy(), [alert.outside for alert in found], events=noted, theme=appearance()),
+        alert_lanes(frame, ends, [alert.outside for alert in found], events=noted, theme=appearance()),
         "lanes",
         f"When alerts rang, by signal: {_counted(found)}",
         numbers=lambda: frame,
