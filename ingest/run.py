@@ -18,7 +18,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.record import GAPS, POLICIES
 
 from .commits.attempts import Shadow
-from .commits.catalog import Catalog, Sight
+from .commits.catalog import Catalog, VisibleFiles
 from .commits.conservation import Conservation, conservation, endings
 from .commits.entries import TokenFile
 from .commits.history_frames import (
@@ -32,6 +32,7 @@ from .files.cache import Cache
 from .files.cache_folder import cache_folder
 from .files.folder import run_folder
 from .files.parquet_files import ParquetFiles
+from .files.progress import OnProgress
 from .files.quarantine import Quarantined
 from .files.run_file import run_file
 from .rows.claims import Claims, ClaimsOfRun
@@ -40,7 +41,7 @@ from .rows.record_scan import record_scan, token_rows
 from .rows.sequences import READ, sequence_table
 from .rows.token_frame import token_frame
 from .statistics.kept_tables import KeptTables
-from .statistics.row_statistics import Progress, RowStatistics
+from .statistics.row_statistics import RowStatistics
 from .statistics.run_metrics import RunMetrics
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
@@ -75,7 +76,7 @@ class Run:
         self._lock = threading.RLock()
         self._run_file = run_file(path)
         files = ParquetFiles(path)
-        self._catalog = Catalog(path, files, in_short=True)
+        self._catalog = Catalog(path, files, use_short_forms=True)
         self._rows = RecordRows(files, self._catalog.quarantine)
         cache = Cache(cache_folder()) if cache is None else cache
         of_rows, kept = RowStatistics(self._rows, cache), KeptTables(cache, path)
@@ -126,17 +127,17 @@ class Run:
     def claims(self) -> Claims:
         """Rows that two writers claim, at some steps: `verify` looks at all."""
         with self._lock:
-            return self._claims.of(self._sight.token_files)
+            return self._claims.of(self._visible.token_files)
 
     @property
     def steps(self) -> list[int]:
         """Steps on record, ascending."""
-        return list(self._sight.steps)
+        return list(self._visible.steps)
 
     @property
     def policies(self) -> tuple[str, ...]:
         """Policies with log-probs in any token row of the run."""
-        held = {policy for files in self._sight.token_files.values() for file in files for policy in file.policies}
+        held = {policy for files in self._visible.token_files.values() for file in files for policy in file.policies}
         return tuple(policy for policy in POLICIES if policy in held)
 
     @property
@@ -149,14 +150,14 @@ class Run:
     @property
     def columns(self) -> frozenset[str]:
         """Columns of the Record that hold a value at the newest step with token rows."""
-        files = self._sight.token_files
+        files = self._visible.token_files
         return self._rows.columns(files[max(files)]) if files else frozenset()
 
     @property
     def size(self) -> Size:
         """How much is on record and shown."""
-        files = [file for files in self._sight.token_files.values() for file in files]
-        stored = sum(file.bytes for file in files) + sum(segment.bytes for segment in self._sight.segments)
+        files = [file for files in self._visible.token_files.values() for file in files]
+        stored = sum(file.bytes for file in files) + sum(segment.bytes for segment in self._visible.segments)
         return Size(sum(file.rows for file in files), sum(file.tokens for file in files), stored)
 
     @property
@@ -175,7 +176,7 @@ class Run:
         """Steps that a writer which has not closed may still add to: those after the last step it committed."""
         with self._lock:
             settled = last_settled_step(self._catalog.writers)
-            return [] if settled is None else [step for step in self._sight.steps if step > settled]
+            return [] if settled is None else [step for step in self._visible.steps if step > settled]
 
     @property
     def shadowed(self) -> tuple[Shadow, ...]:
@@ -237,14 +238,14 @@ class Run:
     @property
     def digest(self) -> str:
         """Equal for equal recorded files, merged since or not: a key for whatever is made of the run."""
-        files = [file for files in self._sight.token_files.values() for file in files]
+        files = [file for files in self._visible.token_files.values() for file in files]
         recorded = [pair for file in files for pair in file.recorded]
-        recorded += [pair for segment in self._sight.segments for pair in segment.recorded]
+        recorded += [pair for segment in self._visible.segments for pair in segment.recorded]
         return _digest_of(recorded)
 
     def row_digests(self, steps: Iterable[int] | None = None) -> dict[int, str]:
         """step -> what names its token rows, equal for equal recorded files; only steps that have token rows."""
-        held = self._sight.token_files
+        held = self._visible.token_files
         chosen = held if steps is None else [step for step in steps if step in held]
         return {step: _digest_of(pair for file in held[step] for pair in self._named(file)) for step in chosen}
 
@@ -259,7 +260,7 @@ class Run:
         *,
         steps: range | None = None,
         names: Sequence[str] | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> pl.DataFrame:
         """One row per group, a column `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
 
@@ -275,7 +276,7 @@ class Run:
         by: str | Sequence[str] = ("step",),
         *,
         steps: range | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> "pd.DataFrame":
         """`metrics` for pandas."""
         if find_spec("pandas") is None:
@@ -342,9 +343,9 @@ class Run:
             return self._hidden[1]
 
     @property
-    def _sight(self) -> Sight:
+    def _visible(self) -> VisibleFiles:
         with self._lock:
-            return self._metrics.sight
+            return self._metrics.visible
 
     def _named(self, file: TokenFile) -> Iterable[tuple[str, str]]:
         """(path, digest) of what was recorded into the file; its size and time where no digest is known."""
@@ -352,11 +353,11 @@ class Run:
 
     def _files_of(self, step: int) -> tuple[TokenFile, ...]:
         """Token files of a step; none where only its statistics are on record."""
-        sight = self._sight
-        if step not in sight.token_files and step not in sight.steps:
-            known = f"steps {sight.steps[0]} to {sight.steps[-1]}" if sight.steps else "no steps"
+        visible = self._visible
+        if step not in visible.token_files and step not in visible.steps:
+            known = f"steps {visible.steps[0]} to {visible.steps[-1]}" if visible.steps else "no steps"
             raise SourceError(f"step {step} is not on record; the run {self.name} has {known}")
-        return sight.token_files.get(step, ())
+        return visible.token_files.get(step, ())
 
 
 def _digest_of(recorded: Iterable[tuple[str, str | None]]) -> str:

@@ -109,7 +109,7 @@ def writer_of(path: str) -> str:
     return path.rsplit("/", 1)[-1].rsplit(".", 2)[0]
 
 
-def together(rows: int) -> str:
+def joint_writer(rows: int) -> str:
     """Under what name statistics stand that no process measured alone: of all rows of a step, as many as these."""
     return f"{_OFFLINE_WRITER}{rows}-rows"
 
@@ -119,7 +119,7 @@ def is_offline(writer: str) -> bool:
     return writer.startswith(_OFFLINE_WRITER)
 
 
-def runs(steps: Iterable[int]) -> list[int]:
+def step_spans(steps: Iterable[int]) -> list[int]:
     """Steps as pairs of first and last of each unbroken run, end to end.
 
     >>> runs([7, 1, 2, 3])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.paired import METRICS, of_metric, prompt_table, together
+from ratioscope.ingest.analysis.prompt_tables import METRICS, merged_tables, of_metric, prompt_table
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs, paired, student_tail
@@ -137,7 +137,7 @@ def test_prompts_are_measured_as_a_loop_over_their_sequences_does(tmp_path: Path
             for _, part in rows.group_by("prompt_text")
         )
         assert sorted(of_metric(table, metric)["value"].to_list()) == pytest.approx(wanted)
-    whole = together(
+    whole = merged_tables(
         [prompt_table(run, range(step, step + 1), "prompt_text", "mismatch", cache=Cache(None)) for step in (1, 2)]
     )
     assert whole["key"].to_list() == table["key"].to_list() and whole["kl_k3"].to_list() == pytest.approx(

@@ -21,7 +21,7 @@ from ratioscope.ingest.commits import writer_history
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.chain import Link
 from ratioscope.ingest.commits.entries import Segment, TokenFile, committed
-from ratioscope.ingest.commits.short_form import Condensed, LeftOut, condensed, lines
+from ratioscope.ingest.commits.short_form import OmittedFiles, ShortForm, short_form_lines, short_form_of_lines
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.maintenance.verify import verify
 
@@ -61,14 +61,14 @@ def root(compacted: Path, tmp_path: Path) -> Path:
 
 def catalogs(root: Path) -> tuple[Catalog, Catalog]:
     """The run as a reader takes it, and as its logs say."""
-    short, whole = Catalog(root, ParquetFiles(root), in_short=True), Catalog(root, ParquetFiles(root))
+    short, whole = Catalog(root, ParquetFiles(root), use_short_forms=True), Catalog(root, ParquetFiles(root))
     short.refresh()
     whole.refresh()
     return short, whole
 
 
 def left(catalog: Catalog) -> list[int]:
-    return [history.left.files for history in catalog.writers]
+    return [history.omitted.files for history in catalog.writers]
 
 
 def demand_alike(root: Path) -> Catalog:
@@ -79,7 +79,7 @@ def demand_alike(root: Path) -> Catalog:
     assert (short.set_aside, short.notes, short.uncommitted()) == (whole.set_aside, whole.notes, whole.uncommitted())
     assert short.leftovers() == whole.leftovers()
     run, other = open_run(root), open_run(root)
-    other._catalog.in_short = False
+    other._catalog.use_short_forms = False
     other._catalog.histories.clear()
     other._catalog.refresh()
     for name in ("conservation", "digest", "steps", "attempts", "unsettled", "dropped"):
@@ -237,10 +237,12 @@ def test_a_short_form_is_what_its_lines_say_and_nothing_where_one_is_missing(
     numbers: list[int], times: dict[int, float], newest: tuple[int, int, int] | None
 ) -> None:
     entries = tuple({"kind": "event", "step": number} for number in numbers)
-    form = Condensed("commits/r.jsonl", 7, "ab", entries, times, LeftOut(3, 2, 1, newest, None, 5.0), Link(7, "ab"))
-    said = [layout.decode_line(layout.encode_line(line)) or {} for line in lines(form)]
-    assert condensed(said) == form
-    assert len(said) < 2 or condensed(said[:-1]) is None
+    form = ShortForm(
+        "commits/r.jsonl", 7, "ab", entries, times, OmittedFiles(3, 2, 1, newest, None, 5.0), Link(7, "ab")
+    )
+    said = [layout.decode_line(layout.encode_line(line)) or {} for line in short_form_lines(form)]
+    assert short_form_of_lines(said) == form
+    assert len(said) < 2 or short_form_of_lines(said[:-1]) is None
 
 
 def offline_lines(root: Path) -> list[dict[str, Any]]:

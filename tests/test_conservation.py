@@ -16,7 +16,7 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.report.quality import quality
 from ratioscope.app.report.shown import quality_facts
-from ratioscope.ingest.analysis.events import happened
+from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.process import here, process_start
 
@@ -79,7 +79,7 @@ def test_every_face_tells_the_same_of_a_dead_run(tmp_path: Path, gone: int, caps
     assert (facts["lost"], facts["pending"], facts["dropped"], facts["dropped_tokens"]) == (7, 0, 5, None)
     assert main(["info", str(root)]) == 0
     assert "at least 7 sequences" in " ".join(capsys.readouterr().out.split())
-    lost = happened(open_run(root)).filter(event="lost")
+    lost = recorded_events(open_run(root)).filter(event="lost")
     assert lost["step"].to_list() == [22] and "at least 7 sequences" in lost["note"][0]
 
 

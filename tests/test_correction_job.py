@@ -15,12 +15,12 @@ from run_folders import FakeWriter
 from ratioscope import Collector, open_run
 from ratioscope.collectors.budget import Budget
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection, correction_effects
-from ratioscope.ingest.analysis.step_records import records_of
+from ratioscope.ingest.analysis.step_rows import records_of
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.jobs import correction_job as correction_jobs
 from ratioscope.ingest.jobs.correction_job import correction_job
-from ratioscope.ingest.jobs.correction_ledger import BLOCK, SCHEMA, Ledger, correction_text
-from ratioscope.ingest.jobs.step_job import Progress
+from ratioscope.ingest.jobs.correction_results import BLOCK, SCHEMA, CorrectionResults, correction_text
+from ratioscope.ingest.jobs.step_job import JobProgress
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Weigh, off_policy_clip, truncate
 from ratioscope.metrics.corrections.effect import SUMS
@@ -46,17 +46,17 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
 
 
-def ledgers(cache: Cache, corrections: Sequence[Correction | TrainerCorrection] = ALL) -> list[Ledger]:
-    return [Ledger(correction, cache) for correction in corrections]
+def ledgers(cache: Cache, corrections: Sequence[Correction | TrainerCorrection] = ALL) -> list[CorrectionResults]:
+    return [CorrectionResults(correction, cache) for correction in corrections]
 
 
-def finished(run: Run, made: Sequence[Ledger], steps: Sequence[int] | None = None) -> Progress:
+def finished(run: Run, made: Sequence[CorrectionResults], steps: Sequence[int] | None = None) -> JobProgress:
     job = correction_job(run, made, run.steps if steps is None else steps, TURN)
     job.start()
     return job.wait(120)
 
 
-def sums(made: Ledger, run: Run) -> pl.DataFrame:
+def sums(made: CorrectionResults, run: Run) -> pl.DataFrame:
     return made.frame(run.row_digests()).select("step", *SUMS)
 
 
@@ -81,11 +81,11 @@ def stops_after(steps: int, monkeypatch: pytest.MonkeyPatch, how: Callable[[], o
 
 def test_the_job_finds_what_all_steps_at_once_give(run: Run, cache: Cache) -> None:
     made = ledgers(cache)
-    assert finished(run, made) == Progress("done", 6, 6)
+    assert finished(run, made) == JobProgress("done", 6, 6)
     for ledger, frame in zip(made, wanted(run), strict=True):
         assert sums(ledger, run).equals(frame)
     again = ledgers(cache)
-    assert finished(run, again) == Progress("done", 0, 0)
+    assert finished(run, again) == JobProgress("done", 0, 0)
     assert [sums(ledger, run).rows() for ledger in again] == [frame.rows() for frame in wanted(run)]
 
 
@@ -94,11 +94,11 @@ def test_a_cancelled_job_is_resumed_where_it_stopped(run: Run, cache: Cache, mon
     job = correction_job(run, made, run.steps, TURN)
     stops_after(2, monkeypatch, job.cancel)
     job.start()
-    assert job.wait(60) == Progress("cancelled", 3, 6) and len(sums(made[0], run)) == 3
+    assert job.wait(60) == JobProgress("cancelled", 3, 6) and len(sums(made[0], run)) == 3
     monkeypatch.undo()
     later = ledgers(cache)  # of another process, which finds what was saved
     assert [len(sums(ledger, run)) for ledger in later] == [3] * len(later)
-    assert finished(run, later) == Progress("done", 3, 3)
+    assert finished(run, later) == JobProgress("done", 3, 3)
     assert all(sums(ledger, run).equals(frame) for ledger, frame in zip(later, wanted(run), strict=True))
 
 
@@ -110,9 +110,9 @@ def test_a_job_that_fails_says_why_and_keeps_what_it_had(
 
     stops_after(4, monkeypatch, fail)
     made = ledgers(cache, [TIS])
-    assert finished(run, made) == Progress("failed", 4, 6, "MemoryError: no room")
+    assert finished(run, made) == JobProgress("failed", 4, 6, "MemoryError: no room")
     monkeypatch.undo()
-    assert finished(run, ledgers(cache, [TIS])) == Progress("done", 2, 2)
+    assert finished(run, ledgers(cache, [TIS])) == JobProgress("done", 2, 2)
 
 
 def test_a_growing_run_computes_new_steps_alone(tmp_path: Path, cache: Cache) -> None:
@@ -127,7 +127,7 @@ def test_a_growing_run_computes_new_steps_alone(tmp_path: Path, cache: Cache) ->
     run.refresh()
     assert made[0].missing(run.row_digests(), run.steps) == run.steps[4:]
     later = ledgers(cache)
-    assert finished(run, later) == Progress("done", 2, 2)
+    assert finished(run, later) == JobProgress("done", 2, 2)
     assert all(sums(ledger, run).equals(frame) for ledger, frame in zip(later, wanted(run), strict=True))
 
 
@@ -140,7 +140,7 @@ def test_a_step_that_was_written_again_is_computed_again(tmp_path: Path, cache: 
     writer.step(STEPS[1].slice(2))
     run.refresh()
     made = ledgers(cache, [TIS])
-    assert finished(run, made) == Progress("done", 1, 1)
+    assert finished(run, made) == JobProgress("done", 1, 1)
     assert sums(made[0], run).equals(wanted(run, [TIS])[0])
 
 
@@ -157,35 +157,35 @@ def test_a_damaged_cache_is_as_if_it_were_empty(run: Run, cache: Cache, tmp_path
 
 
 def test_a_foreign_table_under_our_name_is_not_believed(run: Run, cache: Cache) -> None:
-    made = Ledger(TIS, cache)
+    made = CorrectionResults(TIS, cache)
     (key,) = made._blocks(run.row_digests())
     for foreign in (pl.DataFrame({"step": [1]}), pl.DataFrame({name: ["x"] for name in SCHEMA})):
         cache.store(key, foreign.to_arrow())
-        assert Ledger(TIS, cache).frame(run.row_digests()).is_empty()
+        assert CorrectionResults(TIS, cache).frame(run.row_digests()).is_empty()
 
 
 def test_without_a_cache_the_work_is_kept_in_memory(run: Run) -> None:
     made = ledgers(Cache(None), [TIS])
-    assert finished(run, made).done == 6 and finished(run, made) == Progress("done", 0, 0)
+    assert finished(run, made).done == 6 and finished(run, made) == JobProgress("done", 0, 0)
 
 
 def test_a_range_of_steps_is_computed_and_a_wider_one_adds_to_it(run: Run, cache: Cache) -> None:
     made = ledgers(cache, [TIS])
-    assert finished(run, made, run.steps[2:4]) == Progress("done", 2, 2)
+    assert finished(run, made, run.steps[2:4]) == JobProgress("done", 2, 2)
     assert sums(made[0], run)["step"].to_list() == run.steps[2:4]
-    assert finished(run, made, run.steps[1:]) == Progress("done", 3, 3)
+    assert finished(run, made, run.steps[1:]) == JobProgress("done", 3, 3)
 
 
 def test_blocks_of_a_long_run_are_kept_apart(cache: Cache) -> None:
     digests = {step: f"digest {step}" for step in range(2 * BLOCK + 10)}
-    made = Ledger(TIS, cache)
+    made = CorrectionResults(TIS, cache)
     names = list(made._blocks(digests))
     assert len(names) == 3
     grown = digests | {step: f"digest {step}" for step in range(len(digests), 3 * BLOCK + 1)}
     assert (
         list(made._blocks(grown))[:3] == names and list(made._blocks({k: digests[k] for k in range(99)})) == names[:1]
     )
-    assert list(Ledger(VETO, cache)._blocks(digests)) != names
+    assert list(CorrectionResults(VETO, cache)._blocks(digests)) != names
 
 
 def test_what_a_correction_cannot_read_is_said_and_the_others_go_on(tmp_path: Path, cache: Cache) -> None:
@@ -197,7 +197,7 @@ def test_what_a_correction_cannot_read_is_said_and_the_others_go_on(tmp_path: Pa
     total, theirs, ours = (ledger.frame(digests) for ledger in made)
     assert set(total["reason"]) == {"no row has both policies of total"} and set(total["gap"]) == {None}
     assert "current_logprobs" in theirs["reason"][0] and ours["reason"].null_count() == 6
-    assert finished(run, ledgers(cache, [off_policy])) == Progress("done", 0, 0), "reasons are kept, too"
+    assert finished(run, ledgers(cache, [off_policy])) == JobProgress("done", 0, 0), "reasons are kept, too"
 
 
 def test_only_total_is_enough_for_what_reads_total(tmp_path: Path, cache: Cache) -> None:
@@ -241,7 +241,7 @@ def test_a_run_without_token_rows_has_nothing_to_compute(tmp_path: Path, cache: 
         writer.add_statistics(statistics(rows))
     run = open_run(tmp_path / "run")
     assert len(run.steps) == 6 and run.row_digests() == {}
-    assert finished(run, ledgers(cache, [TIS])) == Progress("done", 0, 0)
+    assert finished(run, ledgers(cache, [TIS])) == JobProgress("done", 0, 0)
 
 
 def test_a_damaged_token_file_counts_for_nothing_and_its_step_is_said_to_lack(tmp_path: Path, cache: Cache) -> None:
@@ -262,7 +262,7 @@ def test_jobs_take_turns_and_one_that_waits_can_be_cancelled(run: Run, cache: Ca
     with turn:
         job = correction_job(run, ledgers(cache, [TIS]), run.steps, turn)
         job.start()
-        assert job.progress == Progress("waiting", 0, 6) and job.progress.at_work
+        assert job.progress == JobProgress("waiting", 0, 6) and job.progress.at_work
         job.cancel()
         assert job.wait(30).state == "cancelled"
     other = correction_job(run, ledgers(cache, [TIS]), run.steps, turn)

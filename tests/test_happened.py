@@ -14,9 +14,8 @@ from run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.figures.drawing import marks
 from ratioscope.app.presentation.theme import DARK, LIGHT
-from ratioscope.ingest.analysis.alert_events import happened
-from ratioscope.ingest.analysis.events import _missing
-from ratioscope.ingest.analysis.events import happened as recorded
+from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.recorded_events import _missing, recorded_events
 from ratioscope.ingest.analysis.run_settings import Difference, differences, settings
 from ratioscope.ingest.run import open_run
 
@@ -33,7 +32,7 @@ def test_what_writers_noted_keeps_its_words_and_first_rows_are_left_out(tmp_path
         writer.step(rows)
     for event in ("first_rows", "weight_sync", "my own word", "config_change"):
         writer.event(event, 12, "why")
-    told = _noted(recorded(open_run(tmp_path / "run")))
+    told = _noted(recorded_events(open_run(tmp_path / "run")))
     assert told == [
         (12, "weight_sync", "why", "sync"),
         (12, "my own word", "why", "event"),
@@ -57,7 +56,7 @@ def test_a_resume_says_which_steps_it_writes_again_and_which_settings_changed(tm
     write_run_file(root, config=args, attempts=attempts)
     run = open_run(root)
     assert run.attempts == {0: 0, 1: 6, 2: 12}
-    assert _noted(recorded(run)) == [
+    assert _noted(recorded_events(run)) == [
         (6, "resume", "attempt 1 begins; it writes steps 6 to 8 of attempt 0 again", "resume"),
         (6, "config change", "attempt 1: config.args.clip unset → [1, 2], config.args.lr 1e-05 → 2e-05", "config"),
         (12, "resume", "attempt 2 begins", "resume"),
@@ -72,9 +71,11 @@ def test_missing_steps_dropped_sequences_and_files_set_aside_are_told_at_their_s
     (root / paths[1]).write_bytes(b"not parquet")
     run = open_run(root)
     run.tokens().collect()
-    told = {kind: (step, event, note) for step, event, note, kind in _noted(recorded(run)) if kind == "set aside"}
+    told = {
+        kind: (step, event, note) for step, event, note, kind in _noted(recorded_events(run)) if kind == "set aside"
+    }
     assert told["set aside"][0] == 2 and paths[1] in told["set aside"][2]
-    gaps = [(step, event, note) for step, event, note, kind in _noted(recorded(run)) if kind == "gap"]
+    gaps = [(step, event, note) for step, event, note, kind in _noted(recorded_events(run)) if kind == "gap"]
     assert gaps == [
         (2, "dropped", "4 sequences: the queue was full, the disk was full"),
         (5, "gap", "steps 5 to 11 are not on record"),
@@ -96,7 +97,7 @@ def test_evenly_spaced_steps_have_no_gap_and_a_hole_of_one_is_named() -> None:
 
 def test_alerts_are_among_what_happened(tmp_path: Path) -> None:
     run = open_run(run_folders.write_run(tmp_path / "run", real_runs.records("trl_vllm_stale4")))
-    found = happened(run)
+    found = events_and_alerts(run)
     rang = found.events.filter(pl.col("kind").is_in(["watch", "act"]))
     assert len(rang) and "act alert" in rang["event"].to_list()
     assert rang["note"].str.contains("still open|steps? ").all()

@@ -10,8 +10,8 @@ import run_folders
 from run_folders import FakeWriter
 
 from ratioscope import open_run
+from ratioscope.ingest.analysis.feature_requirements import FEATURES
 from ratioscope.ingest.analysis.info import info
-from ratioscope.ingest.analysis.view_requirements import VIEWS
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.record import FIELDS
 
@@ -39,7 +39,7 @@ def test_info_is_json_and_adds_up(tmp_path: Path) -> None:
 
 
 def test_views_and_slices_name_columns_of_the_record() -> None:
-    assert {column for view in VIEWS for column in view.columns} <= set(FIELDS)
+    assert {column for view in FEATURES for column in view.columns} <= set(FIELDS)
     assert {column for made in ON_DEMAND.values() for column in made.columns} <= set(FIELDS)
 
 

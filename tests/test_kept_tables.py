@@ -86,7 +86,7 @@ def test_a_file_that_was_touched_is_checked_again(root: Path, tmp_path: Path) ->
         os.utime(segment, ns=(1, 1))
     run = Run(root, Cache(tmp_path / "cache"))
     run.metrics()
-    assert all(run._catalog.files.checked(item.path, str(item.sha256)) for item in run._sight.segments)
+    assert all(run._catalog.files.checked(item.path, str(item.sha256)) for item in run._visible.segments)
 
 
 def test_another_run_in_the_same_place_gets_its_own_numbers(root: Path, tmp_path: Path) -> None:

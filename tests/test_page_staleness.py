@@ -14,7 +14,7 @@ from ratioscope.app.figures.lags import lag_shares, lags_over_steps
 from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import Compared
-from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
+from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.decomposition import decomposition
 
@@ -87,7 +87,7 @@ def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: P
     opened = open_run(run)
     by_lag = lag_table(opened)
     assert by_lag["lag"].to_list() == ["-1", "0", "1", "2", "3 to 4", "5 to 8", "9 to 10"]
-    course = lag_course(opened, most=3)
+    course = lag_over_steps(opened, most=3)
     assert course["step"].unique().to_list() == [0, 4, 8] and course["last"].unique().sort().to_list() == [3, 7, 11]
     whole = opened.metrics("lag")
     for name, keys in (("3 to 4", ("3", "4")), ("-1", ("-1",))):
@@ -99,7 +99,7 @@ def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: P
 
 
 def test_lines_break_where_a_lag_has_no_token(runs: Path) -> None:
-    course = lag_course(open_run(made(runs, "stale")))
+    course = lag_over_steps(open_run(made(runs, "stale")))
     figure = lags_over_steps(course, BY_NAME["kl_k3"], "mismatch")
     lines = [line for line in traces(figure) if line.name and line.name.startswith("lag")]
     bands = [area for area in traces(figure) if area.fill == "toself"]

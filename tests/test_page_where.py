@@ -21,7 +21,7 @@ from ratioscope.app.figures.slice_heat import slice_heat
 from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.slice_names import SLICES
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.slice_course import slice_course, step_buckets
+from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, step_buckets
 from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run, open_run
@@ -103,7 +103,7 @@ def test_every_slice_there_is_has_its_words() -> None:
 def test_a_heat_map_over_many_steps_merges_statistics(runs: Path) -> None:
     run = open_run(made(runs, "stale"))
     for name in ("lag", "token_class"):
-        course = slice_course(run, name, most=4)
+        course = slice_over_steps(run, name, most=4)
         assert course["step"].n_unique() == 4
         whole, parts = run.metrics(name), course.group_by(name).agg(pl.col("mismatch/tokens").sum())
         joined = whole.join(parts, on=name)
@@ -113,12 +113,12 @@ def test_a_heat_map_over_many_steps_merges_statistics(runs: Path) -> None:
         assert first.sort(name)["mismatch/kl_k3"].to_list() == pytest.approx(
             alone.sort(name)["mismatch/kl_k3"].to_list()
         )
-    assert step_buckets([]).first == () and slice_course(run, "lag", range(900, 950)).is_empty()
+    assert step_buckets([]).first == () and slice_over_steps(run, "lag", range(900, 950)).is_empty()
 
 
 def test_a_heat_map_has_a_cell_where_there_are_tokens_and_holes_elsewhere(runs: Path) -> None:
     run = open_run(made(runs, "holes"))
-    course, parts = slice_course(run, "position"), _parts(run, "position")
+    course, parts = slice_over_steps(run, "position"), _parts(run, "position")
     figure = slice_heat(course, parts, "position", BY_NAME["kl_k3"], "mismatch", "x")
     heat = traces(figure)[0]
     assert len(heat.x) == len(heat.z[0]) + 1 == 7  # steps 0 and 1, nothing, 5, nothing, 100

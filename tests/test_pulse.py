@@ -10,16 +10,16 @@ import pytest
 from ratioscope.app.dashboard.model.run_state import SILENT, standing
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
-from ratioscope.ingest.commits.liveness import Word, latest, sizes, steps_since, words
+from ratioscope.ingest.commits.liveness import WriterStatus, current_writers, sizes, steps_since, writer_statuses
 from ratioscope.process import here, process_start
 
 HERE = here()
 NOW = 1_000_000.0
 
 
-def _word(**known: object) -> Word:
+def _word(**known: object) -> WriterStatus:
     own = {"host": HERE.host, "namespace": HERE.namespace, "pid": os.getpid(), "started": process_start(os.getpid())}
-    return Word("w", 0, False, NOW - 7, **{**own, **known})  # type: ignore[arg-type]
+    return WriterStatus("w", 0, False, NOW - 7, **{**own, **known})  # type: ignore[arg-type]
 
 
 def _ended_pid() -> int:
@@ -44,7 +44,7 @@ def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[
 
 
 def test_how_a_run_stands_is_said_in_words_and_marks() -> None:
-    closed = Word("c", 0, True, NOW - 60)
+    closed = WriterStatus("c", 0, True, NOW - 60)
     dead = _word(pid=_ended_pid())
     assert standing([], HERE, NOW).ended and standing([closed], HERE, NOW).word == "ended"
     assert standing([_word(), closed], HERE, NOW).word == "● live"
@@ -56,7 +56,9 @@ def test_how_a_run_stands_is_said_in_words_and_marks() -> None:
 
 
 def test_writers_of_older_attempts_have_ended_whatever_they_said() -> None:
-    assert latest([Word("a", 0, False, NOW), None, Word("b", 1, True, NOW)]) == [Word("b", 1, True, NOW)]
+    assert current_writers([WriterStatus("a", 0, False, NOW), None, WriterStatus("b", 1, True, NOW)]) == [
+        WriterStatus("b", 1, True, NOW)
+    ]
 
 
 def test_the_logs_of_a_run_tell_what_came_since(tmp_path: Path) -> None:
@@ -66,14 +68,14 @@ def test_the_logs_of_a_run_tell_what_came_since(tmp_path: Path) -> None:
             collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
         collector.flush(timeout=60)
         before = sizes(run)
-        known = words(run, before, {})
+        known = writer_statuses(run, before, {})
         ((_, word),) = known.values()
-        assert word.state(HERE) == "alive" and not word.closed and words(run, before, known) == known
+        assert word.state(HERE) == "alive" and not word.closed and writer_statuses(run, before, known) == known
         collector.log(step=7, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
         collector.flush(timeout=60)
         assert steps_since(run, before, sizes(run)) == {7} and steps_since(run, sizes(run), sizes(run)) == set()
         assert steps_since(run, {}, sizes(run)) == {0, 1, 2, 7}
-    ((_, word),) = words(run, sizes(run), known).values()
+    ((_, word),) = writer_statuses(run, sizes(run), known).values()
     assert word.closed and word.state(HERE) == "closed"
 
 
@@ -91,5 +93,5 @@ def test_what_is_no_log_of_ours_is_not_believed(tmp_path: Path) -> None:
     os.mkfifo(logs / "c.jsonl")
     found = sizes(tmp_path)
     assert list(found) == ["commits/a.jsonl"]
-    assert [word for _, word in words(tmp_path, found, {}).values()] == [None]
+    assert [word for _, word in writer_statuses(tmp_path, found, {}).values()] == [None]
     assert steps_since(tmp_path, {}, found) == set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_folders import FakeWriter
 
 from ratioscope import open_run
-from ratioscope.ingest.commits.attempts import Part, Shadow, limits
+from ratioscope.ingest.commits.attempts import Shadow, WriterSteps, limits
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=3))
 
@@ -57,7 +57,7 @@ ATTEMPTS = st.dictionaries(st.integers(0, 5), st.sets(st.integers(0, 12), min_si
 
 @given(ATTEMPTS)
 def test_every_step_is_shown_by_one_attempt_and_the_last_is_shown_whole(steps: dict[int, set[int]]) -> None:
-    found = limits([Part(f"w{attempt}", attempt, own) for attempt, own in steps.items()])
+    found = limits([WriterSteps(f"w{attempt}", attempt, own) for attempt, own in steps.items()])
 
     def is_shown(attempt: int, step: int) -> bool:
         limit = found.of(attempt, [f"w{attempt}"])

@@ -13,7 +13,7 @@ from ratioscope.app.figures.html.cards import verdict_line
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
-from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import alerts
@@ -92,7 +92,9 @@ def test_every_spell_and_the_verdict_tell_the_largest_gap_of_their_steps(level: 
 def test_since_when_and_how_bad_are_the_same_on_every_face(runs: Path) -> None:
     run = open_run(made(runs, "stale"))
     found, data = verdict_of(run), report_data(run)
-    alert = next(a for a in happened(run).alerts if (a.signal.name, a.gap) == (found.signal, found.gap) and a.is_open)
+    alert = next(
+        a for a in events_and_alerts(run).alerts if (a.signal.name, a.gap) == (found.signal, found.gap) and a.is_open
+    )
     assert (alert.first_step, alert.peak_step) == (found.since_step, found.peak_step)
     assert alert.reading in found.evidence
     assert data.verdict == found and found.sentence.count(f"since step {found.since_step}") == 1

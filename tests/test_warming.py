@@ -13,7 +13,7 @@ from ratioscope.app.dashboard.model.slice_absences import absences
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.dashboard.server import warming
 from ratioscope.ingest import run as run_module
-from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
+from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 
 
 def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch:
     assert "position" not in absences(shown)
     for by in (("position",), ("replica",), ("lag",), ()):
         shown.metrics(by)
-    assert len(shown.of(lag_table, None)) and len(shown.of(lag_course, None))
+    assert len(shown.of(lag_table, None)) and len(shown.of(lag_over_steps, None))
 
 
 def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.errors import SourceError
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.open_writers import at_work
-from ratioscope.ingest.commits.short_form import lines
-from ratioscope.ingest.commits.short_forms_of_run import condensable
+from ratioscope.ingest.commits.short_form import short_form_lines
+from ratioscope.ingest.commits.short_forms_of_run import new_short_forms
 from ratioscope.ingest.files.folder import run_folder
 from ratioscope.ingest.files.parquet_files import ParquetFiles
 from ratioscope.ingest.files.run_file import run_file
 from ratioscope.ingest.maintenance.compaction import Merged, Skipped, merged_rows, merged_statistics
-from ratioscope.ingest.maintenance.joint_statistics import measured_together
+from ratioscope.ingest.maintenance.joint_statistics import joint_segments
 from ratioscope.ingest.maintenance.pruning import Deletion, Old, old_rows, superseded
 from ratioscope.ingest.statistics.segment_tables import SegmentTables
 from ratioscope.inside import is_file, status
@@ -63,8 +63,8 @@ def compact(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Com
         else:
             done.written.append(writer.commit_rows(found.step, found.rows, found.facts))
     catalog.refresh()  # what was merged leaves out what it replaced
-    for short in condensable(catalog.histories.values(), catalog.gone()):
-        writer.say(*lines(short))
+    for short in new_short_forms(catalog.histories.values(), catalog.gone()):
+        writer.say(*short_form_lines(short))
         done.condensed += 1
     return done
 
@@ -72,7 +72,7 @@ def compact(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Com
 def _merges(catalog: Catalog) -> Iterator[Merged | Skipped]:
     tables = SegmentTables(catalog.files, catalog.quarantine)
     yield from merged_rows(catalog, tables)
-    yield from measured_together(catalog, tables)
+    yield from joint_segments(catalog, tables)
     catalog.refresh()  # what was measured is merged with the rest
     yield from merged_statistics(catalog)
 

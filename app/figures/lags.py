@@ -38,7 +38,7 @@ def lags_over_steps(
     theme: Theme = LIGHT,
     height: int = 330,
 ) -> go.Figure:
-    """A line per lag. course: columns step, last, lag, first_lag and metrics, as lag_course gives them."""
+    """A line per lag. course: columns step, last, lag, first_lag and metrics, as lag_over_steps gives them."""
     name = f"{gap}/{metric.name}"
     title = f"{metric.name} by version lag over the steps <i>{gap}</i>"
     known = course.filter(pl.col(name).is_finite()) if name in course.columns else course.clear()

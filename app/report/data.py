@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.ingest.analysis.events import happened
 from ratioscope.ingest.analysis.grades import floors_of, signal_grades, verdict_of
+from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import Level
@@ -113,5 +113,5 @@ def _counts(grades: pl.DataFrame) -> dict[str, int]:
 
 def _events(run: "Run") -> pl.DataFrame:
     """What happened, with its kind; alerts are not among them, for the report has its spells."""
-    found = happened(run)
+    found = recorded_events(run)
     return changed(found, scrubbed_text, "event", "note")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.ingest.analysis.view_requirements import missing_views
+from ratioscope.ingest.analysis.feature_requirements import missing_features
 from ratioscope.ingest.commits.conservation import Dropped
 
 from ..presentation.hidden import replaced
@@ -123,7 +123,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         uncommitted=len(run.uncommitted),
         quarantined=tuple(SetAside(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
-        unrecorded=tuple(Unrecorded(*row) for row in missing_views(run.columns) if row[0] not in run.gaps),
+        unrecorded=tuple(Unrecorded(*row) for row in missing_features(run.columns) if row[0] not in run.gaps),
     )
 
 

@@ -71,7 +71,7 @@ class OfflineWriter:
 
     def prune(self, files: Sequence[str], steps: Sequence[int], nbytes: int) -> None:
         """Takes the files out of the run with one line, and deletes them. steps: those whose token rows are given up."""
-        self.say({"kind": layout.PRUNED, "files": list(files), "steps": layout.runs(steps), "bytes": nbytes})
+        self.say({"kind": layout.PRUNED, "files": list(files), "steps": layout.step_spans(steps), "bytes": nbytes})
         self.delete(files)
 
     def delete(self, files: Sequence[str]) -> None:

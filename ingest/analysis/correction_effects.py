@@ -11,9 +11,10 @@ from ratioscope.metrics.corrections.correction import Correction
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values, schema
 from ratioscope.metrics.dialects.effect import dialect_sums
 
+from ..files.progress import OnProgress
 from ..rows.slices import labels_of
 from ..run import Run
-from .step_records import Progress, step_records
+from .step_rows import step_records
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def correction_effects(
     corrections: Sequence[Correction | TrainerCorrection],
     *,
     by: str | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> StepEffects:
     """Carry out each correction on every step of the run that has token rows.
 

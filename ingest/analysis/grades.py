@@ -10,7 +10,7 @@ from ratioscope.metrics.grading.floor import FLOOR, Floors, at_lag_zero, first_s
 from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals, told
 
-from .view_requirements import missing_views
+from .feature_requirements import missing_features
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -44,7 +44,7 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
 
 def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
     """What is wrong with the run, since when, how sure, what to try and what was not checked. graded: its `signal_grades`."""
-    return verdict(signal_grades(run) if graded is None else graded, dict(missing_views(run.columns)))
+    return verdict(signal_grades(run) if graded is None else graded, dict(missing_features(run.columns)))
 
 
 def plain_finding(found: Finding) -> dict[str, Any]:

@@ -5,11 +5,12 @@ import polars as pl
 from ratioscope.errors import SchemaError
 from ratioscope.metrics.analysis.jackknife import group_errors
 
+from ..files.progress import OnProgress
 from ..run import Run
-from .step_records import Progress, step_records
+from .step_rows import step_records
 
 
-def metrics_by_group(run: Run, *, progress: Progress | None = None) -> pl.DataFrame:
+def metrics_by_group(run: Run, *, progress: OnProgress | None = None) -> pl.DataFrame:
     """`run.metrics()` by step, its `_se` columns clustered by `group_id` instead of by sequence; null: fewer than two groups."""
     parts = []
     for step, records in step_records(run, progress):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ..files.quarantine import printable
-from .view_requirements import missing_views
+from .feature_requirements import missing_features
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -28,7 +28,7 @@ def info(run: "Run") -> dict[str, Any]:
         "policies": list(run.policies),
         "gaps": list(run.gaps),
         "columns": sorted(run.columns),
-        "unavailable": dict(missing_views(run.columns)),
+        "unavailable": dict(missing_features(run.columns)),
         "attempts": _attempts(run),
         "writers": [_plain(row) for row in run.writers.to_dicts()],
         "offered": counts.offered,

@@ -1,7 +1,7 @@
 """How often the two policies gave a token these two probabilities: an exact two-dimensional histogram over all tokens of the
 chosen steps, never a sample of points. Read step by step, so that memory stays that of one step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,10 @@ import pyarrow as pa
 from ratioscope.metrics.engines.arrow_columns import GapRows, gap_rows
 from ratioscope.metrics.engines.slices import WRITTEN, labelled, written_slices
 
+from ..files.progress import OnProgress
 from ..rows.slices import ON_DEMAND, labels_of
 from ..run import Run
-from .step_table import step_table
+from .step_rows import columns_of
 
 Floats = npt.NDArray[np.float64]
 PROBABILITY_EDGES: Floats = np.linspace(0.0, 1.0, 51)
@@ -21,9 +22,6 @@ PROBABILITY_EDGES: Floats = np.linspace(0.0, 1.0, 51)
 SURPRISAL_EDGES: Floats = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 51), [np.inf]))
 """Of -logprob in nats: one bin up to 0.001, ten a decade, one beyond 100 that holds log-probs of -inf too."""
 _SLICED = ("replica", "rollout_version_min", "rollout_versions", "trainer_version", "turn")
-
-Progress = Callable[[int, int], None]
-"""Told how many of how many steps have been read."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Density:
 
 
 def probability_density(
-    run: Run, gap: str, steps: Sequence[int], only: tuple[str, str] | None = None, progress: Progress | None = None
+    run: Run, gap: str, steps: Sequence[int], only: tuple[str, str] | None = None, progress: OnProgress | None = None
 ) -> Density:
     """The density of the unmasked tokens of these steps. only: (slice, key), the part of them that a slice gives this key.
 
@@ -53,7 +51,7 @@ def probability_density(
     """
     whole = Density(_empty(PROBABILITY_EDGES), _empty(SURPRISAL_EDGES), 0, 0, 0, 0, True)
     for done, step in enumerate(steps, start=1):
-        whole = added(whole, of_rows(step_table(run, step, _columns(only)), gap, only))
+        whole = added(whole, of_rows(columns_of(run, step, _columns(only)), gap, only))
         if progress:
             progress(done, len(steps))
     return whole

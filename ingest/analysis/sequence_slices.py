@@ -7,7 +7,7 @@ from ratioscope.metrics.engines.arrow_columns import encoded
 
 from ..rows.slices import COLUMNS, ON_DEMAND, labels_of
 from ..run import Run
-from .step_table import step_table
+from .step_rows import columns_of
 
 _LAG = ("trainer_version", "rollout_version_min")
 
@@ -25,7 +25,7 @@ def sequence_keys(run: Run, step: int, name: str) -> pl.DataFrame | None:
         needed = (name,)
     else:
         return None
-    records = step_table(run, step, needed)
+    records = columns_of(run, step, needed)
     labels = labels_of(name, records)
     assert isinstance(labels, pa.Array | pa.ChunkedArray)
     if pa.types.is_list(labels.type):

@@ -13,7 +13,7 @@ also for what the clocks of two hosts differ by."""
 
 
 @dataclass(frozen=True)
-class Part:
+class WriterSteps:
     """What one writer recorded. opened, spoke: when it was first and last heard of. job: what the job's launcher named its start.
     takes_over: writers whose work it said that it goes on with."""
 
@@ -23,7 +23,7 @@ class Part:
     policies: frozenset[str] = frozenset()
     rank: int | None = None
     opened: float | None = None
-    spoke: float | None = None
+    last_heard: float | None = None
     job: str | None = None
     takes_over: frozenset[str] = frozenset()
 
@@ -83,7 +83,7 @@ class Shadow:
     rows: int = field(default=0, compare=False)
 
 
-def limits(parts: Sequence[Part]) -> Limits:
+def limits(parts: Sequence[WriterSteps]) -> Limits:
     """What of these writers later ones replace."""
     recorded = [part for part in parts if part.steps]
     first: dict[int, int] = {}
@@ -113,7 +113,7 @@ def _of_attempts(first: Mapping[int, int], alone: Collection[tuple[int, int]]) -
             yield attempt, min(later, key=lambda limit: (limit.step, -limit.by))
 
 
-def _of_writers(parts: Sequence[Part], alone: Collection[tuple[int, int]]) -> Iterator[tuple[str, Limit]]:
+def _of_writers(parts: Sequence[WriterSteps], alone: Collection[tuple[int, int]]) -> Iterator[tuple[str, Limit]]:
     again = {by for _, by in alone}
     starts = [part for part in parts if part.takes_over or part.attempt in again]
     for part in parts if starts else ():
@@ -126,13 +126,13 @@ def _of_writers(parts: Sequence[Part], alone: Collection[tuple[int, int]]) -> It
             yield part.writer, min(after, key=lambda limit: limit.step)
 
 
-def _takes_over(later: Part, part: Part, alone: Collection[tuple[int, int]]) -> bool:
+def _takes_over(later: WriterSteps, part: WriterSteps, alone: Collection[tuple[int, int]]) -> bool:
     is_said = part.writer in later.takes_over
     is_again = (part.attempt, later.attempt) in alone and part.rank is not None and part.rank == later.rank
     return (is_said or is_again) and not _goes_on(part, later.opened)
 
 
-def _started_alone(parts: Sequence[Part]) -> set[tuple[int, int]]:
+def _started_alone(parts: Sequence[WriterSteps]) -> set[tuple[int, int]]:
     """(attempt, later attempt) where a writer of the first went on, so that the later one was no start of the whole job."""
     opened: dict[int, float] = {}
     jobs: dict[int, set[str]] = {}
@@ -148,5 +148,5 @@ def _started_alone(parts: Sequence[Part]) -> set[tuple[int, int]]:
     }
 
 
-def _goes_on(part: Part, since: float | None) -> bool:
-    return None not in (since, part.spoke) and (part.spoke or 0.0) > (since or 0.0) + STRAGGLES_SECONDS
+def _goes_on(part: WriterSteps, since: float | None) -> bool:
+    return None not in (since, part.last_heard) and (part.last_heard or 0.0) > (since or 0.0) + STRAGGLES_SECONDS

@@ -10,12 +10,12 @@ from ratioscope.layout import TOKENS, commit_file, is_offline, writer_of
 from ..files.listing import Listing, listing, logs
 from ..files.parquet_files import ParquetFiles, Signature
 from ..files.run_file import stated_id
-from .attempts import Limit, Limits, Part, Shadow, limits, shadows
-from .bonds import strangers
+from .attempts import Limit, Limits, Shadow, WriterSteps, limits, shadows
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
+from .log_cross_checks import disagreements
 from .recovery import recovered, uncounted
-from .short_forms_of_run import begun, wanting
+from .short_forms_of_run import begun_from_short_form, lacking_wanted_files
 from .writer_history import WriterHistory
 
 
@@ -27,7 +27,7 @@ class Catalog:
 
     root: Path
     files: ParquetFiles
-    in_short: bool = False
+    use_short_forms: bool = False
     histories: dict[str, WriterHistory] = field(default_factory=dict)
     version: int = 0
     replaced: bool = False
@@ -76,7 +76,7 @@ class Catalog:
         if not measured:
             return
         measured -= {pair for segment in self.segments() for pair in segment.writers_and_steps}
-        measured -= {(writer, file.step) for file in self.token_files() for writer, _ in file.held}
+        measured -= {(writer, file.step) for file in self.token_files() for writer, _ in file.policies_by_writer}
         steps = sorted({step for _, step in measured})
         if steps:
             writers = sorted({writer for writer, _ in measured})
@@ -113,11 +113,11 @@ class Catalog:
 
     def _spell_out(self, writer: str | None = None) -> bool:
         """Reads the logs of which short forms leave out files that are wanted, or that of one writer; True if there are any."""
-        short = [history for history in self.histories.values() if history.left.files]
+        short = [history for history in self.histories.values() if history.omitted.files]
         if not short:
             return False
         own = [history for history in short if history.log.writer == writer]
-        wanted = wanting(self.histories.values(), self.gone()) if writer is None else own
+        wanted = lacking_wanted_files(self.histories.values(), self.gone()) if writer is None else own
         for history in wanted:
             fresh = WriterHistory(CommitLog(self.root, history.log.writer))
             fresh.advance()
@@ -160,14 +160,14 @@ class Catalog:
                 policies[writer] = policies.get(writer, frozenset()) | held
         return limits([self._part(*key, own, policies[key[1]]) for key, own in steps.items()])
 
-    def _part(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> Part:
+    def _part(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> WriterSteps:
         history = self.histories.get(writer)
         if history is None or history.is_offline:
-            return Part(writer, attempt, steps, policies)
+            return WriterSteps(writer, attempt, steps, policies)
         heard = [time for time in (history.last_commit, history.closed) if time is not None]
         job = history.launch if history.launch is not None and history.launch.startswith("job:") else None
         times = history.opened, max(heard, default=None)
-        return Part(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
+        return WriterSteps(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
 
     def rows_set_aside(self) -> int:
         """Token rows on record in files that are not read, but for those that the files still hold which such a one replaced."""
@@ -262,8 +262,8 @@ class Catalog:
         writer = PurePosixPath(file).stem
         if commit_file(writer).as_posix() != file:
             return False
-        known = self.histories.values() if self.in_short else ()
-        history = self.histories.get(writer) or begun(CommitLog(self.root, writer), known)
+        known = self.histories.values() if self.use_short_forms else ()
+        history = self.histories.get(writer) or begun_from_short_form(CommitLog(self.root, writer), known)
         try:
             changed = history.advance()
         except (OSError, SourceError) as error:
@@ -332,7 +332,7 @@ class Catalog:
 
     def _strange(self) -> tuple[str, ...]:
         """What logs say of each other, and of their run, that does not hold."""
-        return strangers(self.histories, self._run_id)
+        return disagreements(self.histories, self._run_id)
 
     def _retry(self) -> bool:
         """Gives files that were set aside another chance once they, or what their commits say, have changed."""
@@ -357,7 +357,7 @@ def writers_of(item: TokenFile | Segment) -> tuple[str, ...]:
 def held_of(item: TokenFile | Segment) -> Iterator[tuple[str, frozenset[str], frozenset[int]]]:
     """(writer, policies, steps) of each of them."""
     if isinstance(item, TokenFile):
-        yield from ((writer, policies, steps_of(item)) for writer, policies in item.held)
+        yield from ((writer, policies, steps_of(item)) for writer, policies in item.policies_by_writer)
     elif item.measured:
         yield from ((part.writer, frozenset[str](), part.steps) for part in item.measured)
     else:
@@ -380,7 +380,7 @@ def _joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Sight:
+class VisibleFiles:
     """The part of a catalog that is shown: what was recorded again is cut where that begins.
 
     steps: ascending, also those of which every file was set aside.
@@ -401,9 +401,9 @@ class Sight:
         return steps_of(item) if limit is None else frozenset(step for step in steps_of(item) if step < limit.step)
 
 
-def sight(catalog: Catalog) -> Sight:
+def visible_files(catalog: Catalog) -> VisibleFiles:
     """Visible token files by step, ascending, and the segments that hold a visible step."""
-    bare = Sight((), {}, (), catalog.limits())
+    bare = VisibleFiles((), {}, (), catalog.limits())
     by_step: dict[int, list[TokenFile]] = {}
     for file in catalog.token_files():
         if not bare.limits or bare.shown(file):
@@ -412,4 +412,4 @@ def sight(catalog: Catalog) -> Sight:
     ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
     found = (bare.shown(i) for i in catalog.recorded()) if bare.limits else catalog.steps_of_attempts().values()
     steps = set[int]().union(*found)
-    return Sight(tuple(sorted(steps)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)
+    return VisibleFiles(tuple(sorted(steps)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)

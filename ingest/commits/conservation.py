@@ -143,7 +143,7 @@ def conservation(
 
 
 def counts(history: WriterHistory) -> Counts:
-    files, unnamed = history.token_files.values(), history.left
+    files, unnamed = history.token_files.values(), history.omitted
     written = unnamed.rows + sum(file.rows for file in files)
     left_out = unnamed.left_out + sum(file.left_out for file in files)
     if history.totals is not None:
@@ -158,7 +158,7 @@ def counts(history: WriterHistory) -> Counts:
 
 def last_step(history: WriterHistory) -> int | None:
     """The last of which it committed token rows."""
-    unnamed = [] if history.left.last_step is None else [history.left.last_step]
+    unnamed = [] if history.omitted.last_step is None else [history.omitted.last_step]
     return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
 
 

@@ -36,11 +36,11 @@ class Origin:
     writer: str
     policies: frozenset[str] = frozenset()
     merged: bool = False
-    facts: frozenset[str] = frozenset()
+    slice_columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredGaps:
     """Gaps that a writer measured of these steps: what merged statistics no longer say."""
 
     writer: str
@@ -71,7 +71,7 @@ class TokenFile:
     recovered: bool = False
     slices: int = 0
     left_out: int = 0
-    facts: frozenset[str] = frozenset()
+    slice_columns: frozenset[str] = frozenset()
     replaces: tuple[Origin, ...] = ()
     unmeasured: bool = False
 
@@ -81,16 +81,16 @@ class TokenFile:
         return _recorded(self.replaces) or ((self.path, self.sha256),)
 
     @property
-    def held(self) -> tuple[tuple[str, frozenset[str]], ...]:
+    def policies_by_writer(self) -> tuple[tuple[str, frozenset[str]], ...]:
         """(writer, policies) of each of these."""
         first = tuple((origin.writer, origin.policies) for origin in self.replaces if not origin.merged)
         return first or ((self.writer, self.policies),)
 
     @property
-    def known(self) -> tuple[tuple[str, frozenset[str]], ...]:
+    def slice_columns_by_writer(self) -> tuple[tuple[str, frozenset[str]], ...]:
         """(writer, facts), likewise."""
-        first = tuple((origin.writer, origin.facts) for origin in self.replaces if not origin.merged)
-        return first or ((self.writer, self.facts),)
+        first = tuple((origin.writer, origin.slice_columns) for origin in self.replaces if not origin.merged)
+        return first or ((self.writer, self.slice_columns),)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Segment:
     sha256: str | None
     time: float | None = None
     replaces: tuple[Origin, ...] = ()
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredGaps, ...] = ()
 
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:
@@ -139,31 +139,31 @@ def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile 
     found = _TOKEN_FILE.fullmatch(path)
     if found is None:
         raise SourceError("a commit names it, but it is no path of a token file or statistics segment")
-    if int(found[1]) != whole(entry, "step"):
+    if int(found[1]) != whole_number(entry, "step"):
         raise SourceError(f"it is committed as step {entry['step']}, which is not the step of its folder")
     return _token_file(entry, path, writer, attempt)
 
 
 def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> TokenFile:
-    if (schema := optional(entry, "schema")) is not None and schema > SCHEMA_VERSION:
+    if (schema := optional_count(entry, "schema")) is not None and schema > SCHEMA_VERSION:
         raise SourceError(newer_schema(schema))
     return TokenFile(
         path,
         writer,
-        whole(entry, "attempt") if "attempt" in entry else attempt,
-        step=whole(entry, "step"),
-        rows=whole(entry, "rows", least=0),
-        tokens=whole(entry, "tokens", least=0),
-        bytes=whole(entry, "bytes", least=0),
+        whole_number(entry, "attempt") if "attempt" in entry else attempt,
+        step=whole_number(entry, "step"),
+        rows=whole_number(entry, "rows", least=0),
+        tokens=whole_number(entry, "tokens", least=0),
+        bytes=whole_number(entry, "bytes", least=0),
         sha256=text(entry, "sha256"),
         policies=_names(entry, "policies", POLICIES),
         gaps=_names(entry, "gaps", _GAPS),
-        offered=optional(entry, "offered"),
-        dropped=optional(entry, "dropped"),
+        offered=optional_count(entry, "offered"),
+        dropped=optional_count(entry, "dropped"),
         time=seconds(entry),
-        slices=optional(entry, "slices") or 0,
-        left_out=optional(entry, "left_out") or 0,
-        facts=_names(entry, "facts", SLICED_BY),
+        slices=optional_count(entry, "slices") or 0,
+        left_out=optional_count(entry, "left_out") or 0,
+        slice_columns=_names(entry, "facts", SLICED_BY),
         replaces=_origins(entry, _TOKEN_FILE),
         unmeasured=entry.get("unmeasured") is True,
     )
@@ -173,8 +173,8 @@ def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> 
     steps = entry.get("steps")
     if not isinstance(steps, list) or not all(_is_int64(step) for step in steps):
         raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
-    attempt = whole(entry, "attempt") if "attempt" in entry else attempt
-    size = whole(entry, "bytes", least=0)
+    attempt = whole_number(entry, "attempt") if "attempt" in entry else attempt
+    size = whole_number(entry, "bytes", least=0)
     replaces, measured = _origins(entry, _STATISTICS_FILE), _measured(entry, steps)
     return Segment(
         path, writer, attempt, frozenset(steps), size, text(entry, "sha256"), seconds(entry), replaces, measured
@@ -202,11 +202,11 @@ def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
     )
 
 
-def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[Measured, ...]:
+def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps, ...]:
     found = entry.get("measured", [])
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
-    spans = [pairs(item) for item in found]
+    spans = [step_spans(item) for item in found]
     told = sum(last - first + 1 for own in spans for first, last in own)
     if told > _TOLD * (len(steps) + sum(1 + len(own) for own in spans)):
         raise SourceError(f"its commit says that {told} steps were measured; it is of {len(steps)}")
@@ -214,11 +214,12 @@ def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[Measured, ...
     if not all(own <= set(steps) for own in known.values()):
         raise SourceError("its commit says that steps were measured which it is not of")
     return tuple(
-        Measured(text(i, "writer"), _names(i, "gaps", _GAPS), known[own]) for i, own in zip(found, spans, strict=True)
+        MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), known[own])
+        for i, own in zip(found, spans, strict=True)
     )
 
 
-def pairs(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+def step_spans(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Steps written as [first, last, first, last, ...], as pairs of first and last."""
     found = item.get("steps")
     if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
@@ -226,7 +227,7 @@ def pairs(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
 
 
-def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
+def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
     """A member that must be a 64-bit whole number of at least `least`; a count, which has a least, of fewer bits."""
     value = entry.get(name)
     if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
@@ -234,8 +235,8 @@ def whole(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
     raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
 
 
-def optional(entry: Mapping[str, Any], name: str) -> int | None:
-    return None if entry.get(name) is None else whole(entry, name, least=0)
+def optional_count(entry: Mapping[str, Any], name: str) -> int | None:
+    return None if entry.get(name) is None else whole_number(entry, name, least=0)
 
 
 def text(entry: Mapping[str, Any], name: str) -> str:

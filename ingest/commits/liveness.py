@@ -23,14 +23,14 @@ _MOST_LOGS = 20_000
 
 
 @dataclass(frozen=True)
-class Word:
+class WriterStatus:
     """The first and last thing a writer said. spoke: seconds since 1970. step: the last it committed, where its log ends with
     one. takes_over: writers whose work it goes on with."""
 
     writer: str
     attempt: int
     closed: bool
-    spoke: float
+    last_heard: float
     host: str | None = None
     pid: int | None = None
     started: str | None = None
@@ -58,7 +58,9 @@ def sizes(root: Path) -> Sizes:
     return {log: (found.st_size, found.st_mtime_ns) for log, found in seen.items() if stat.S_ISREG(found.st_mode)}
 
 
-def words(root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], Word | None]]) -> dict[str, Any]:
+def writer_statuses(
+    root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], WriterStatus | None]]
+) -> dict[str, Any]:
     """Log -> (its size, its writer's word), read anew only for those that have changed since `known`. None: no writer's log."""
     return {
         log: known[log] if log in known and known[log][0] == size else (size, _word(root, log, size))
@@ -66,7 +68,7 @@ def words(root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], Wo
     }
 
 
-def latest(found: Iterable[Word | None]) -> list[Word]:
+def current_writers(found: Iterable[WriterStatus | None]) -> list[WriterStatus]:
     """The writers of the newest attempt that no other has taken over from: those of older ones have ended, whatever they said."""
     writers = [word for word in found if word is not None]
     newest = max((word.attempt for word in writers), default=0)
@@ -88,19 +90,19 @@ def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
     return found
 
 
-def _word(root: Path, log: str, size: tuple[int, int]) -> Word | None:
+def _word(root: Path, log: str, size: tuple[int, int]) -> WriterStatus | None:
     first = decode_line(_read(root, log, 0, _HEAD).split(b"\n")[0])
     if first is None or first.get("kind") != OPEN:
         return None
     whole, _, _ = _read(root, log, max(0, size[0] - _TAIL), _TAIL).rpartition(b"\n")
     lines = whole.split(b"\n")
     last = decode_line(lines[-1]) or {}
-    spoke = last.get("time")
-    return Word(
+    last_heard = last.get("time")
+    return WriterStatus(
         writer=str(first.get("writer", log)),
         attempt=_whole(first.get("attempt")) or 0,
         closed=last.get("kind") == CLOSE,
-        spoke=float(spoke) if isinstance(spoke, (int, float)) else size[1] / 1e9,
+        last_heard=float(last_heard) if isinstance(last_heard, (int, float)) else size[1] / 1e9,
         host=_text(first.get("host")),
         pid=_whole(first.get("pid")),
         started=_text(first.get("started")),

@@ -13,14 +13,14 @@ from ratioscope.errors import SourceError
 from ratioscope.layout import COMMIT, CONDENSED
 
 from .chain import UNNUMBERED, Link
-from .entries import Segment, TokenFile, optional, seconds, text, whole
+from .entries import Segment, TokenFile, optional_count, seconds, text, whole_number
 
 _ENTRIES, _TIMES = 256, 4096
 """Of one line, so that it stays far shorter than the longest that is read."""
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OmittedFiles:
     """Files that a log commits and its short form does not name: how many, and what they add to the writer's counts. newest:
     (offered, step, dropped) of the token file that was offered last."""
 
@@ -33,7 +33,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Condensed:
+class ShortForm:
     """The first `bytes` of a log, if they have this digest. link: where its chain is behind them; entries: its lines but for
     commits of files left out; times: as WriterHistory has them."""
 
@@ -42,24 +42,24 @@ class Condensed:
     sha256: str
     entries: tuple[Mapping[str, Any], ...]
     times: Mapping[int, float]
-    left: LeftOut
+    omitted: OmittedFiles
     link: Link = UNNUMBERED
 
 
-def left_out(items: Iterable[TokenFile | Segment], last_commit: float | None) -> LeftOut:
+def omitted_files(items: Iterable[TokenFile | Segment], last_commit: float | None) -> OmittedFiles:
     """What these files add to the counts of their writer."""
     every = list(items)
     files = [item for item in every if isinstance(item, TokenFile)]
     rows, budgeted = sum(file.rows for file in files), sum(file.left_out for file in files)
     newest = max(((file.offered or 0, file.step, file.dropped or 0) for file in files), default=None)
     last_step = max((file.step for file in files), default=None)
-    return LeftOut(len(every), rows, budgeted, newest, last_step, last_commit)
+    return OmittedFiles(len(every), rows, budgeted, newest, last_step, last_commit)
 
 
-def lines(found: Condensed) -> list[dict[str, Any]]:
+def short_form_lines(found: ShortForm) -> list[dict[str, Any]]:
     """The entries of a verb's log that say it."""
     times = list(found.times.items())
-    left = found.left
+    left = found.omitted
     parts = max(1, -(-len(found.entries) // _ENTRIES), -(-len(times) // _TIMES))
     facts = {
         "files": left.files,
@@ -86,9 +86,9 @@ def lines(found: Condensed) -> list[dict[str, Any]]:
     ]
 
 
-def condensed(parts: Sequence[Mapping[str, Any]]) -> Condensed | None:
+def short_form_of_lines(parts: Sequence[Mapping[str, Any]]) -> ShortForm | None:
     """What the lines say, given in their order; None where one of them is missing. SourceError for a claim that cannot be."""
-    if len(parts) != whole(parts[0], "parts", least=1) or [part.get("part") for part in parts] != list(
+    if len(parts) != whole_number(parts[0], "parts", least=1) or [part.get("part") for part in parts] != list(
         range(len(parts))
     ):
         return None
@@ -97,9 +97,9 @@ def condensed(parts: Sequence[Mapping[str, Any]]) -> Condensed | None:
         return None
     entries = tuple(entry for part in parts for entry in _listed(part, "entries", dict))
     times = dict(_time(pair) for part in parts for pair in _listed(part, "times", list))
-    return Condensed(
+    return ShortForm(
         text(first, "log"),
-        whole(first, "bytes", least=0),
+        whole_number(first, "bytes", least=0),
         text(first, "sha256"),
         entries,
         times,
@@ -113,14 +113,14 @@ def kept(entries: Iterable[Mapping[str, Any]], gone: frozenset[str]) -> Iterator
     return (entry for entry in entries if entry.get("kind") != COMMIT or entry.get("file") not in gone)
 
 
-def _left(entry: Mapping[str, Any]) -> LeftOut:
+def _left(entry: Mapping[str, Any]) -> OmittedFiles:
     newest = entry.get("newest")
-    return LeftOut(
-        whole(entry, "files", least=0),
-        whole(entry, "rows", least=0),
-        optional(entry, "left_out") or 0,
+    return OmittedFiles(
+        whole_number(entry, "files", least=0),
+        whole_number(entry, "rows", least=0),
+        optional_count(entry, "left_out") or 0,
         None if newest is None else _three(_listed(entry, "newest", int)),
-        None if entry.get("last_step") is None else whole(entry, "last_step"),
+        None if entry.get("last_step") is None else whole_number(entry, "last_step"),
         seconds({"time": entry.get("last_commit")}),
     )
 
@@ -142,7 +142,7 @@ def _link(entry: Mapping[str, Any]) -> Link:
 def _three(found: list[int]) -> tuple[int, int, int]:
     if len(found) != 3:
         raise SourceError(f"it has newest {str(found)[:60]!r}; wanted three whole numbers")
-    first, second, third = (whole({"newest": number}, "newest") for number in found)
+    first, second, third = (whole_number({"newest": number}, "newest") for number in found)
     return first, second, third
 
 

@@ -23,8 +23,8 @@ from ratioscope.process import Process
 
 from ..files.quarantine import printable
 from .commit_log import CommitLog
-from .entries import Segment, TokenFile, committed, names, optional, pairs, seconds, text, whole
-from .short_form import Condensed, LeftOut, condensed
+from .entries import Segment, TokenFile, committed, names, optional_count, seconds, step_spans, text, whole_number
+from .short_form import OmittedFiles, ShortForm, short_form_of_lines
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class WriterHistory:
     moved: dict[str, str] = field(default_factory=dict)
     noted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
-    left: LeftOut = LeftOut()
-    condensed: dict[str, Condensed] = field(default_factory=dict)
+    omitted: OmittedFiles = OmittedFiles()
+    short_forms: dict[str, ShortForm] = field(default_factory=dict)
     _parts: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
@@ -128,7 +128,7 @@ class WriterHistory:
     @property
     def rows(self) -> int:
         """Sequences whose token rows it committed."""
-        return self.left.rows + sum(file.rows for file in self.token_files.values())
+        return self.omitted.rows + sum(file.rows for file in self.token_files.values())
 
     @property
     def is_offline(self) -> bool:
@@ -148,7 +148,7 @@ class WriterHistory:
             self._take(entry)
         return bool(entries) or before != self.log.faults
 
-    def begin(self, short: Condensed) -> bool:
+    def begin(self, short: ShortForm) -> bool:
         """Takes what the first bytes of the log say from their short form; False, and nothing is taken, where they are others."""
         try:
             if not self.log.skip(short.bytes, short.sha256, short.link):
@@ -158,7 +158,7 @@ class WriterHistory:
         self.times = dict(short.times)
         for entry in short.entries:
             self._take(entry)
-        self.left, self.last_commit = short.left, short.left.last_commit
+        self.omitted, self.last_commit = short.omitted, short.omitted.last_commit
         return True
 
     def _take(self, entry: Mapping[str, Any]) -> None:
@@ -175,10 +175,12 @@ class WriterHistory:
             self.refused[str(entry.get("file", self.log.file))[:200]] = str(error)
 
     def _open(self, entry: Mapping[str, Any]) -> None:
-        self.rank = optional(entry, "rank")
+        self.rank = optional_count(entry, "rank")
         self.host = None if entry.get("host") is None else printable(str(entry["host"]))
-        self.process = Process(self.host, optional(entry, "pid"), _said(entry, "started"), _said(entry, "namespace"))
-        self.attempt = optional(entry, "attempt") or 0
+        self.process = Process(
+            self.host, optional_count(entry, "pid"), _said(entry, "started"), _said(entry, "namespace")
+        )
+        self.attempt = optional_count(entry, "attempt") or 0
         self.launch = _said(entry, "launch")
         self.takes_over |= names(entry.get("takes_over"))
         self.run, self.says = _said(entry, "run"), _said(entry, "writer")
@@ -215,7 +217,7 @@ class WriterHistory:
             self.state, self.state_note = printable(str(entry["state"])), printable(str(note))
         self.events.append(
             Event(
-                whole(entry, "step"),
+                whole_number(entry, "step"),
                 printable(str(entry.get("event"))),
                 "" if note is None else printable(str(note)),
                 seconds(entry),
@@ -224,36 +226,39 @@ class WriterHistory:
         )
 
     def _gap(self, entry: Mapping[str, Any]) -> None:
-        step = None if entry.get("step") is None else whole(entry, "step")
-        sequences, tokens = optional(entry, "sequences") or 0, optional(entry, "tokens") or 0
+        step = None if entry.get("step") is None else whole_number(entry, "step")
+        sequences, tokens = optional_count(entry, "sequences") or 0, optional_count(entry, "tokens") or 0
         self.drops.append(Drop(step, sequences, tokens, printable(str(entry.get("reason", ""))), self.log.writer))
 
     def _prune(self, entry: Mapping[str, Any]) -> None:
         files = entry.get("files")
         if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
             raise SourceError(f"it prunes {str(files)[:60]!r}; wanted a list of files")
-        self.pruned_steps |= set(pairs(entry))
+        self.pruned_steps |= set(step_spans(entry))
         self.pruned |= set(files)
 
     def _move(self, entry: Mapping[str, Any]) -> None:
         self.moved[text(entry, "file")] = f"moved to {printable(text(entry, 'to'))}: {printable(text(entry, 'reason'))}"
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        found = whole(entry, "altered"), whole(entry, "tail"), optional(entry, "breaks") or 0
+        found = whole_number(entry, "altered"), whole_number(entry, "tail"), optional_count(entry, "breaks") or 0
         self.noted[text(entry, "log")] = found
 
     def _condense(self, entry: Mapping[str, Any]) -> None:
         if entry.get("part") == 0:
             self._parts = []
         self._parts.append(entry)
-        if entry.get("part") == whole(entry, "parts", least=1) - 1 and (found := condensed(self._parts)) is not None:
-            self.condensed[found.log] = found
+        if (
+            entry.get("part") == whole_number(entry, "parts", least=1) - 1
+            and (found := short_form_of_lines(self._parts)) is not None
+        ):
+            self.short_forms[found.log] = found
             self._parts = []
 
     def _close(self, entry: Mapping[str, Any]) -> None:
         self.closed = seconds(entry)
         self._see(entry)
-        self.totals = {name: optional(entry, name) for name in ("offered", "written", "left_out", "dropped")}
+        self.totals = {name: optional_count(entry, name) for name in ("offered", "written", "left_out", "dropped")}
 
     def _see(self, entry: Mapping[str, Any]) -> None:
         found = entry.get("beside")

@@ -6,9 +6,9 @@ Only steps that a ledger lacks are read, and each of them once for all correctio
 import threading
 from collections.abc import Sequence
 
-from ..analysis.step_records import records_of
+from ..analysis.step_rows import records_of
 from ..run import Run
-from .correction_ledger import Digests, Ledger, outcome
+from .correction_results import CorrectionResults, Digests, step_result
 from .step_job import StepJob
 
 READINGS = 4
@@ -20,13 +20,13 @@ files after reading are those before.
 class CorrectionWork:
     """Fills ledgers. pieces: the steps that one of them lacks."""
 
-    def __init__(self, run: Run, ledgers: Sequence[Ledger], steps: Sequence[int]) -> None:
+    def __init__(self, run: Run, ledgers: Sequence[CorrectionResults], steps: Sequence[int]) -> None:
         self._run, self.ledgers = run, tuple(ledgers)
         self._digests = run.row_digests()
         self._missing = {ledger: frozenset(ledger.missing(self._digests, steps)) for ledger in self.ledgers}
         self.pieces: Sequence[int] = sorted(frozenset().union(*self._missing.values()))
 
-    def one(self, piece: int) -> None:
+    def do(self, piece: int) -> None:
         digest, records = None, None
         for _ in range(READINGS):
             digest, before = self._run.row_digests([piece]).get(piece), digest
@@ -39,7 +39,7 @@ class CorrectionWork:
             return
         for ledger in self.ledgers:
             if piece in self._missing[ledger]:
-                ledger.add(outcome(records, ledger.correction, piece, digest))
+                ledger.add(step_result(records, ledger.correction, piece, digest))
 
     def save(self) -> None:
         digests: Digests = {**self._digests, **self._run.row_digests(self.pieces)}
@@ -50,6 +50,8 @@ class CorrectionWork:
 CorrectionJob = StepJob[CorrectionWork]
 
 
-def correction_job(run: Run, ledgers: Sequence[Ledger], steps: Sequence[int], turn: threading.Lock) -> CorrectionJob:
+def correction_job(
+    run: Run, ledgers: Sequence[CorrectionResults], steps: Sequence[int], turn: threading.Lock
+) -> CorrectionJob:
     """A job that carries out what these ledgers lack of these steps."""
     return StepJob(CorrectionWork(run, ledgers, steps), turn)

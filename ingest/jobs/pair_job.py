@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..analysis.paired import Key, Reading, together
+from ..analysis.prompt_tables import Key, PromptTable, merged_tables
 from ..files.cache import Cache
 from ..run import Run
 from .step_job import StepJob
 
 
 @dataclass(frozen=True)
-class Part:
+class RunSteps:
     """The steps of one run, on the side A or B."""
 
     side: str
@@ -24,15 +24,15 @@ class Part:
 class PairWork:
     """Reads the tables of all parts. pieces: place of the part, and a step of it."""
 
-    def __init__(self, parts: Sequence[Part], key: Key, gap: str, cache: Cache) -> None:
+    def __init__(self, parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache) -> None:
         self._sides = [part.side for part in parts]
-        self._readings = [Reading(part.run, part.steps, key, gap, cache) for part in parts]
+        self._readings = [PromptTable(part.run, part.steps, key, gap, cache) for part in parts]
         self.steps = [tuple(reading.chosen) for reading in self._readings]
         self.pieces: Sequence[tuple[int, int]] = [
             (at, step) for at, reading in enumerate(self._readings) for step in sorted(reading.left)
         ]
 
-    def one(self, piece: tuple[int, int]) -> None:
+    def do(self, piece: tuple[int, int]) -> None:
         self._readings[piece[0]].read(piece[1])
 
     def save(self) -> None:
@@ -41,7 +41,7 @@ class PairWork:
 
     def table(self, side: str) -> pl.DataFrame:
         """All runs of a side as one, as far as they have been read."""
-        return together(
+        return merged_tables(
             [reading.total for own, reading in zip(self._sides, self._readings, strict=True) if own == side]
         )
 
@@ -49,6 +49,6 @@ class PairWork:
 PairJob = StepJob[PairWork]
 
 
-def pair_job(parts: Sequence[Part], key: Key, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
+def pair_job(parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
     """A job that reads what is not in the cache."""
     return StepJob(PairWork(parts, key, gap, cache), turn)

@@ -19,7 +19,7 @@ class Work(Protocol):
     @property
     def pieces(self) -> Sequence[Any]: ...
 
-    def one(self, piece: Any) -> None:
+    def do(self, piece: Any) -> None:
         """Does one of the pieces."""
 
     def save(self) -> None:
@@ -30,7 +30,7 @@ W = TypeVar("W", bound=Work)
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """state, steps done of steps in all, and why the work failed."""
 
     state: State
@@ -50,11 +50,11 @@ class StepJob(Generic[W]):
         self.work = work
         self._turn = turn
         self._stop = threading.Event()
-        self._progress = Progress("waiting" if work.pieces else "done", 0, len(work.pieces))
+        self._progress = JobProgress("waiting" if work.pieces else "done", 0, len(work.pieces))
         self._thread = threading.Thread(target=self._run, name="ratioscope job", daemon=True)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> JobProgress:
         return self._progress
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class StepJob(Generic[W]):
         """Stops before the next piece; what was done stays."""
         self._stop.set()
 
-    def wait(self, timeout: float) -> Progress:
+    def wait(self, timeout: float) -> JobProgress:
         """The progress once the job has ended, or after so many seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
@@ -92,8 +92,8 @@ class StepJob(Generic[W]):
                     self._say("cancelled")
                     return
                 began = time.monotonic()
-                self.work.one(piece)
-                self._progress = Progress("running", done + 1, len(self.work.pieces))
+                self.work.do(piece)
+                self._progress = JobProgress("running", done + 1, len(self.work.pieces))
                 if time.monotonic() - saved > SAVE_EVERY:
                     self.work.save()
                     saved = time.monotonic()
@@ -103,4 +103,4 @@ class StepJob(Generic[W]):
         self._say("done")
 
     def _say(self, state: State, reason: str = "") -> None:
-        self._progress = Progress(state, self._progress.done, self._progress.total, reason)
+        self._progress = JobProgress(state, self._progress.done, self._progress.total, reason)

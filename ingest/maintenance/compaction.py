@@ -14,17 +14,17 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import runs
+from ratioscope.layout import step_spans
 from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
-from ..commits.catalog import Catalog, sight, writers_of
+from ..commits.catalog import Catalog, visible_files, writers_of
 from ..commits.entries import Origin, Segment, TokenFile
 from ..files.columns import conformed
 from ..files.parquet_files import ParquetFiles, read
 from ..files.required_columns import SCHEMA
 from ..rows.record_rows import committed_size, demand_token_file
-from ..statistics.row_plan import Plan, plan
+from ..statistics.row_plan import RowPlan, row_plan
 from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
 
@@ -56,28 +56,28 @@ class Skipped:
     reason: str
 
 
-def plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[int, list[TokenFile]], Plan]]:
+def row_plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[int, list[TokenFile]], RowPlan]]:
     """attempt -> (its token files by step, in the order they are read; what of them no statistics tell). Without the files of
     writers that others took over from: they stay apart, so that they can be told from what replaces them."""
-    found: dict[int, tuple[dict[int, list[TokenFile]], Plan]] = {}
+    found: dict[int, tuple[dict[int, list[TokenFile]], RowPlan]] = {}
     segments, limits = catalog.segments(), catalog.limits()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
         for file in sorted(catalog.token_files(), key=lambda file: file.path):
             if file.attempt == attempt and not limits.taken_over(writers_of(file), file.step):
                 by_step.setdefault(file.step, []).append(file)
-        measured = tables.measured([segment for segment in segments if segment.attempt == attempt])
-        found[attempt] = dict(sorted(by_step.items())), plan(by_step, measured)
+        measured = tables.gaps_by_writer([segment for segment in segments if segment.attempt == attempt])
+        found[attempt] = dict(sorted(by_step.items())), row_plan(by_step, measured)
     return found
 
 
 def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Skipped]:
     """Every step of several token files, merged."""
-    for by_step, wanted in plans(catalog, tables).values():
+    for by_step, plan in row_plans(catalog, tables).values():
         for step, files in by_step.items():
             if len(files) < 2:
                 continue
-            reason = _unmergeable(files, lost=step in wanted.own)
+            reason = _unmergeable(files, lost=step in plan.per_writer)
             for few in _few(files) if not reason else ():
                 try:
                     yield Merged(raw_rows(catalog, few), _facts_of_rows(few), step)
@@ -90,7 +90,7 @@ def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Sk
 def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:
     """Statistics segments of many writers and steps, merged into few: those that are shown, and those that a later attempt
     shadows."""
-    seen = sight(catalog)
+    seen = visible_files(catalog)
     visible, limits = seen.segments, seen.limits
     for attempt in sorted(catalog.steps_of_attempts()):
         every = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
@@ -117,10 +117,10 @@ def raw_rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table:
     """All rows of the files with all their columns; SourceError where one is damaged, or has columns that would be lost."""
     with ThreadPoolExecutor(_THREADS) as pool:
         tables = list(pool.map(partial(_raw_table, catalog.files), files))
-    wanted = arrow_schema()
+    plan = arrow_schema()
     if any(table.schema != tables[0].schema for table in tables):
-        tables = [conformed(table, wanted) for table in tables]
-    return conformed(pa.concat_tables(tables), wanted).combine_chunks()
+        tables = [conformed(table, plan) for table in tables]
+    return conformed(pa.concat_tables(tables), plan).combine_chunks()
 
 
 def _raw_table(files: ParquetFiles, file: TokenFile) -> pa.Table:
@@ -155,7 +155,7 @@ def _facts_of_rows(files: Sequence[TokenFile]) -> dict[str, Any]:
         "left_out": sum(file.left_out for file in files),
         "slices": sum(file.slices for file in files),
         "policies": [p for p in POLICIES if any(p in file.policies for file in files)],
-        "facts": [name for name in SLICED_BY if any(name in file.facts for file in files)],
+        "facts": [name for name in SLICED_BY if any(name in file.slice_columns for file in files)],
         "time": max((file.time for file in files if file.time is not None), default=None),
         "gaps": sorted({gap for file in files for gap in file.gaps}),
         "replaces": [origin for file in files for origin in _origins(file)],
@@ -165,12 +165,12 @@ def _facts_of_rows(files: Sequence[TokenFile]) -> dict[str, Any]:
 
 def _origins(item: TokenFile | Segment) -> list[dict[str, Any]]:
     """The file, and what it had replaced itself."""
-    policies, facts = (item.policies, item.facts) if isinstance(item, TokenFile) else (frozenset(), frozenset())
+    policies, facts = (item.policies, item.slice_columns) if isinstance(item, TokenFile) else (frozenset(), frozenset())
     own = Origin(item.path, item.sha256 or "", item.writer, policies, bool(item.replaces), facts)
     return [
         {"file": o.path, "sha256": o.sha256, "writer": o.writer}
         | ({"policies": sorted(o.policies)} if o.policies else {})
-        | ({"facts": sorted(o.facts)} if o.facts else {})
+        | ({"facts": sorted(o.slice_columns)} if o.slice_columns else {})
         | ({"merged": True} if o.merged else {})
         for o in (own, *item.replaces)
     ]
@@ -203,7 +203,8 @@ def _folded(catalog: Catalog, segments: Sequence[Segment]) -> tuple[pl.DataFrame
             total = _merged(pl.concat([total, waiting]) if len(total) else waiting)
             waiting = pl.DataFrame()
     told = [
-        {"writer": writer, "gaps": [gap], "steps": runs(steps)} for (writer, gap), steps in sorted(measured.items())
+        {"writer": writer, "gaps": [gap], "steps": step_spans(steps)}
+        for (writer, gap), steps in sorted(measured.items())
     ]
     return total, told
 

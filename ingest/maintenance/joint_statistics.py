@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from ratioscope.layout import runs, together
+from ratioscope.layout import joint_writer, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -16,17 +16,17 @@ from ratioscope.metrics.engines.numpy_engine import statistics
 from ..commits.catalog import Catalog
 from ..commits.entries import TokenFile
 from ..rows.record_rows import RecordRows
-from ..statistics.row_plan import Job
+from ..statistics.row_plan import RowJob
 from ..statistics.segment_tables import SegmentTables
-from .compaction import MOST_STEPS, Merged, plans
+from .compaction import MOST_STEPS, Merged, row_plans
 
 
-def measured_together(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
+def joint_segments(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
     """Segments of them, so many steps each."""
-    for attempt, (_, wanted) in plans(catalog, tables).items():
-        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+    for attempt, (_, plan) in row_plans(catalog, tables).items():
+        measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         found: dict[int, tuple[int, pa.Table]] = {}
-        for step, job in sorted(wanted.across.items()):
+        for step, job in sorted(plan.joint.items()):
             gaps = measurable(step, job, measured)
             rows = _rows(catalog, job.files) if gaps else None
             if rows is not None:
@@ -39,7 +39,7 @@ def measured_together(catalog: Catalog, tables: SegmentTables) -> Iterator[Merge
             yield _segment(attempt, found)
 
 
-def measurable(step: int, job: Job, measured: Mapping[tuple[str, int], set[str]]) -> frozenset[str]:
+def measurable(step: int, job: RowJob, measured: Mapping[tuple[str, int], set[str]]) -> frozenset[str]:
     """Gaps of the job whose statistics the rows tell exactly, and of which nothing is on record that they would be added to."""
     if any(file.left_out or file.sha256 is None for file in job.files):
         return frozenset()
@@ -57,7 +57,7 @@ def _segment(attempt: int, found: Mapping[int, tuple[int, pa.Table]]) -> Merged:
     steps: dict[tuple[str, str], set[int]] = {}
     for step, (rows, table) in found.items():
         for gap in pc.unique(table["gap"]).to_pylist():
-            steps.setdefault((together(rows), gap), set()).add(step)
-    measured = [{"writer": name, "gaps": [gap], "steps": runs(own)} for (name, gap), own in sorted(steps.items())]
+            steps.setdefault((joint_writer(rows), gap), set()).add(step)
+    measured = [{"writer": name, "gaps": [gap], "steps": step_spans(own)} for (name, gap), own in sorted(steps.items())]
     facts = {"attempt": attempt, "steps": sorted(found), "replaces": [], "measured": measured}
     return Merged(pa.concat_tables(table for _, table in found.values()), facts)

@@ -14,10 +14,10 @@ from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog
 from ..commits.entries import Segment, TokenFile
-from ..statistics.row_plan import Plan
+from ..statistics.row_plan import RowPlan
 from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
-from .compaction import Skipped, merged_segments, plans, raw_rows
+from .compaction import Skipped, merged_segments, raw_rows, row_plans
 from .file_checks import demand_rows, demand_segment_file
 from .joint_statistics import measurable
 
@@ -65,32 +65,32 @@ def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
     steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
     kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
     steps_measured = {step for segment in catalog.segments() for step in segment.steps}
-    for attempt, (by_step, wanted) in plans(catalog, tables).items():
-        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+    for attempt, (by_step, plan) in row_plans(catalog, tables).items():
+        measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         for step, files in by_step.items():
             if step in kept or not _is_before(files, old.before):
                 continue
-            if step in wanted.across or step in wanted.own or step not in steps_measured:
-                yield Skipped(f"token rows of step {step}", _why_kept(step, wanted, measured))
+            if step in plan.joint or step in plan.per_writer or step not in steps_measured:
+                yield Skipped(f"token rows of step {step}", _why_kept(step, plan, measured))
             else:
                 replaced = [origin.path for file in files for origin in file.replaces]
                 yield Deletion(tuple(sorted({*(file.path for file in files), *replaced})), (step,))
 
 
-def _why_kept(step: int, wanted: Plan, measured: Mapping[tuple[str, int], set[str]]) -> str:
+def _why_kept(step: int, plan: RowPlan, measured: Mapping[tuple[str, int], set[str]]) -> str:
     """What would be lost with the rows of the step, and what to do first."""
-    across, own = wanted.across.get(step), wanted.own.get(step)
-    if across is None:
-        gaps = ", ".join(gap for gap in GAPS if own is not None and gap in own.gaps) or "it"
+    joint, per_writer = plan.joint.get(step), plan.per_writer.get(step)
+    if joint is None:
+        gaps = ", ".join(gap for gap in GAPS if per_writer is not None and gap in per_writer.gaps) or "it"
         return (
             f"no statistics of {gaps} are on record, they are computed from these rows: `ratioscope repair RUN` first"
         )
     told = (
-        f"its {', '.join(gap for gap in GAPS if gap in across.gaps)} is measured of rows of several processes together"
+        f"its {', '.join(gap for gap in GAPS if gap in joint.gaps)} is measured of rows of several processes together"
     )
-    if any(file.left_out for file in across.files):
+    if any(file.left_out for file in joint.files):
         return f"{told}, and a budget left rows out, so that those that are here are all there is to know"
-    if measurable(step, across, measured) == across.gaps:
+    if measurable(step, joint, measured) == joint.gaps:
         return f"{told}: `ratioscope compact RUN` first, which puts the statistics on record"
     return f"{told}, because what one process measured lacks facts (versions, turns) that another one knew"
 
@@ -107,7 +107,7 @@ def _demand_equal(catalog: Catalog, item: TokenFile | Segment) -> None:
         demand_segment_file(catalog.files, item, deep=True)
     try:
         reason = _difference(catalog, item)
-    except RatioscopeError:  # an old file is damaged or gone: the new one has its own digest
+    except RatioscopeError:  # an old file is damaged or gone: the new one has its per_writer digest
         return
     if reason:
         raise RatioscopeError(reason)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import Entry, entries, open_regular, status
-from ratioscope.layout import COMMITS, STATISTICS, TOKENS, runs
+from ratioscope.layout import COMMITS, STATISTICS, TOKENS, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -29,7 +29,7 @@ from ..commits.recovery import recovered
 from ..files.listing import listing
 from ..rows.record_rows import RecordRows
 from ..statistics.segment_tables import SegmentTables
-from .compaction import MOST_STEPS, plans
+from .compaction import MOST_STEPS, row_plans
 from .file_checks import RowsDisagree, demand_rows, demand_segment_file
 
 _LONGEST_NAME = 240
@@ -130,10 +130,10 @@ def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
     """Statistics that are not on record, from the rows of each writer where no row of it is missing."""
     tables = SegmentTables(catalog.files, catalog.quarantine)
     dropped = {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
-    for attempt, (_, wanted) in plans(catalog, tables).items():
-        measured = tables.measured([segment for segment in catalog.segments() if segment.attempt == attempt])
+    for attempt, (_, plan) in row_plans(catalog, tables).items():
+        measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         found: dict[str, list[pa.Table]] = {}
-        for step, job in sorted(wanted.own.items()):
+        for step, job in sorted(plan.per_writer.items()):
             for writer in sorted({file.writer for file in job.files if not file.replaces}):
                 gaps = job.gaps - measured.get((writer, step), set())
                 files = [file for file in job.files if file.writer == writer]
@@ -184,7 +184,7 @@ def _commit(catalog: Catalog, item: TokenFile | Segment, is_uncounted: bool) -> 
             "slices": item.slices,
             "policies": [policy for policy in POLICIES if policy in item.policies],
             "gaps": sorted(item.gaps),
-            "facts": [name for name in SLICED_BY if name in item.facts],
+            "facts": [name for name in SLICED_BY if name in item.slice_columns],
             **({"unmeasured": True} if is_uncounted else {}),
         },
     )
@@ -205,7 +205,7 @@ def _segment(writer: str, attempt: int, rows: pa.Table) -> Restore:
         {
             "writer": writer,
             "gaps": [gap],
-            "steps": runs({step for other, step in pairs if other == gap and step is not None}),
+            "steps": step_spans({step for other, step in pairs if other == gap and step is not None}),
         }
         for gap in sorted({str(gap) for gap, _ in pairs})
     ]

@@ -19,7 +19,7 @@ from ..commits.attempts import Limits
 from ..commits.catalog import Catalog, writers_of
 from ..commits.entries import Segment, TokenFile
 from ..rows.record_rows import RecordRows
-from ..statistics.row_plan import plan
+from ..statistics.row_plan import row_plan
 from ..statistics.segment_tables import SegmentTables
 from .file_checks import Trouble
 
@@ -47,7 +47,7 @@ def _of_attempt(
     limits: Limits,
     alone: dict[str, int],
 ) -> Iterator[Trouble]:
-    measured = segments.measured(own)
+    measured = segments.gaps_by_writer(own)
     incomplete = _dropped(catalog)
     writers: dict[int, set[str]] = {}
     for writer, step in measured:
@@ -55,21 +55,21 @@ def _of_attempt(
             [writer], step
         ):  # measured of the rows on disk, whoever wrote them
             writers.setdefault(step, set()).add(writer)
-    wanted = plan(by_step, measured)
+    plan = row_plan(by_step, measured)
     frames: dict[str, pl.DataFrame | None] = {}
     last = {segment.path: max(segment.steps, default=0) for segment in own}
     for step, files in sorted(by_step.items()):
         reason = _not_comparable(step, files, writers.get(step, set()), incomplete)
-        if step in wanted.across:
+        if step in plan.joint:
             reason = reason or "different processes recorded their two sides"
-        if step in wanted.own:
+        if step in plan.per_writer:
             reason = reason or "no statistics of them are on record"
         alone[reason] = alone.get(reason, 0) + 1
         if not reason:
             holding = [segment for segment in own if step in segment.steps and not _is_replaced(limits, segment, step)]
             for segment in holding:
                 if segment.path not in frames:
-                    frames[segment.path] = segments.whole(segment)
+                    frames[segment.path] = segments.all_slices(segment)
             recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
             yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
         frames = {path: frame for path, frame in frames.items() if last[path] > step}
@@ -83,7 +83,7 @@ def _not_comparable(
     step: int, files: Sequence[TokenFile], writers: set[str], incomplete: set[tuple[str, int | None]]
 ) -> str:
     """Why the rows of the step cannot tell; "" where they can."""
-    parts = [writer for file in files for writer, _ in file.held]
+    parts = [writer for file in files for writer, _ in file.policies_by_writer]
     if any(file.left_out for file in files):
         return "a budget left rows out"
     if any((writer, at) in incomplete for writer in {*parts, *writers} for at in (step, None)):

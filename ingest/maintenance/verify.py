@@ -5,7 +5,7 @@ does not believe is believed here: the checks are those of reading, made on ever
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,21 +16,19 @@ from ratioscope.inside import open_regular
 from ratioscope.layout import COMMITS, RUN_FILE, TOKENS, commit_file
 from ratioscope.record import NEWER
 
-from ..commits.bonds import foreign, missing, unaccounted
 from ..commits.catalog import Catalog
 from ..commits.entries import Segment, TokenFile
-from ..commits.short_forms_of_run import checked
+from ..commits.log_cross_checks import foreign_logs, miscounted_logs, missing_logs
+from ..commits.short_forms_of_run import compared_with_logs
 from ..commits.writer_history import WriterHistory
 from ..files.folder import run_folder
 from ..files.parquet_files import ParquetFiles
+from ..files.progress import OnProgress
 from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
 from ..rows.claims import ADVICE, every_claim
 from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .statistics_check import differing
-
-Progress = Callable[[int, int], None]
-"""Told how many of how many files have been read."""
 
 _THREADS = 4
 """Files wait for a disk, and for a network where the run lies on one; digests and decoding need no Python besides."""
@@ -75,7 +73,7 @@ class Verification:
         return not self.troubles
 
 
-def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Progress | None = None) -> Verification:
+def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProgress | None = None) -> Verification:
     """Walks the run; SourceError if there is none. deep: every page is decoded, and statistics are recomputed from rows. A file
     whose digest holds is byte for byte what its writer wrote: only the deep look asks whether that was right."""
     root = run_folder(path)
@@ -108,14 +106,14 @@ def _check_logs(root: Path, catalog: Catalog, found: Verification) -> None:
         if catalog.noted(log.file) != log.faults:
             found.troubles += _of_log(history)
     for bond, advice in (
-        (missing, _LOG_AGAIN),
-        (partial(foreign, run_id=stated_id(root)), _FOREIGN),
-        (unaccounted, _LOG_AGAIN),
+        (missing_logs, _LOG_AGAIN),
+        (partial(foreign_logs, run_id=stated_id(root)), _FOREIGN),
+        (miscounted_logs, _LOG_AGAIN),
     ):
         for writer, told in bond(catalog.histories):
             file = commit_file(writer).as_posix()
             found.troubles.append(Trouble(file, told, "logs that agree with each other and with run.json", advice))
-    for verb, short, told in checked(catalog.histories.values()):
+    for verb, short, told in compared_with_logs(catalog.histories.values()):
         if told:
             what = f"its short form of {short} is not what that log says: {told}"
             found.troubles.append(Trouble(verb, what, "a short form that agrees with its log", _CONDENSE))
@@ -149,7 +147,7 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
         yield Trouble(log.file, told, "an open line", "its files count as attempt 0")
 
 
-def _check_files(catalog: Catalog, found: Verification, progress: Progress | None) -> None:
+def _check_files(catalog: Catalog, found: Verification, progress: OnProgress | None) -> None:
     items: list[TokenFile | Segment] = sorted([*catalog.token_files(), *catalog.segments()], key=lambda item: item.path)
     few = [items[start : start + _TOGETHER] for start in range(0, len(items), _TOGETHER)]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -234,8 +232,8 @@ def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
             )
         else:
             wanted = "token files and statistics segments, nothing else"
-            foreign = _REPAIR if "/" in path else _FOREIGN
-            yield Trouble(path, reason, wanted, _NEWER if NEWER in reason else _REFUSED if path in refused else foreign)
+            advice = _REPAIR if "/" in path else _FOREIGN
+            yield Trouble(path, reason, wanted, _NEWER if NEWER in reason else _REFUSED if path in refused else advice)
     for path in catalog.uncommitted():
         what = "token rows" if path.startswith(f"{TOKENS}/") else "statistics"
         yield Trouble(path, f"no commit names it, so that its {what} are not read", "a commit line", _NO_COMMIT)

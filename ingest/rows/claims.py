@@ -15,7 +15,7 @@ import pyarrow as pa
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES
 
-from ..commits.catalog import Catalog, sight
+from ..commits.catalog import Catalog, visible_files
 from ..commits.entries import TokenFile
 from .record_rows import RecordRows
 
@@ -75,14 +75,14 @@ class ClaimsOfRun:
 def every_claim(catalog: Catalog) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """(step, rows, two of the files' writers) of every step that is shown and in which rows are claimed twice."""
     rows = RecordRows(catalog.files, catalog.quarantine)
-    for step, files in sight(catalog).token_files.items():
+    for step, files in visible_files(catalog).token_files.items():
         if may_claim(files) and (told := claimed(files, rows.table))[0]:
             yield step, *told
 
 
 def may_claim(files: Sequence[TokenFile]) -> bool:
     """Whether several writers of the step hold the same policies, as their commits say; ranks of one job do."""
-    held = [_bits(policies) for file in files for _, policies in file.held]
+    held = [_bits(policies) for file in files for _, policies in file.policies_by_writer]
     return len(held) > 1 and any(_clash(one, other) for one, other in combinations(dict.fromkeys(held), 2)) | (
         len(set(held)) < len(held)
     )

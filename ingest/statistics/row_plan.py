@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ratioscope.layout import together
+from ratioscope.layout import joint_writer
 from ratioscope.record import GAPS
 
 from ..commits.entries import TokenFile
 
 
 @dataclass(frozen=True)
-class Job:
+class RowJob:
     """Gaps to compute from these files of one step."""
 
     files: tuple[TokenFile, ...]
@@ -18,37 +18,41 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """By step. own: writers that hold both sides of a gap and whose statistics lack it; adds to what is on record.
     across: two writers hold a side each, or slices or facts of sequences, or a writer whose rows were merged with others'
     lost its statistics, or these are of a part of its rows, so that the gap needs all files; replaces what is on record."""
 
-    own: Mapping[int, Job]
-    across: Mapping[int, Job]
+    per_writer: Mapping[int, RowJob]
+    joint: Mapping[int, RowJob]
 
 
-def plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, int], Collection[str]]) -> Plan:
+def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, int], Collection[str]]) -> RowPlan:
     """measured: (writer, step) -> the gaps that its statistics hold; what was measured of all rows of the step together stands
     for every writer."""
-    own: dict[int, Job] = {}
-    across: dict[int, Job] = {}
+    own: dict[int, RowJob] = {}
+    across: dict[int, RowJob] = {}
     for step, present in files.items():
         policies = _policies(present)
         split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
         if any(file.slices for file in present):
             split |= _whole(frozenset().union(*policies.values()))
         split |= _without_facts(present, policies)
-        split |= _whole(frozenset().union(*(held for file in present if file.unmeasured for _, held in file.held)))
+        split |= _whole(
+            frozenset().union(*(held for file in present if file.unmeasured for _, held in file.policies_by_writer))
+        )
         lacking = {writer: _whole(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
         split |= _inseparable(present, lacking)
-        known = frozenset(measured.get((together(sum(file.rows for file in present)), step), ()))
+        known = frozenset(measured.get((joint_writer(sum(file.rows for file in present)), step), ()))
         if split - known:
-            across[step] = Job(tuple(present), split - known)
+            across[step] = RowJob(tuple(present), split - known)
         lacking = {writer: missing - split - known for writer, missing in lacking.items()}
         gaps = frozenset(gap for part in lacking.values() for gap in part)
         if gaps:
-            own[step] = Job(tuple(file for file in present if any(lacking[writer] for writer, _ in file.held)), gaps)
-    return Plan(own, across)
+            own[step] = RowJob(
+                tuple(file for file in present if any(lacking[writer] for writer, _ in file.policies_by_writer)), gaps
+            )
+    return RowPlan(own, across)
 
 
 def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:
@@ -61,7 +65,7 @@ def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
     """writer -> the policies it recorded."""
     found: dict[str, frozenset[str]] = {}
     for file in files:
-        for writer, policies in file.held:
+        for writer, policies in file.policies_by_writer:
             found[writer] = found.get(writer, frozenset()) | policies
     return found
 
@@ -69,7 +73,7 @@ def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
 def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Gaps that a writer measured without a fact (versions, say) of which only a writer that cannot measure them knows."""
     known: dict[str, frozenset[str]] = {}
-    for writer, facts in (pair for file in files for pair in file.known):
+    for writer, facts in (pair for file in files for pair in file.slice_columns_by_writer):
         known[writer] = known.get(writer, frozenset()) | facts
     found = set[str]()
     for gap in GAPS:
@@ -82,7 +86,11 @@ def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[
 
 def _inseparable(files: Sequence[TokenFile], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Gaps that some writers of a merged file lack and others may not: its rows no longer say whose they are."""
-    merged = ({writer for writer, _ in file.held} for file in files if len({writer for writer, _ in file.held}) > 1)
+    merged = (
+        {writer for writer, _ in file.policies_by_writer}
+        for file in files
+        if len({writer for writer, _ in file.policies_by_writer}) > 1
+    )
     return frozenset(gap for writers in merged for writer in writers for gap in lacking[writer])
 
 

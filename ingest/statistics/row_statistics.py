@@ -2,7 +2,7 @@
 different processes, of segments that were lost, and of slices that are made on demand. Kept in the cache by digest.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -17,6 +17,7 @@ from ratioscope.metrics.merging import KEYS, merge
 
 from ..commits.entries import TokenFile
 from ..files.cache import Cache, cache_key
+from ..files.progress import OnProgress
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
 
@@ -29,8 +30,6 @@ _THREADS = 4
 _SAMPLED = b"ratioscope.sampled"
 
 Steps = Mapping[int, Sequence[TokenFile]]
-Progress = Callable[[int, int], None]
-"""Told how many of how many steps have been read."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RowStatistics:
     _partial: dict[str, str] = field(default_factory=dict)
 
     def of(
-        self, steps: Steps, made: OnDemand | None, *, by_step: bool = True, progress: Progress | None = None
+        self, steps: Steps, made: OnDemand | None, *, by_step: bool = True, progress: OnProgress | None = None
     ) -> FromRows:
         """Statistics of these steps for the written slices (made: None) or for one made on demand.
 

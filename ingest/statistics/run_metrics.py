@@ -13,13 +13,14 @@ from ratioscope.metrics.frame import metric_frame, statistics_read, unavailable
 from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
-from ..commits.catalog import Catalog, Sight, sight
+from ..commits.catalog import Catalog, VisibleFiles, visible_files
+from ..files.progress import OnProgress
 from ..rows.slices import OnDemand, slice_named
 from .distributions import distribution_frame
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import FEW_STEPS, MADE_OF, WORTH_KEEPING, KeptTables, name_of
 from .row_plan import gaps_on_record
-from .row_statistics import FromRows, Progress, RowStatistics
+from .row_statistics import FromRows, RowStatistics
 from .run_statistics import HISTOGRAMS, SCALARS, RunStatistics
 
 MOST_BYTES = 256 << 20
@@ -40,8 +41,8 @@ class RunMetrics:
     written: RunStatistics
     rows: RowStatistics
     kept: KeptTables
-    _sight: tuple[int, Sight] | None = None
-    _gaps: tuple[Sight, frozenset[str]] | None = None
+    _visible: tuple[int, VisibleFiles] | None = None
+    _gaps: tuple[VisibleFiles, frozenset[str]] | None = None
     _frames: dict[str, ByStep] = field(default_factory=dict)
     _blocks: dict[str, dict[Block, pl.DataFrame]] = field(default_factory=dict)
     _wholes: dict[str, tuple[Ingredients, pl.DataFrame]] = field(default_factory=dict)
@@ -50,16 +51,16 @@ class RunMetrics:
     _kept_steps: dict[str, int] = field(default_factory=dict)
 
     @property
-    def sight(self) -> Sight:
+    def visible(self) -> VisibleFiles:
         """The visible part of the catalog as it is."""
-        if self._sight is None or self._sight[0] != self.catalog.version:
-            self._sight = (self.catalog.version, sight(self.catalog))
-        return self._sight[1]
+        if self._visible is None or self._visible[0] != self.catalog.version:
+            self._visible = (self.catalog.version, visible_files(self.catalog))
+        return self._visible[1]
 
     @property
     def gaps(self) -> frozenset[str]:
         """Gaps of which some step has both sides, in token rows or in statistics."""
-        shown = self.sight
+        shown = self.visible
         if self._gaps is None or self._gaps[0] is not shown:
             held = gaps_on_record(shown.token_files)
             if not held.issuperset(GAPS) and set(shown.steps) - set(shown.token_files):
@@ -76,7 +77,7 @@ class RunMetrics:
     def frame(
         self,
         by: Sequence[str],
-        progress: Progress | None,
+        progress: OnProgress | None,
         steps: range | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
@@ -86,17 +87,17 @@ class RunMetrics:
             by_step = not {"step", "attempt"}.isdisjoint(by)
             if steps is None:
                 return metric_frame(self._of_rows(made, by_step, progress).frame, by, names)
-            files = {step: own for step, own in self.sight.token_files.items() if step in steps}
+            files = {step: own for step, own in self.visible.token_files.items() if step in steps}
             return metric_frame(self.rows.of(files, made, by_step=by_step, progress=progress).frame, by, names)
         if steps is not None:
-            chosen = {step for step in self.sight.steps if step in steps}
-            if "step" in by and (_what(by, names) in self._frames or 2 * len(chosen) > len(self.sight.steps)):
+            chosen = {step for step in self.visible.steps if step in steps}
+            if "step" in by and (_what(by, names) in self._frames or 2 * len(chosen) > len(self.visible.steps)):
                 return within(self.frame(by, progress, names=names), steps)
-            return metric_frame(self.written.of(self.sight, name, _columns(names), chosen), by, names)
+            return metric_frame(self.written.of(self.visible, name, _columns(names), chosen), by, names)
         return self._by_step(by, names) if "step" in by else self._whole(by, names)
 
     def _by_step(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
-        shown, what = self.sight, _what(by, names)
+        shown, what = self.visible, _what(by, names)
         now = self.written.ingredients(shown)
 
         def fresh(steps: set[int]) -> pl.DataFrame:
@@ -134,12 +135,12 @@ class RunMetrics:
         return ByStep({step: now[step] for step in held}, same.drop(MADE_OF))
 
     def _proofs(self, now: Ingredients) -> dict[int, str]:
-        proofs = self.written.proofs(self.sight)
+        proofs = self.written.proofs(self.visible)
         return {step: proofs[made_of] for step, made_of in now.items() if made_of in proofs}
 
     def _whole(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
         """Metrics over all steps, merged from blocks of steps."""
-        shown, what = self.sight, _what(by, names)
+        shown, what = self.visible, _what(by, names)
         now = self.written.ingredients(shown)
         known = self._wholes.get(what)
         if known is None or known[0] is not now:
@@ -147,7 +148,7 @@ class RunMetrics:
             known = self._wholes[what] = (now, metric_frame(merged, by, names))
         return known[1]
 
-    def _merged(self, shown: Sight, slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
+    def _merged(self, shown: VisibleFiles, slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
         """Statistics of a slice merged over all steps; with one slice the others and the whole are, for
         whoever looks at one looks on."""
         now = self.written.ingredients(shown)
@@ -161,7 +162,7 @@ class RunMetrics:
         for one in blocks.items():
             missing = [each for each in together if one not in known[each]]
             if len(missing) > 1:
-                self.written.read_ahead(shown, missing, columns, set(one[0]))
+                self.written.prefetch(shown, missing, columns, set(one[0]))
             fresh = [self.written.of(shown, each, columns, set(one[0])) for each in missing]
             merged = dict(zip(missing, _apart(merge(pl.concat(fresh), over), missing), strict=True)) if fresh else {}
             for each in together:
@@ -179,7 +180,7 @@ class RunMetrics:
         return self._blocks[what] if what in self._blocks else self._kept_blocks(what, blocks)
 
     def _block_names(self, blocks: Iterable[Block]) -> dict[str, Block]:
-        proofs = self.written.proofs(self.sight)
+        proofs = self.written.proofs(self.visible)
         return {
             name_of(block, *(proofs[source] for source in made_of)): (block, made_of)
             for block, made_of in blocks
@@ -214,7 +215,7 @@ class RunMetrics:
     def exact(self, slice_name: str) -> bool:
         """Whether no row that was kept by chance, and no file that was set aside, stands behind the slice."""
         if (made := slice_named(slice_name)) is None:
-            return not self.written.sampled(self.sight)
+            return not self.written.sampled(self.visible)
         by_step = (made.name, True) in self._made
         return self._of_rows(made, by_step, None).exact and not any(
             path.startswith("tokens/") for path in self.catalog.set_aside
@@ -222,7 +223,7 @@ class RunMetrics:
 
     def unavailable(self) -> dict[str, str]:
         """Metrics without a value over the whole run, and why."""
-        return unavailable(self._merged(self.sight, "all", SCALARS))
+        return unavailable(self._merged(self.visible, "all", SCALARS))
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
         """Occupied buckets by step."""
@@ -231,7 +232,7 @@ class RunMetrics:
     def table(self, slice_name: str, columns: Sequence[str]) -> ByStep:
         """Statistics of a written slice with these columns."""
         what = (slice_name, *columns)
-        own = self.written.table(self.sight, slice_name, columns, self._tables.pop(what, None))
+        own = self.written.table(self.visible, slice_name, columns, self._tables.pop(what, None))
         self._tables[what] = own  # the newest last
         sizes = {name: table.frame.estimated_size() for name, table in self._tables.items()}
         for name in list(self._tables)[:-1]:
@@ -239,11 +240,11 @@ class RunMetrics:
                 del self._tables[name], sizes[name]
         return own
 
-    def _of_rows(self, made: OnDemand, by_step: bool, progress: Progress | None) -> FromRows:
+    def _of_rows(self, made: OnDemand, by_step: bool, progress: OnProgress | None) -> FromRows:
         known = self._made.get((made.name, by_step))
         if known is not None and known[0] == self.catalog.version:
             return known[1]
-        found = self.rows.of(self.sight.token_files, made, by_step=by_step, progress=progress)
+        found = self.rows.of(self.visible.token_files, made, by_step=by_step, progress=progress)
         self._made[made.name, by_step] = (self.catalog.version, found)
         return found
 

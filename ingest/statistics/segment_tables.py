@@ -14,18 +14,18 @@ from ..commits.entries import Segment
 from ..files.parquet_files import ParquetFiles, Signature
 from ..files.quarantine import SetAside
 from .kept_tables import MADE_OF, KeptTables, name_of
-from .statistics_files import Asked, all_rows, segment_rows
+from .statistics_files import SliceColumns, all_rows, segment_rows
 
 _THREADS = 4
 _MANY = 8
 """Segments that are worth a look at what was kept."""
 
-Facts = tuple[tuple[str, str, tuple[int, ...]], ...]
+MeasuredSteps = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(writer, gap, steps) of all that a segment holds statistics of."""
 
 
 @dataclass(frozen=True)
-class Part:
+class SliceRows:
     """Rows of one slice of one segment. version: changes whenever the segment is committed anew."""
 
     version: str
@@ -40,23 +40,23 @@ class SegmentTables:
     files: ParquetFiles
     set_aside: SetAside
     kept: KeptTables | None = None
-    _parts: dict[Asked, dict[str, Part]] = field(default_factory=dict)
-    _facts: dict[str, Facts] = field(default_factory=dict)
+    _parts: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
+    _facts: dict[str, MeasuredSteps] = field(default_factory=dict)
     _vouched: dict[str, Signature] = field(default_factory=dict)
-    _ahead: dict[Asked, dict[str, Part]] = field(default_factory=dict)
+    _ahead: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
     _looked: bool = False
 
-    def parts(self, segments: Sequence[Segment], slice_name: str, columns: Sequence[str]) -> list[Part]:
+    def parts(self, segments: Sequence[Segment], slice_name: str, columns: Sequence[str]) -> list[SliceRows]:
         """The rows of the slice in each segment, with KEYS and these columns."""
         return self._together(segments, [(slice_name, tuple(columns))])[0]
 
-    def _together(self, segments: Sequence[Segment], asked: Sequence[Asked]) -> list[list[Part]]:
+    def _together(self, segments: Sequence[Segment], asked: Sequence[SliceColumns]) -> list[list[SliceRows]]:
         """parts for several slices, so that a segment is opened once for all of them."""
         known = {one: {**self._parts.get(one, {}), **self._ahead.pop(one, {})} for one in asked}
         versions = {self.version(segment): segment for segment in segments}
         missing = [version for version in versions if any(version not in parts for parts in known.values())]
 
-        def read(version: str) -> list[Part] | None:
+        def read(version: str) -> list[SliceRows] | None:
             return self._read(version, versions[version], asked)
 
         if missing:
@@ -71,21 +71,25 @@ class SegmentTables:
             }
         return [[known[one][version] for version in versions if version in known[one]] for one in asked]
 
-    def read_ahead(self, segments: Sequence[Segment], asked: Sequence[Asked]) -> None:
+    def prefetch(self, segments: Sequence[Segment], asked: Sequence[SliceColumns]) -> None:
         """Opens each segment once for all that will be asked of it next."""
         found = self._together(segments, asked)
         self._ahead = {one: {part.version: part for part in parts} for one, parts in zip(asked, found, strict=True)}
 
-    def measured(self, segments: Sequence[Segment], ahead: Sequence[Asked] = ()) -> dict[tuple[str, int], set[str]]:
+    def gaps_by_writer(
+        self, segments: Sequence[Segment], ahead: Sequence[SliceColumns] = ()
+    ) -> dict[tuple[str, int], set[str]]:
         """(writer, step) -> the gaps that these segments hold statistics of. ahead: as for facts."""
         found: dict[tuple[str, int], set[str]] = {}
-        for facts in self.facts(segments, ahead).values():
+        for facts in self.measured_steps(segments, ahead).values():
             for writer, gap, steps in facts:
                 for step in steps:
                     found.setdefault((writer, step), set()).add(gap)
         return found
 
-    def facts(self, segments: Sequence[Segment], ahead: Sequence[Asked] = ()) -> dict[str, Facts]:
+    def measured_steps(
+        self, segments: Sequence[Segment], ahead: Sequence[SliceColumns] = ()
+    ) -> dict[str, MeasuredSteps]:
         """version -> what it measures, of every segment that can be believed: as its commit says where it was merged, else by
         its rows. ahead: what will be asked for next, the slice `all` first, so that a segment is opened once."""
         versions = {self.version(segment): segment for segment in segments}
@@ -94,7 +98,7 @@ class SegmentTables:
         missing = [segment for version, segment in versions.items() if version not in self._facts]
         if missing:
             asked = tuple(ahead) or (("all", ()),)
-            self.read_ahead(missing, asked)
+            self.prefetch(missing, asked)
             rows = {version: part.rows for version, part in self._ahead[asked[0]].items()}
             self._facts |= {version: _facts(versions[version], own) for version, own in rows.items()}
         if self.kept is not None and len(missing) >= _MANY:
@@ -102,7 +106,7 @@ class SegmentTables:
         self._facts = {version: facts for version, facts in self._facts.items() if version in versions}
         return dict(self._facts)
 
-    def whole(self, segment: Segment) -> pl.DataFrame | None:
+    def all_slices(self, segment: Segment) -> pl.DataFrame | None:
         """All rows of the segment, of every slice; None, and it is set aside, where it cannot be believed."""
         try:
             return all_rows(self.files, segment)
@@ -121,13 +125,13 @@ class SegmentTables:
         seen = self.files.checked(segment.path, segment.sha256) or self._vouched.get(version)
         return None if seen is None else name_of(version, seen)
 
-    def _read(self, version: str, segment: Segment, asked: Sequence[Asked]) -> list[Part] | None:
+    def _read(self, version: str, segment: Segment, asked: Sequence[SliceColumns]) -> list[SliceRows] | None:
         try:
             tables = segment_rows(self.files, segment, asked)
         except RatioscopeError as error:
             self.set_aside(segment.path, str(error))
             return None
-        return [Part(version, segment.steps, rows) for rows in tables]
+        return [SliceRows(version, segment.steps, rows) for rows in tables]
 
     def _look(self, versions: dict[str, Segment]) -> None:
         """Takes over what was kept of segments that lie on disk as they did when their digests were checked."""
@@ -157,7 +161,7 @@ class SegmentTables:
             self.kept.keep("measured", pl.DataFrame(rows, schema=[MADE_OF, "writer", "gap", "steps"], orient="row"))
 
 
-def _facts(segment: Segment, rows: pa.Table) -> Facts:
+def _facts(segment: Segment, rows: pa.Table) -> MeasuredSteps:
     if segment.measured:
         return tuple((m.writer, gap, tuple(sorted(m.steps))) for m in segment.measured for gap in sorted(m.gaps))
     steps: dict[str, set[int]] = {}

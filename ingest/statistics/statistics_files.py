@@ -24,11 +24,11 @@ from ..files.known_schemas import KnownSchemas
 from ..files.parquet_files import Changed, Opened, ParquetFiles, read
 from ..files.required_columns import SCHEMA, demand_segment
 
-Asked = tuple[str, tuple[str, ...]]
+SliceColumns = tuple[str, tuple[str, ...]]
 """A slice, and which statistics of it."""
 
 
-def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
+def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
     """For each slice asked for its committed rows: KEYS and these columns. SourceError where the segment cannot be believed."""
     with opened_segment(files, segment) as (parquet, _):
         return _rows(parquet, segment, asked)
@@ -59,7 +59,7 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
 
 
-def _rows(parquet: Opened, segment: Segment, asked: Sequence[Asked]) -> list[pa.Table]:
+def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
     demand_known_segment(parquet.metadata)
     every = _wanted(tuple(name for _, columns in asked for name in columns))
     groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})

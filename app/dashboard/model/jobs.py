@@ -7,12 +7,12 @@ from typing import Any
 import streamlit as st
 
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.ingest.analysis.paired import Key
+from ratioscope.ingest.analysis.prompt_tables import Key
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.files.cache_folder import cache_folder
 from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
-from ratioscope.ingest.jobs.correction_ledger import Ledger, correction_text
-from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, Part, pair_job
+from ratioscope.ingest.jobs.correction_results import CorrectionResults, correction_text
+from ratioscope.ingest.jobs.pair_job import PairJob, PairWork, RunSteps, pair_job
 from ratioscope.ingest.jobs.step_job import StepJob
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import Correction
@@ -30,14 +30,14 @@ class Jobs:
         self._cache = cache
         self._turn = threading.Lock()
         self._lock = threading.Lock()
-        self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._ledgers: dict[tuple[str, str], CorrectionResults] = {}
         self._jobs: dict[str, StepJob[Any]] = {}
 
-    def ledger(self, path: str, correction: Correction | TrainerCorrection) -> Ledger:
+    def ledger(self, path: str, correction: Correction | TrainerCorrection) -> CorrectionResults:
         """What the correction did to the run at this path, as far as it is known."""
         key = path, correction_text(correction)
         with self._lock:
-            found = self._ledgers.pop(key, None) or Ledger(correction, self._cache)
+            found = self._ledgers.pop(key, None) or CorrectionResults(correction, self._cache)
             self._ledgers[key] = found
             for oldest in list(self._ledgers)[:-LEDGERS]:
                 del self._ledgers[oldest]
@@ -57,11 +57,11 @@ class Jobs:
         found = self.of(name)
         return found if found is not None and isinstance(found.work, PairWork) else None
 
-    def carry_out(self, path: str, run: Run, ledgers: Sequence[Ledger], steps: Sequence[int]) -> None:
+    def carry_out(self, path: str, run: Run, ledgers: Sequence[CorrectionResults], steps: Sequence[int]) -> None:
         """Starts to carry corrections out; a job that is at work on the run is cancelled, and what it computed stays."""
         self._start(path, correction_job(run, ledgers, steps, self._turn))
 
-    def read_pairs(self, name: str, parts: Sequence[Part], key: Key, gap: str) -> None:
+    def read_pairs(self, name: str, parts: Sequence[RunSteps], key: Key, gap: str) -> None:
         """Starts to read what each prompt measures in these parts."""
         self._start(name, pair_job(parts, key, gap, self._cache, self._turn))
 

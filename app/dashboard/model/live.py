@@ -19,7 +19,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.commits.liveness import Sizes, latest, sizes, steps_since, words
+from ratioscope.ingest.commits.liveness import Sizes, current_writers, sizes, steps_since, writer_statuses
 from ratioscope.process import Here, here
 
 from ...presentation.digits import count
@@ -210,9 +210,9 @@ def _standing(path: str) -> Standing:
     known = st.session_state.setdefault("_words", {})
     if known.get("path") != path:
         known = {"path": path, "words": {}}
-    known["words"] = words(Path(path), _sizes(path) or {}, known["words"])
+    known["words"] = writer_statuses(Path(path), _sizes(path) or {}, known["words"])
     st.session_state["_words"] = known
-    return standing(latest(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
+    return standing(current_writers(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
 
 
 @cache

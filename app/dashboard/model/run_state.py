@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ratioscope.ingest.commits.liveness import Word
+from ratioscope.ingest.commits.liveness import WriterStatus
 from ratioscope.process import Here
 
 from ...presentation.ages import age
@@ -25,7 +25,7 @@ class Standing:
     step: int | None = None
 
 
-def standing(found: Sequence[Word], here: Here, now: float) -> Standing:
+def standing(found: Sequence[WriterStatus], here: Here, now: float) -> Standing:
     """How a run with these writers stands."""
     known = _standing_of(found, here, now)
     return replace(
@@ -33,9 +33,9 @@ def standing(found: Sequence[Word], here: Here, now: float) -> Standing:
     )
 
 
-def _standing_of(found: Sequence[Word], here: Here, now: float) -> Standing:
+def _standing_of(found: Sequence[WriterStatus], here: Here, now: float) -> Standing:
     states = [word.state(here) for word in found]
-    quiet = now - max((word.spoke for word in found), default=now)
+    quiet = now - max((word.last_heard for word in found), default=now)
     dead = states.count("gone")
     if not found or set(states) == {"closed"}:
         return Standing("ended", "", f"{age(quiet)} ago" if found else "", ended=True)

@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.alert_events import happened
+from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.distribution import Level
@@ -128,7 +128,7 @@ class View:
 
     def events(self) -> pl.DataFrame:
         """What happened in the run, alerts included: columns step, event, note, kind."""
-        return self.of(happened).events
+        return self.of(events_and_alerts).events
 
 
 def view(path: str) -> View:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.alert_events import happened, until
+from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
 from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.alerts import Alert
@@ -56,7 +56,7 @@ def render(scope: Scope) -> None:
         return
     st.html(view.of(_cards, scope, theme.name))
     _ribbon(scope)
-    _newest(view.of(happened).alerts, verdict, scope.gap)
+    _newest(view.of(events_and_alerts).alerts, verdict, scope.gap)
     first = FIRST[scope.gap]
     _charts(scope, frame, first)
     others = [name for name in CHARTS[scope.gap] if name not in first]

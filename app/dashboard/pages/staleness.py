@@ -7,7 +7,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.analysis.comparability import Compared, comparability
-from ratioscope.ingest.analysis.lag_course import SINGLE, lag_course, lag_table
+from ratioscope.ingest.analysis.lag_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.decomposition import decomposition
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
@@ -64,7 +64,7 @@ def _lags(scope: Scope) -> None:
     if f"{gap}/{metric.name}" not in by_lag.columns:
         st.caption(f"No token of the {gap} has a known lag.")
         return
-    course = view.of(lag_course, chosen)
+    course = view.of(lag_over_steps, chosen)
     if gap in SAMPLED:
         _cards(scope, staleness(_lagged(view.metrics(("lag",), chosen), gap)))
     else:
@@ -124,12 +124,12 @@ def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
 
 def _over_steps(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
     metric, events = BY_NAME[size_metric(scope.gap)], scope.view.events()
-    course, limits = scope.view.of(lag_course, scope.chosen), limits_of(metric, scope.gap)
+    course, limits = scope.view.of(lag_over_steps, scope.chosen), limits_of(metric, scope.gap)
     return lags_over_steps(course, metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
 
 
 def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
-    course = scope.view.of(lag_course, scope.chosen)
+    course = scope.view.of(lag_over_steps, scope.chosen)
     return lag_shares(course, scope.gap, events=scope.view.events(), theme=THEMES[theme])
 
 

@@ -63,27 +63,27 @@ def _read_ahead() -> None:
 
 def _next(shown: "View") -> Iterator["Wanted"]:
     """What pages need beside what the first shows: what happened, then what each of them wants ahead."""
-    from ratioscope.ingest.analysis.alert_events import happened
+    from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 
     from ..pages import PAGES
 
-    yield happened, ()
+    yield events_and_alerts, ()
     for page in PAGES:
         yield from page.ahead(shown)
 
 
 def _beside(shown: "View") -> Iterator["Wanted"]:
     """What the page Compare needs of the run that it lays beside another."""
-    from ratioscope.ingest.analysis.alert_events import happened
+    from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
     from ratioscope.ingest.run import Run
 
-    yield happened, ()
+    yield events_and_alerts, ()
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
 
 
 def _by_slice() -> list["Wanted"]:
     """What the pages Where and Staleness read of a run: merging its slices takes ten seconds for 10,000 steps."""
-    from ratioscope.ingest.analysis.lag_course import lag_course, lag_table
+    from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
     from ratioscope.metrics.engines.slices import WRITTEN
 
     from ..model.slice_absences import written_slices
@@ -93,7 +93,7 @@ def _by_slice() -> list["Wanted"]:
     return [
         *((metrics_of, (one, None)) for one in by),
         (written_slices, ()),
-        (lag_course, (None,)),
+        (lag_over_steps, (None,)),
         (lag_table, (None,)),
     ]
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.alert_events import happened, until
+from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -30,7 +30,7 @@ AROUND = 5
 
 
 def render(scope: Scope) -> None:
-    graded = scope.view.of(happened).graded
+    graded = scope.view.of(events_and_alerts).graded
     with control_row("alerts"):
         which = st.segmented_control(
             "alerts of", [ALL, MINE], default=ALL, required=True, key="of", bind="query-params"

@@ -5,8 +5,8 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.paired import KEYS, METRICS, Key, of_metric
-from ratioscope.ingest.jobs.pair_job import PairJob, Part
+from ratioscope.ingest.analysis.prompt_tables import KEYS, METRICS, Key, of_metric
+from ratioscope.ingest.jobs.pair_job import PairJob, RunSteps
 from ratioscope.metrics.analysis.comparison import Paired, paired
 
 from ....presentation.digits import count
@@ -65,7 +65,7 @@ def _offer(job: PairJob | None, name: str, a: Side, b: Side, key: Key, gap: str)
 
 
 def _start(name: str, a: Side, b: Side, key: Key, gap: str) -> None:
-    parts = [Part(side.letter, shown.run, side.range_of(shown)) for side in (a, b) for shown in side.views]
+    parts = [RunSteps(side.letter, shown.run, side.range_of(shown)) for side in (a, b) for shown in side.views]
     jobs().read_pairs(name, parts, key, gap)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ratioscope.ingest.jobs.correction_ledger import Digests, Ledger
+from ratioscope.ingest.jobs.correction_results import CorrectionResults, Digests
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.effect import SUMS, effect_values
 from ratioscope.metrics.corrections.threshold import Threshold, treated
@@ -110,7 +110,7 @@ def needs_rows(entry: Entry) -> bool:
     return single is None or single.level != "token"
 
 
-def course(source: Source, entry: Entry, ledger: Ledger | None) -> Course:
+def course(source: Source, entry: Entry, ledger: CorrectionResults | None) -> Course:
     """The course of one entry: over tokens where that is known for every step with token rows, else as far as anything is."""
     threshold = _threshold_of(entry)
     if threshold is not None and (threshold.level == "token" or ledger is None):
@@ -123,7 +123,7 @@ def course(source: Source, entry: Entry, ledger: Ledger | None) -> Course:
 
 
 def together(
-    source: Source, courses: Sequence[Course], ledgers: Sequence[Ledger | None]
+    source: Source, courses: Sequence[Course], ledgers: Sequence[CorrectionResults | None]
 ) -> tuple[list[Course], list[int]]:
     """The courses with what they do over all the steps that every one of them has, and these steps.
 
@@ -144,7 +144,7 @@ def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Course
     return Course(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
 
 
-def _of_rows(source: Source, entry: Entry, ledger: Ledger) -> Course:
+def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
     frame = ledger.frame(source.digests).filter(pl.col("step").is_in(source.with_rows))
     known = frame.filter(pl.col("reason").is_null())
     values = _values({name: known[name].to_numpy() for name in SUMS})
@@ -177,7 +177,7 @@ def _values(
     return {**effect_values(sums), "mass_removed": removed}
 
 
-def _filled(source: Source, each: Course, ledger: Ledger | None, common: Sequence[int]) -> Course:
+def _filled(source: Source, each: Course, ledger: CorrectionResults | None, common: Sequence[int]) -> Course:
     if not len(each.steps):
         return each
     if each.source == "statistics":

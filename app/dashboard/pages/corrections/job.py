@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ratioscope.ingest.jobs.correction_job import CorrectionJob
-from ratioscope.ingest.jobs.correction_ledger import Ledger
+from ratioscope.ingest.jobs.correction_results import CorrectionResults
 
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
@@ -18,7 +18,7 @@ REDRAWN = 4
 """Looks at a job at work after which the page shows what it has found since."""
 
 
-def lab_job(scope: Scope, source: Source, ledgers: Sequence[Ledger], chosen: int) -> None:
+def lab_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionResults], chosen: int) -> None:
     """The line on what has been carried out, with the button that starts or stops it. chosen: how many steps are looked at."""
     steps = source.with_rows
     job = jobs().corrections(scope.view.path)
@@ -42,7 +42,7 @@ def lab_job(scope: Scope, source: Source, ledgers: Sequence[Ledger], chosen: int
         st.caption(_words(len(steps) - len(missing), len(steps), chosen, job), width="stretch")
 
 
-def _start(scope: Scope, source: Source, ledgers: tuple[Ledger, ...]) -> None:
+def _start(scope: Scope, source: Source, ledgers: tuple[CorrectionResults, ...]) -> None:
     jobs().carry_out(scope.view.path, scope.view.run, ledgers, source.with_rows)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.jobs.correction_ledger import Ledger
+from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.advice import Advice, advice, risk
 from ratioscope.metrics.corrections.threshold import Threshold
@@ -100,7 +100,7 @@ def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int
     numbers_behind(lambda: _numbers(courses), "lab_numbers")
 
 
-def _ledger(scope: Scope, source: Source, entry: Entry) -> Ledger | None:
+def _ledger(scope: Scope, source: Source, entry: Entry) -> CorrectionResults | None:
     return jobs().ledger(scope.view.path, entry.correction(source.gap)) if needs_rows(entry) else None
 
 

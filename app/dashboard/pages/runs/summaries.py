@@ -19,7 +19,7 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.ingest.analysis.grades import verdict_of
-from ratioscope.ingest.commits.liveness import latest, sizes, words
+from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.inside import folder, status
 from ratioscope.layout import COMMITS, RUN_FILE
@@ -141,11 +141,11 @@ class Summaries:
     def state(self, path: str, here: Here, now: float) -> Standing:
         """How the run stands at this moment, as its own pages say it; reads the ends of the commit logs that have changed."""
         try:
-            self._words[path] = words(Path(path), sizes(Path(path)), self._words.get(path, {}))
+            self._words[path] = writer_statuses(Path(path), sizes(Path(path)), self._words.get(path, {}))
         except SourceError:
             self._words.pop(path, None)
             return Standing("gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
-        return standing(latest(word for _, word in self._words[path].values()), here, now)
+        return standing(current_writers(word for _, word in self._words[path].values()), here, now)
 
     def read_some(self, paths: Iterable[str], seconds: float) -> int:
         """Reads those of the runs that were never read, then those that have changed, for about so long; at least one.

@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ratioscope.ingest.analysis.slice_course import slice_course
+from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
 from ratioscope.metrics.analysis.slice_parts import MOST, slice_parts
 
 from ....figures.slice_heat import slice_heat
@@ -93,9 +93,9 @@ def _heat(scope: Scope, words: SliceWords, metric: str, chosen: range | None) ->
     steps = steps_shown(view, words, chosen)
     if not words.written:
         with st.spinner(f"reading token rows by {words.title}, one bucket of steps after the other"):
-            course = view.of(slice_course, words.name, steps)
+            course = view.of(slice_over_steps, words.name, steps)
     else:
-        course = view.of(slice_course, words.name, steps)
+        course = view.of(slice_over_steps, words.name, steps)
     parts = slice_parts(slice_frame(view, words, steps), words.name, gap, metric)
     figure = slice_heat(
         course,

@@ -7,16 +7,15 @@ import polars as pl
 
 from ratioscope.metrics.grading.alerts import Alert, alerts, told_once
 
-from .events import HAPPENED
-from .events import happened as recorded
 from .grades import signal_grades
+from .recorded_events import EVENT_SCHEMA, recorded_events
 
 if TYPE_CHECKING:
     from ..run import Run
 
 
 @dataclass(frozen=True)
-class Happened:
+class EventsAndAlerts:
     """events: one row per thing that happened, by step: step, event, note, kind; an alert has the kind `watch` or `act`.
 
     graded: the signal_grades that the alerts are of.
@@ -27,7 +26,7 @@ class Happened:
     graded: pl.DataFrame
 
 
-def happened(run: "Run") -> Happened:
+def events_and_alerts(run: "Run") -> EventsAndAlerts:
     """What is on record, and the alerts of all gaps by the rules in force, each told once."""
     graded = signal_grades(run)
     found = told_once(alerts(graded))
@@ -40,8 +39,8 @@ def happened(run: "Run") -> Happened:
         )
         for alert in found
     ]
-    rang = pl.DataFrame(rows, schema=HAPPENED, orient="row")
-    return Happened(pl.concat([recorded(run), rang]).sort("step", maintain_order=True), found, graded)
+    rang = pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row")
+    return EventsAndAlerts(pl.concat([recorded_events(run), rang]).sort("step", maintain_order=True), found, graded)
 
 
 def _readings(alert: Alert) -> str:

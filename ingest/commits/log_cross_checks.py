@@ -8,16 +8,16 @@ from .writer_history import WriterHistory
 _MOST_NAMED = 3
 
 
-def strangers(histories: Mapping[str, WriterHistory], run_id: str | None) -> tuple[str, ...]:
+def disagreements(histories: Mapping[str, WriterHistory], run_id: str | None) -> tuple[str, ...]:
     """A sentence for each bond that does not hold."""
     return (
-        *(told for _, told in missing(histories)),
-        *(told for _, told in foreign(histories, run_id)),
-        *(told for _, told in unaccounted(histories)),
+        *(told for _, told in missing_logs(histories)),
+        *(told for _, told in foreign_logs(histories, run_id)),
+        *(told for _, told in miscounted_logs(histories)),
     )
 
 
-def missing(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
+def missing_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
     """(log, what is missing) for logs that others saw."""
     seen: dict[str, list[str]] = {}
     for writer, history in sorted(histories.items()):
@@ -29,7 +29,7 @@ def missing(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
     ]
 
 
-def foreign(histories: Mapping[str, WriterHistory], run_id: str | None) -> list[tuple[str, str]]:
+def foreign_logs(histories: Mapping[str, WriterHistory], run_id: str | None) -> list[tuple[str, str]]:
     """(log, what is odd) for logs that say they are of another run."""
     return [
         (
@@ -41,7 +41,7 @@ def foreign(histories: Mapping[str, WriterHistory], run_id: str | None) -> list[
     ]
 
 
-def unaccounted(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
+def miscounted_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
     """(log, what is odd) for logs whose last line counts other sequences than their commits name."""
     return [
         (

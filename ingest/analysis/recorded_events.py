@@ -23,7 +23,7 @@ from .run_settings import differences, settings
 
 Kind = Literal["sync", "event", "resume", "config", "gap", "set aside"]
 Row = tuple[int, str, str, Kind]
-HAPPENED = pl.Schema({"step": pl.Int64(), "event": pl.String(), "note": pl.String(), "kind": pl.String()})
+EVENT_SCHEMA = pl.Schema({"step": pl.Int64(), "event": pl.String(), "note": pl.String(), "kind": pl.String()})
 KINDS: dict[str, Kind] = {
     "weight_sync": "sync",
     "resume": "resume",
@@ -37,10 +37,10 @@ _NAMED = 3
 """Settings, or reasons, that a note names; it counts the others."""
 
 
-def happened(run: Run) -> pl.DataFrame:
+def recorded_events(run: Run) -> pl.DataFrame:
     """One row per thing that happened, by step: step, event (a few words), note, kind. What has no step is not among them."""
     rows = [*_noted(run), *_attempts(run), *_missing(run.steps), *_dropped(run), *_lost(run), *_set_aside(run)]
-    return pl.DataFrame(rows, schema=HAPPENED, orient="row").sort("step", maintain_order=True)
+    return pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row").sort("step", maintain_order=True)
 
 
 def _noted(run: Run) -> Iterator[Row]:

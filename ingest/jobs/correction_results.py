@@ -40,7 +40,7 @@ Digests = Mapping[int, str]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepResult:
     """One row of SCHEMA."""
 
     step: int
@@ -53,7 +53,7 @@ class Outcome:
     counts: tuple[float, ...] = ()
 
 
-def outcome(records: pa.Table, correction: Correction | TrainerCorrection, step: int, digest: str) -> Outcome:
+def step_result(records: pa.Table, correction: Correction | TrainerCorrection, step: int, digest: str) -> StepResult:
     """The correction carried out on the rows of one step; `reason` where it reads what they do not have."""
     try:
         if isinstance(correction, Correction):
@@ -64,13 +64,13 @@ def outcome(records: pa.Table, correction: Correction | TrainerCorrection, step:
             )
             found = [each for each, _ in theirs]
     except RatioscopeError as error:
-        return Outcome(step, digest, None, str(error), False, (0.0,) * len(SUMS))
+        return StepResult(step, digest, None, str(error), False, (0.0,) * len(SUMS))
     if not found:
         gap = correction.gap if isinstance(correction, Correction) else "mismatch"
-        return Outcome(step, digest, None, f"no row has both policies of {gap}", False, (0.0,) * len(SUMS))
+        return StepResult(step, digest, None, f"no row has both policies of {gap}", False, (0.0,) * len(SUMS))
     sums = pa.concat_tables([each.sums() for each in found])
     left = [weights_left(each) for each in found]
-    return Outcome(
+    return StepResult(
         step,
         digest,
         found[0].correction.gap,
@@ -90,7 +90,7 @@ def correction_text(correction: Correction | TrainerCorrection) -> str:
     return f"{correction.dialect} {correction.version} {config}"
 
 
-class Ledger:
+class CorrectionResults:
     """The rows of one correction on one run. Threads may share it."""
 
     def __init__(self, correction: Correction | TrainerCorrection, cache: Cache) -> None:
@@ -98,7 +98,7 @@ class Ledger:
         self._cache = cache
         self._lock = threading.RLock()
         self._kept = pl.DataFrame(schema=SCHEMA)
-        self._new: list[Outcome] = []
+        self._new: list[StepResult] = []
         self._unsaved: set[int] = set()
         self._loaded: set[str] = set()
 
@@ -114,7 +114,7 @@ class Ledger:
         done = set(self.frame(digests)["step"].to_list())
         return [step for step in steps if step in digests and step not in done]
 
-    def add(self, row: Outcome) -> None:
+    def add(self, row: StepResult) -> None:
         with self._lock:
             self._new.append(row)
             self._unsaved.add(row.step)

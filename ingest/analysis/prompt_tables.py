@@ -1,7 +1,7 @@
 """What each prompt measures in a run, so that two runs can be compared prompt by prompt. Read from token rows, then cached."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import polars as pl
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..files.cache import Cache, cache_key
 from ..files.cache_folder import cache_folder
+from ..files.progress import OnProgress
 from ..rows.text_columns import changed
 from ..run import Run
 
@@ -21,18 +22,16 @@ KEYS: dict[Key, str] = {
 """What makes two rows partners, the surest first."""
 METRICS = ("kl_k3", "abs_log_ratio")
 """What is measured per prompt: means over its unmasked tokens."""
-Progress = Callable[[int, int], None]
-"""Told how many of how many steps have been read."""
 
 
 def prompt_table(
-    run: Run, steps: range, key: Key, gap: str, *, progress: Progress | None = None, cache: Cache | None = None
+    run: Run, steps: range, key: Key, gap: str, *, progress: OnProgress | None = None, cache: Cache | None = None
 ) -> pl.DataFrame:
     """One row per key of the token rows of these steps: key (a digest), sequences, tokens, and METRICS of the gap.
 
     Rows without a key are left out. Only rows that were kept can be paired; a budget's are a sample.
     """
-    reading = Reading(run, steps, key, gap, Cache(cache_folder()) if cache is None else cache)
+    reading = PromptTable(run, steps, key, gap, Cache(cache_folder()) if cache is None else cache)
     for done, step in enumerate(sorted(reading.left), start=1):
         reading.read(step)
         if progress is not None:
@@ -41,7 +40,7 @@ def prompt_table(
     return reading.total
 
 
-class Reading:
+class PromptTable:
     """A prompt table as it is read. total: of what has been read; chosen: its steps; left: those to read, none if it was kept."""
 
     def __init__(self, run: Run, steps: range, key: Key, gap: str, cache: Cache) -> None:
@@ -64,7 +63,7 @@ class Reading:
             self._cache.store(self._name, self.total.to_arrow())
 
 
-def together(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def merged_tables(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Tables of several runs as one: sums over a key's tokens, whichever run they are of."""
     return _added([_EMPTY, *tables])
 

@@ -6,24 +6,24 @@ from ratioscope.metrics.analysis.staleness import lag_bucket
 from ratioscope.metrics.frame import metric_frame
 
 from ..run import Run
-from .slice_course import merged_course, step_buckets, with_ends
+from .slice_over_steps import merged_over_steps, step_buckets, with_ends
 
 SINGLE = 8
 """More lags than this are shown together in buckets."""
 COLUMNS = 200
 
 
-def lag_course(run: Run, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
+def lag_over_steps(run: Run, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
     """Columns step, last (ends of a bucket of steps), lag (`3` or `3 to 4`), first_lag (to sort by), and metrics."""
     recorded = run.steps if steps is None else [step for step in run.steps if step in steps]
     buckets = step_buckets(recorded, most)
-    return with_ends(merged_course(_together(run.statistics("lag")), "lag", buckets), buckets).with_columns(
+    return with_ends(merged_over_steps(_together(run.statistics("lag")), "lag", buckets), buckets).with_columns(
         first_lag=_first()
     )
 
 
 def lag_table(run: Run, steps: range | None = None) -> pl.DataFrame:
-    """Metrics by lag of these steps, as lag_course names lags."""
+    """Metrics by lag of these steps, as lag_over_steps names lags."""
     statistics = _together(run.statistics("lag"))
     here = statistics if steps is None else statistics.filter(pl.col("step").is_in(list(steps)))
     return metric_frame(here, ("lag",)).with_columns(first_lag=_first()).sort("first_lag")

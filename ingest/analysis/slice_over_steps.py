@@ -36,7 +36,7 @@ def step_buckets(steps: Sequence[int], most: int = COLUMNS) -> StepBuckets:
     return StepBuckets(tuple(first for first, _ in pairs), tuple(last for _, last in pairs), len(steps))
 
 
-def slice_course(run: Run, slice_name: str, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
+def slice_over_steps(run: Run, slice_name: str, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
     """Columns step and last (the ends of a bucket of steps), the slice, and the metrics of the tokens in both.
 
     A slice that was not written is read from token rows, once for each bucket of steps.
@@ -44,7 +44,7 @@ def slice_course(run: Run, slice_name: str, steps: range | None = None, most: in
     recorded = run.steps if steps is None else [step for step in run.steps if step in steps]
     buckets = step_buckets(recorded, most)
     if slice_name in WRITTEN:
-        frame = merged_course(run.statistics(slice_name), slice_name, buckets)
+        frame = merged_over_steps(run.statistics(slice_name), slice_name, buckets)
     else:
         parts = [
             run.metrics((slice_name,), steps=range(first, last + 1)).with_columns(step=pl.lit(first, pl.Int64))
@@ -60,7 +60,7 @@ def with_ends(frame: pl.DataFrame, buckets: StepBuckets) -> pl.DataFrame:
     return frame.join(ends, on="step", how="left", maintain_order="left")
 
 
-def merged_course(statistics: pl.DataFrame, slice_name: str, buckets: StepBuckets) -> pl.DataFrame:
+def merged_over_steps(statistics: pl.DataFrame, slice_name: str, buckets: StepBuckets) -> pl.DataFrame:
     """metric_frame by bucket of steps, named by its first step."""
     if not buckets.first:
         return metric_frame(statistics.clear(), ("step", slice_name))

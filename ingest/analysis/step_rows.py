@@ -1,0 +1,38 @@
+"""The joined Records of a run one step at a time, so that an analysis of all rows needs the memory of one step."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from ratioscope.metrics.engines.join import joined
+from ratioscope.record import POLICIES, arrow_schema
+
+from ..files.progress import OnProgress
+from ..rows.record_rows import KEYS
+from ..run import Run
+
+
+def records_of(run: Run, step: int) -> pa.Table:
+    """The rows of one step with all columns, the policies of a sequence joined."""
+    return joined(run.records([step]).collect().to_arrow())
+
+
+def columns_of(run: Run, step: int, columns: Iterable[str]) -> pa.Table:
+    """The rows of one step with these columns, KEYS and the log-probs of the policies, in the Record's own Arrow types.
+
+    Empty where no rows of the step were kept.
+    """
+    logprobs = (f"{policy}_logprobs" for policy in POLICIES)
+    names = dict.fromkeys((*KEYS, *logprobs, *columns))
+    schema = arrow_schema()
+    rows = run.records([step]).select(list(names)).collect().to_arrow()
+    # polars hands out lists with 64-bit offsets, which not every kernel takes
+    return joined(rows.cast(pa.schema([schema.field(name) for name in names])))
+
+
+def step_records(run: Run, progress: OnProgress | None = None) -> Iterator[tuple[int, pa.Table]]:
+    """(step, `records_of` it) for every step, ascending. `progress` is called after the caller has used a step."""
+    for done, step in enumerate(run.steps, start=1):
+        yield step, records_of(run, step)
+        if progress:
+            progress(done, len(run.steps))
