@@ -1,6 +1,6 @@
 """The documentation is generated, current, and shows only what exists."""
 
-import importlib.util
+import importlib
 import os
 import re
 import subprocess
@@ -21,24 +21,41 @@ from ratioscope.record import RECORD
 ROOT = Path(__file__).parent.parent
 
 
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(name: str) -> ModuleType:
+    """A script of docs/, which is no package; it finds its neighbours by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        return importlib.import_module(name)
 
 
 def test_the_generated_pages_are_current() -> None:
-    for name, text in tables().pages().items():
+    for name, text in script("tables").pages().items():
         assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_the_picture_and_the_page_of_the_rooms_are_what_the_imports_give() -> None:
+    for name, text in script("rooms").written().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_the_picture_of_the_whole_path_is_current() -> None:
+    drawn = (ROOT / "docs" / "pictures" / "how_it_works.svg").read_text()
+    assert drawn == script("how_it_works").picture(), "run `make docs`"
+
+
+def test_floors_follow_from_imports_and_a_circle_has_none() -> None:
+    floors = script("rooms").floors
+    found = {"low": frozenset(), "high": frozenset({"low", "middle"}), "middle": frozenset({"low"})}
+    assert floors(found) == [["high"], ["middle"], ["low"]]
+    with pytest.raises(AssertionError, match="import each other"):
+        floors({"a": frozenset({"b"}), "b": frozenset({"a"})})
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it: a link or an anchor that leads nowhere ends the build, unless it is asked to be quiet."""
+    """The site as `make docs` builds it: a link or an anchor that leads nowhere ends the build, but not with --quiet."""
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(
         build, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     )
@@ -59,7 +76,7 @@ def test_a_page_of_the_site_loads_nothing_from_the_network(site: Path) -> None:
 
 
 def test_every_field_and_metric_is_documented() -> None:
-    pages = tables().pages()
+    pages = script("tables").pages()
     assert all(f"`{field.name}`" in pages["record.md"] for field in RECORD)
     assert all(f"## {metric.name}\n" in pages["metrics.md"] for metric in METRICS)
 
