@@ -19,7 +19,7 @@ test: .venv/.dev .venv/.chromium check  ## check, then run every test
 	@# by name and not by number of tests: the browser's files hold few tests and are long, so they must not come last
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --ignore-glob='*/test_chaos*.py'
 	@# from a process in which no other test has run: what its children inherit is part of what they show
-	@$(BIN)/python -m pytest -q tests/test_chaos.py tests/test_chaos_machine.py
+	@$(BIN)/python -m pytest -q tests/project/test_chaos.py tests/project/test_chaos_machine.py
 
 quick: .venv/.dev  ## the tests that take seconds
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not slow"
@@ -75,5 +75,5 @@ clean:  ## remove the environment and every cache
 	@touch $@
 
 .venv/.chromium: .venv/bin/python
-	@command -v chromium >/dev/null || { echo "installing chromium" && tests/install_chromium.sh; }
+	@command -v chromium >/dev/null || { echo "installing chromium" && tests/support/install_chromium.sh; }
 	@touch $@

@@ -20,7 +20,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 # pyright does not see what sys.path holds at run time
-from run_folders import FakeWriter, by_step, committed, replaced  # pyright: ignore[reportMissingImports]
+from support.run_folders import FakeWriter, by_step, committed, replaced  # pyright: ignore[reportMissingImports]
 
 from ratioscope import layout
 from ratioscope.collectors.writing.sink import parquet_bytes

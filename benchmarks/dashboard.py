@@ -27,11 +27,11 @@ import numpy as np
 from _interactions import OF_A_LONG_SEQUENCE, OF_A_RUN, answers
 from _long_runs import FOLDER, Shape, long_runs, records
 from _painted import FIRST_CHART, VERDICT, WHOLE, machine, seconds_until, told
+from playwright.sync_api import Page
 
 # pyright does not see what sys.path holds at run time
-from browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
-from playwright.sync_api import Page
-from run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
+from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
+from support.run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
 
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.headline_metrics import CHARTS

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from _long_runs import SHORT, write
 from _painted import WHOLE, machine, told
+from playwright.sync_api import Page
 
 # pyright does not see what sys.path holds at run time
-from browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
-from playwright.sync_api import Page
+from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
 
 AIM = 2.0
 WRITER = """

@@ -23,8 +23,8 @@ import pyarrow.dataset as ds
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 # pyright does not see what sys.path holds at run time
-import real_runs  # pyright: ignore[reportMissingImports]
-from run_folders import (  # pyright: ignore[reportMissingImports]
+from support import real_runs  # pyright: ignore[reportMissingImports]
+from support.run_folders import (  # pyright: ignore[reportMissingImports]
     FakeWriter,
     by_step,
     committed,

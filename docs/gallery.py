@@ -18,7 +18,7 @@ from PIL import Image, ImageColor
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from browser import Chromium, Dashboard, Opened  # noqa: E402
+from support.browser import Chromium, Dashboard, Opened  # noqa: E402
 
 from ratioscope.app.presentation.theme import DARK, LIGHT  # noqa: E402
 

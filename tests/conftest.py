@@ -15,8 +15,8 @@ from ratioscope.collectors.process.variables import VARIABLES
 from ratioscope.collectors.writing.run_file import launch
 
 if TYPE_CHECKING:
-    from browser import Chromium, Dashboard
-    from pages_open import Open
+    from support.browser import Chromium, Dashboard
+    from support.pages_open import Open
 
 os.environ.setdefault(
     "RATIOSCOPE_WRITER", "thread"
@@ -57,14 +57,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Opens a page on runs, without a browser."""
-    from pages_open import opener
+    from support.pages_open import opener
 
     return opener(runs, monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def _browser_of_file() -> Iterator[Chromium]:
-    from browser import Chromium
+    from support.browser import Chromium
 
     with Chromium() as running:
         yield running
@@ -82,8 +82,8 @@ def dashboard(
     request: pytest.FixtureRequest, runs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Dashboard]:
     """The dashboard of the edge runs that a file of tests names in SERVED (or makes there), with a cache of its own."""
-    from browser import Dashboard
-    from edge_runs import made
+    from support.browser import Dashboard
+    from support.edge_runs import made
 
     folders = [made(runs, name) if isinstance(name, str) else name(runs) for name in request.module.SERVED]
     with pytest.MonkeyPatch.context() as patch:

@@ -12,8 +12,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from browser import Chromium, Dashboard, Opened, chromium  # noqa: E402
-from live_writer import Writer  # noqa: E402
+from support.browser import Chromium, Dashboard, Opened, chromium  # noqa: E402
+from support.live_writer import Writer  # noqa: E402
 
 from ratioscope.app.dashboard.pages import PAGES  # noqa: E402
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hostile_folders import SHAPES, elsewhere_of, hostile_folder
+from support.hostile_folders import SHAPES, elsewhere_of, hostile_folder
 
 from .figures import Figures
 

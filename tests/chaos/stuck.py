@@ -60,7 +60,7 @@ def hang_below(root: str, gate: str, seconds: float) -> Callable[[], None]:
 @contextmanager
 def hanging_below(root: str, gate: str, seconds: float) -> Iterator[None]:
     """The folder may hang in here, for this process and for every writer's process that it starts in here."""
-    from ratioscope.collectors import writer_process
+    from ratioscope.collectors.writing import writer_process
 
     program = writer_process._PROGRAM
     line = f"from chaos.stuck import hang_below\nhang_below({root!r}, {gate!r}, {seconds})\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tiny_trl import train
-from tiny_trl_async import train_async
+from support.tiny_trl import train
+from support.tiny_trl_async import train_async
 
 
 def drive(run_dir: Path | None, *, trainer: str = "grpo", **options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from written_run import commit_lines, token_rows
+from support.written_run import commit_lines, token_rows
 
 from ratioscope import open_run
 from ratioscope.collectors import attach as attaching

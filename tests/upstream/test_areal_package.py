@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dialect_golden import differences
+from support.dialect_golden import differences
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import areal

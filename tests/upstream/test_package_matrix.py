@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_properties import (
+from support.adapter_properties import (
     BOTH_MASKS,
     FACTS,
     Driven,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dialect_golden import differences
-from skyrl_package import skyrl_package
+from support.dialect_golden import differences
+from support.skyrl_package import skyrl_package
 
 from ratioscope.metrics.dialects import skyrl
 from ratioscope.metrics.dialects.skyrl.settings import ALGORITHM, BLOCKS, LOSSES, REDUCTIONS, Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_run import token_rows
+from support.written_run import token_rows
 
 import ratioscope
 from ratioscope.metrics.engines.join import joined

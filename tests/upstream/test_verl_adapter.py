@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from written_run import commit_lines, token_rows
+from support.written_run import commit_lines, token_rows
 
 import ratioscope
 from ratioscope.collectors.adapters import verl as adapter

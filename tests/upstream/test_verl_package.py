@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dialect_golden import differences
+from support.dialect_golden import differences
 
 from ratioscope.metrics.dialects import verl
 from ratioscope.metrics.dialects.verl.presets import PRESETS_OF

@@ -1,0 +1,77 @@
+"""What pages, exported charts and reports offer and allow in a real browser: nothing leaves them, no foreign script runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+from support.browser import Chromium, Dashboard, chromium, is_well
+from support.edge_runs import made
+
+from ratioscope import open_run
+from ratioscope.app.dashboard.model.export import html_of
+from ratioscope.app.figures.over_steps import metric_over_steps
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.app.presentation.theme import LIGHT
+from ratioscope.app.report.data import report_data
+from ratioscope.app.report.html import html_report
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+SERVED = ("stale",)
+OFFERED = {"Download plot as a PNG", "Download plot", "Zoom", "Pan", "Reset axes", "Full screen"}
+TITLES = "[...document.querySelectorAll('.modebar-btn')].map(button => button.dataset.title)"
+ATTEMPTS = """async () => {
+  const refused = [];
+  document.addEventListener("securitypolicyviolation", event => refused.push(event.effectiveDirective));
+  const script = document.createElement("script");
+  script.textContent = "window.ran = true";
+  document.body.append(script);
+  const place = document.createElement("div");
+  place.innerHTML = "<img src='data:,' onerror='window.ran = true'><iframe src='http://127.0.0.1:9/'></iframe>";
+  document.body.append(place);
+  const form = Object.assign(document.createElement("form"), { action: "http://127.0.0.1:9/", method: "post" });
+  document.body.append(form);
+  form.submit();
+  const sent = await fetch("http://127.0.0.1:9/", { method: "POST", mode: "no-cors", body: "chart" }).catch(() => null);
+  await new Promise(resolve => setTimeout(resolve, 300));
+  return { ran: window.ran ?? null, sent: sent !== null, refused: [...new Set(refused)].sort() };
+}"""
+REFUSED = ["connect-src", "form-action", "frame-src", "script-src-attr", "script-src-elem"]
+
+
+def test_no_button_of_a_chart_sends_it_away(dashboard: Dashboard, browser: Chromium, files: list[Page]) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    shown = [set(opened.page.evaluate(TITLES))]
+    opened.go_to("Metrics")
+    shown.append(set(opened.page.evaluate(TITLES)))
+    is_well(opened)
+    for page in files:
+        page.mouse.wheel(0, 900)  # a report draws what comes near the window
+        page.wait_for_selector(".modebar-btn", state="attached")
+        shown.append(set(page.evaluate(TITLES)))
+    for titles in shown:
+        assert titles and titles <= OFFERED
+    assert all("Zoom" in titles for titles in shown[1:])
+
+
+def test_no_script_of_others_runs_and_nothing_is_sent(
+    dashboard: Dashboard, browser: Chromium, files: list[Page]
+) -> None:
+    pages = [browser.visit(f"{dashboard.url}/tokens?run=stale").page, *files]
+    for page in pages:
+        found = page.evaluate(ATTEMPTS)
+        assert found == {"ran": None, "sent": False, "refused": REFUSED}
+
+
+@pytest.fixture
+def files(browser: Chromium, runs: Path, tmp_path: Path) -> list[Page]:
+    """A report and a page of charts, each opened from its file."""
+    run = open_run(made(runs, "stale"))
+    figure = metric_over_steps(run.metrics(), BY_NAME["kl_k3"], "mismatch")
+    made_of: dict[str, Callable[[], bytes]] = {
+        "report": lambda: html_report(report_data(run)).encode(),
+        "charts": lambda: html_of("stale", [("kl_k3", figure)], LIGHT),
+    }
+    for name, content in made_of.items():
+        (tmp_path / f"{name}.html").write_bytes(content())
+    return [browser.file(tmp_path / f"{name}.html") for name in made_of]

@@ -1,0 +1,391 @@
+"""The command line as a user meets it: what is printed where, exit codes, one line per error, nothing heavy before its time."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.recorded import recorded
+
+import ratioscope
+from ratioscope.app import cli
+from ratioscope.app.cli import main
+from ratioscope.app.cli.commands.demo import sample_runs
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded("trl_vllm_stale4", tmp_path_factory.mktemp("runs") / "stale")
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded("lcpp_q4_1", tmp_path_factory.mktemp("runs") / "healthy")
+
+
+def run(capsys: Captured, *argv: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = main([str(argument) for argument in argv])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def error_of(capsys: Captured, *argv: object) -> tuple[int, str]:
+    """Exit code and the one line of standard error."""
+    code, out, err = run(capsys, *argv)
+    assert out == ""
+    assert err.startswith("error: ") and err.endswith("\n") and err.count("\n") == 1
+    assert "Traceback" not in err
+    return code, err
+
+
+def test_help_names_every_verb_that_works(capsys: Captured) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for verb in cli.VERBS:
+        assert f" {verb} " in out
+        assert run(capsys, verb, "--help")[0] == 0
+
+
+def test_without_arguments_the_help_is_shown(capsys: Captured) -> None:
+    code, out, err = run(capsys)
+    assert code == 2 and "Usage" in out and err == ""
+
+
+def test_version(capsys: Captured) -> None:
+    assert run(capsys, "--version") == (0, f"ratioscope {ratioscope.__version__}\n", "")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys; from ratioscope.app.cli import main; main(['--help']); print(*sorted(sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name.split(".")[0] for name in printed.splitlines()[-1].split()}
+    assert not loaded & {"numpy", "polars", "pyarrow", "pandas", "plotly", "streamlit", "torch", "jinja2"}
+
+
+def test_metrics_as_json_is_a_row_per_step(capsys: Captured, stale: Path) -> None:
+    code, out, err = run(capsys, "metrics", stale, "--json")
+    rows = json.loads(out)
+    assert code == 0 and err == ""
+    assert [row["step"] for row in rows] == list(range(0, 24, 2))
+    assert {"mismatch/kl_k3", "mismatch/kl_k3_se", "total/ess_token", "drift/ppo_kl"} <= set(rows[0])
+    assert [row["severity"] for row in rows][:4] == ["healthy", "healthy", "act", "act"]
+    assert rows[0]["mismatch/tokens"] == 986 and isinstance(rows[0]["mismatch/tokens"], int)
+    assert rows[0]["mismatch/surprisal_gap"] is None
+
+
+def test_the_numbers_are_those_of_the_python_interface(capsys: Captured, stale: Path) -> None:
+    rows = json.loads(run(capsys, "metrics", stale, "--json")[1])
+    frame = ratioscope.open_run(stale).metrics()
+    assert [row["mismatch/kl_k3"] for row in rows] == frame["mismatch/kl_k3"].to_list()
+
+
+def test_metrics_can_be_chosen_by_gap_name_and_slice(capsys: Captured, stale: Path) -> None:
+    rows = json.loads(
+        run(capsys, "metrics", stale, "--json", "--by", "step,lag", "--gap", "total", "--metric", "kl_k3,tokens")[1]
+    )
+    assert set(rows[0]) == {"step", "lag", "total/kl_k3", "total/kl_k3_se", "total/tokens"}
+    whole = json.loads(run(capsys, "metrics", stale, "--json", "--by", "run")[1])
+    assert len(whole) == 1 and whole[0]["mismatch/tokens"] == 6488
+    by_reward = json.loads(run(capsys, "metrics", stale, "--json", "--by", "length_decile")[1])
+    assert sum(row["mismatch/tokens"] for row in by_reward) == 6488
+
+
+def test_metrics_as_csv_reads_back(capsys: Captured, healthy: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "metrics", healthy, "--csv")[1])))
+    frame = ratioscope.open_run(healthy).metrics()
+    assert [float(row["mismatch/kl_k3"]) for row in rows] == frame["mismatch/kl_k3"].to_list()
+
+
+def test_metrics_in_the_terminal_name_units_errors_and_severity(capsys: Captured, stale: Path) -> None:
+    _, out, _ = run(capsys, "metrics", stale)
+    assert "mismatch: old - rollout" in out and "kl_k3 [nats/token]" in out
+    row = next(line for line in out.splitlines() if line.strip().startswith("14 "))
+    assert " act " in row and " ± " in row
+    assert "also on record: total, drift" in out
+
+
+def test_what_is_not_available_says_why(capsys: Captured, stale: Path) -> None:
+    _, out, _ = run(capsys, "metrics", stale, "--metric", "surprisal_gap,kl_k3")
+    assert "mismatch/surprisal_gap: not available, because no entropy" in out
+
+
+def test_info_is_concise_and_says_what_is_missing(capsys: Captured, stale: Path) -> None:
+    code, out, _ = run(capsys, "info", stale)
+    assert code == 0
+    assert out.startswith("trl_vllm_stale4: act: ")
+    for words in ("6,488 of 384 sequences", "mismatch, total, drift", "3 weight_sync", "because no entropy"):
+        assert words in out
+    facts = json.loads(run(capsys, "info", stale, "--json")[1])
+    assert facts["severity"] == "act" and facts["tokens"] == 6488 and facts["dropped"] == 0
+    assert "mismatch/surprisal_gap" in next(iter(facts["metrics_unavailable"].values()))
+
+
+def test_fail_on_turns_the_verdict_into_the_exit_code(capsys: Captured, stale: Path, healthy: Path) -> None:
+    assert run(capsys, "metrics", stale, "--json")[0] == 0
+    assert run(capsys, "metrics", stale, "--json", "--fail-on", "act")[0] == 1
+    assert run(capsys, "metrics", healthy, "--json", "--fail-on", "watch")[0] == 0
+
+
+WRONG: Sequence[tuple[Sequence[str], str]] = (
+    (("metrics",), "ratioscope metrics --help"),
+    (("bogus",), "ratioscope --help"),
+    (("metrics", "RUN", "--bogus"), "ratioscope metrics --help"),
+    (("metrics", "RUN", "--by", "weather"), "--by step,lag"),
+    (("metrics", "RUN", "--by", "lag,position"), "--by step,lag"),
+    (("metrics", "RUN", "--by", ""), "--by step,lag"),
+    (("metrics", "RUN", "--by", "step,step"), "--by step,lag"),
+    (("metrics", "RUN", "--gap", "gulf"), "--gap mismatch"),
+    (("metrics", "RUN", "--metric", "kl_k4"), "kl_k3"),
+    (("metrics", "RUN", "--json", "--csv"), "one of them"),
+    (("metrics", "RUN", "--fail-on", "healthy"), "--fail-on act"),
+    (("report", "RUN"), "ratioscope report --help"),
+    (("report", "RUN", "-o", "x.pdf"), "-o x.html"),
+    (("report", "RUN", "-o", "/no/such/folder/x.md"), "-o x.md"),
+    (("demo", "--port", "70000"), "ratioscope demo --help"),
+)
+
+
+@pytest.mark.parametrize(("argv", "advice"), WRONG, ids=[" ".join(argv) for argv, _ in WRONG])
+def test_wrong_usage_is_one_line_with_the_next_thing_to_try(
+    capsys: Captured, stale: Path, argv: Sequence[str], advice: str
+) -> None:
+    code, line = error_of(capsys, *(stale if word == "RUN" else word for word in argv))
+    assert code in (cli.USAGE, cli.UNREADABLE)
+    assert advice in line
+
+
+def test_demo_offers_the_shipped_runs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        "ratioscope.app.cli.commands.demo.sample_runs", lambda: {"stale": tmp_path, "healthy": tmp_path}
+    )
+    code, line = error_of(capsys, "demo", "--run", "weather")
+    assert code == cli.USAGE and "ratioscope demo --run healthy" in line
+    monkeypatch.setattr("ratioscope.app.cli.commands.demo.sample_runs", dict)
+    code, line = error_of(capsys, "demo")
+    assert code == cli.UNREADABLE and "reinstall ratioscope" in line
+
+
+def test_what_cannot_be_read_exits_3_with_one_line(capsys: Captured, tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "run.json").write_text('{"schema_version": 99}')
+    file = tmp_path / "file"
+    file.write_text("x")
+    for verb in ("metrics", "info", "dashboard"):
+        for path in (tmp_path / "nowhere", file, newer, *([tmp_path] if verb != "dashboard" else [])):
+            assert error_of(capsys, verb, path)[0] == cli.UNREADABLE
+    assert "upgrade" in error_of(capsys, "info", newer)[1]
+    assert error_of(capsys, "report", newer, "-o", tmp_path / "x.md")[0] == cli.UNREADABLE
+
+
+def test_a_hostile_path_cannot_write_to_the_terminal(capsys: Captured, tmp_path: Path) -> None:
+    _, line = error_of(capsys, "info", tmp_path / "\x1b[31m\nno\u202ewhere")
+    assert "\x1b" not in line and "\u202e" not in line
+
+
+def test_an_operating_system_error_is_one_line(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("ratioscope.ingest.run.open_run", refuse)
+    code, line = error_of(capsys, "info", "/secret")
+    assert code == cli.UNREADABLE and "Permission denied: /secret" in line
+
+
+def test_a_defect_shows_its_traceback_and_no_script_takes_it_for_a_finding(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ratioscope.ingest.run.open_run", broken)
+    code, _, err = run(capsys, "info", "x")
+    assert code == cli.DEFECT and "Traceback" in err and "defect of ratioscope" in err
+
+
+def test_an_interrupt_is_no_error(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ratioscope.ingest.run.open_run", interrupted)
+    assert run(capsys, "info", "x") == (cli.INTERRUPTED, "", "")
+
+
+def process(*argv: object, width: str = "80", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "ratioscope", *map(str, argv)]
+    return subprocess.run(command, capture_output=True, env={**os.environ, "COLUMNS": width, **environment})
+
+
+def test_piped_output_has_no_colour_no_bar_and_no_cut_line(stale: Path, tmp_path: Path) -> None:
+    for argv in (("metrics", stale), ("info", stale), ("report", stale, "-o", tmp_path / "x.md")):
+        done = process(*argv, width="20")
+        assert done.returncode == 0 and done.stderr == b""
+        assert b"\x1b" not in done.stdout and "…".encode() not in done.stdout
+    assert done.stdout.count(b"\n") == 2
+
+
+def test_a_terminal_without_unicode_is_served(healthy: Path) -> None:
+    done = process("metrics", healthy, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0 and done.stderr == b""
+    assert b"\\xb1" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(stale: Path) -> None:
+    command = f"{sys.executable} -m ratioscope metrics {stale} --by token_id --json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from ratioscope.app.cli import main
+from ratioscope.app.cli.commands.demo import sample_runs
+for argv in {commands!r}:
+    if code := main(argv):
+        sys.exit(code)
+"""
+EXTRA = {"streamlit", "plotly", "pandas", "orjson", "jinja2", "markupsafe", "starlette"}
+
+
+def without(absent: set[str], *commands: tuple[object, ...]) -> tuple[int, str, str]:
+    """Exit code of the last command, the first that fails being the last, and what all of them said, in one process."""
+    code = WITHOUT.format(absent=absent, commands=[[str(argument) for argument in argv] for argv in commands])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_base_install_reads_runs_and_says_what_pages_and_report_need(stale: Path, tmp_path: Path) -> None:
+    reports = [("report", stale, "-o", tmp_path / f"x.{ending}") for ending in ("md", "json")]
+    assert without(EXTRA, *reports, ("metrics", stale, "--json"), ("metrics", stale), ("info", stale))[::2] == (0, "")
+    for wants_extra in (("dashboard", stale), ("report", stale, "-o", tmp_path / "x.html")):
+        code, out, err = without(EXTRA, wants_extra)
+        assert (code, out, err.count("\n")) == (cli.USAGE, "", 1)
+        assert "pip install 'ratioscope[dashboard]'" in err
+
+
+def test_a_report_is_readable_by_its_owner_alone_and_written_through_no_link(
+    stale: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others, written = tmp_path / "others.txt", tmp_path / "x.json"
+    others.write_text("theirs")
+    others.chmod(0o666)
+    for link in (written, tmp_path / ".x.json.part"):
+        link.symlink_to(others)
+    assert run(capsys, "report", stale, "-o", written)[0] == cli.OK
+    assert written.is_file() and not written.is_symlink() and written.stat().st_mode & 0o777 == 0o600
+    assert others.read_text() == "theirs"
+
+
+def in_terminal(columns: int, *argv: object, **more: str) -> str:
+    """What a person sees, with the terminal's own codes in it."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "ratioscope", *map(str, argv)]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "CI")}
+    with subprocess.Popen(command, stdout=follower, stderr=follower, env={**environment, "TERM": "xterm", **more}):
+        os.close(follower)
+        seen = b""
+        with suppress(OSError):  # how the end of a terminal reads
+            while part := os.read(leader, 1 << 16):
+                seen += part
+    os.close(leader)
+    return seen.decode()
+
+
+def test_progress_is_drawn_in_a_terminal_and_colours_say_severity(stale: Path, tmp_path: Path) -> None:
+    seen = in_terminal(100, "report", stale, "-o", tmp_path / "x.json")
+    assert "worst sequences" in seen or "slices" in seen or "metrics" in seen
+    assert "\x1b[1;31mact: " in seen
+
+
+def test_no_color_is_heeded(stale: Path) -> None:
+    assert "\x1b[31m" in in_terminal(250, "metrics", stale) or "[1;31m" in in_terminal(250, "metrics", stale)
+    plain = in_terminal(250, "metrics", stale, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3[1-7]m", plain) and " act " in re.sub(r"\x1b\[[0-9;]*m", "", plain)
+
+
+@pytest.mark.parametrize("columns", [40, 100, 250])
+def test_a_table_is_never_cut_in_a_narrow_terminal_but_leaves_columns_out(stale: Path, columns: int) -> None:
+    seen = in_terminal(columns, "metrics", stale)
+    assert "kl_k3 [nats/token]" in seen if columns > 40 else "do not fit" in seen
+    assert "…" not in seen.split("[2K")[-1]
+    assert ("do not fit" in seen) == (columns < 250)
+
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.mark.parametrize(
+    "argv", [("corrections",), ("metrics", "--dialect", "verl"), ("attach", "--list")], ids=" ".join
+)
+def test_a_column_of_any_table_stands_in_a_narrow_terminal_or_is_named_below_it(
+    stale: Path, capsys: Captured, argv: tuple[str, ...]
+) -> None:
+    command = argv if argv[0] == "attach" else (argv[0], str(stale), *argv[1:])
+    whole, narrow = run(capsys, *command)[1], ESCAPES.sub("", in_terminal(60, *command))
+    titles = re.split(r" {3,}", header(whole).strip())
+    (left_out,) = re.findall(r"more columns? do(?:es)? not fit in this terminal: (.*)", " ".join(narrow.split()))
+    assert "do not fit" not in whole and len(titles) > 2
+    assert all(title in header(narrow) or title in left_out for title in titles)
+
+
+def header(seen: str) -> str:
+    """The line above the first rule."""
+    lines = seen.splitlines()
+    return lines[next(at for at, line in enumerate(lines) if line.startswith("─")) - 1]
+
+
+def test_what_decides_on_a_correction_fits_into_eighty_columns(stale: Path) -> None:
+    seen = ESCAPES.sub("", in_terminal(80, "corrections", stale))
+    assert re.search(r"correction +ess after +mean weight +bias +clipped share", seen)
+    assert "mismatch: old - rollout" in seen
+
+
+def test_a_first_column_wider_than_the_terminal_is_folded(stale: Path) -> None:
+    preset = "decoupled_geo_rs_seq_tis"
+    seen = in_terminal(24, "corrections", stale, "--dialect", "verl", "--preset", preset).split("[2K")[-1]
+    assert "…" not in seen and preset in "".join(ESCAPES.sub("", seen).split())
+
+
+def test_the_demo_prints_its_address_serves_the_shipped_runs_and_stops_quietly() -> None:
+    command = [sys.executable, "-m", "ratioscope", "demo"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        address = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:\d+/) .*\n", server.stdout.readline())
+        assert address
+        with urllib.request.urlopen(address[1]) as page:
+            assert page.status == 200
+    finally:
+        server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=60)
+    assert (server.returncode, out, err) == (0, "", "")
+
+
+def test_the_shipped_runs_are_one_healthy_and_one_stale(capsys: Captured) -> None:
+    runs = sample_runs()
+    assert list(runs) == ["stale", "healthy"]
+    assert run(capsys, "info", runs["healthy"])[1].startswith("trl-vllm-healthy: healthy: ")
+    assert run(capsys, "info", runs["stale"])[1].startswith("trl-vllm-stale: act: ")

@@ -1,0 +1,81 @@
+"""`ratioscope attach`: what to paste for each trainer, and the table of them all."""
+
+import json
+import shlex
+
+import pytest
+from support.paths import ROOT
+
+from ratioscope.app.cli import main
+from ratioscope.app.presentation.trainers import to_paste
+from ratioscope.collectors.trainers import ADAPTERS, Adapter
+
+Captured = pytest.CaptureFixture[str]
+
+
+def printed(capsys: Captured, *argv: str) -> str:
+    assert main(["attach", *argv]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)
+def test_what_is_printed_for_a_trainer_says_everything_one_needs(adapter: Adapter, capsys: Captured) -> None:
+    out = printed(capsys, adapter.name.replace("_", "-").upper(), "--out", "runs/mine")
+    lines = to_paste(adapter, "runs/mine").splitlines()
+    assert "\n".join(lines) in out and "{run}" not in out and "runs/mine" in out
+    assert all(version in out for version in adapter.tested)
+    assert ("the real package" in out) == (adapter.against == "package") != ("stand-ins" in out)
+    assert adapter.version or "not found" in out
+    assert adapter.records in out and f"'{adapter.name}'" in out
+    assert "ratioscope run --out runs/mine --" in out
+
+
+def test_each_row_is_complete() -> None:
+    for adapter in ADAPTERS:
+        assert adapter.tested and "{run}" in adapter.lines and adapter.records, adapter.name
+        assert (ROOT / "collectors" / "adapters" / adapter.file / "__init__.py").exists(), adapter.name
+
+
+def test_a_folder_with_a_space_is_quoted_for_whoever_reads_it(capsys: Captured) -> None:
+    assert 'ratioscope.attach(trainer, "my runs/1")' in printed(capsys, "trl", "--out", "my runs/1")
+    lines = printed(capsys, "nemo-rl", "--out", "my runs/1").splitlines()
+    line = next(line for line in lines if line.startswith("ratioscope run"))
+    assert shlex.split(line, comments=True)[:4] == ["ratioscope", "run", "--out", "my runs/1"]
+
+
+def test_the_list_names_every_trainer_as_a_table_and_as_json(capsys: Captured) -> None:
+    table = printed(capsys, "--list")
+    assert table == printed(capsys)
+    rows = json.loads(printed(capsys, "--list", "--json"))
+    assert [row["name"] for row in rows] == [adapter.name for adapter in ADAPTERS]
+    for adapter in ADAPTERS:
+        assert adapter.name in table and ", ".join(adapter.tested) in table
+    trl = next(row for row in rows if row["name"] == "trl")
+    assert trl["installed"] and trl["against"] == "package" and trl["classes"]
+
+
+def test_one_trainer_as_json_has_what_to_paste(capsys: Captured) -> None:
+    found = json.loads(printed(capsys, "verl", "--json", "--out", "runs/mine"))
+    assert found["name"] == "verl" and "runs/mine" in found["paste"]
+
+
+def test_an_unknown_trainer_is_wrong_usage_that_names_the_known_and_what_works_anywhere(capsys: Captured) -> None:
+    assert main(["attach", "no-such"]) == 2
+    said = capsys.readouterr().err
+    assert all(adapter.name in said for adapter in ADAPTERS) and "Collector(run_dir).log(" in said
+    assert said.count("\n") == 1
+
+
+def test_the_readme_and_the_page_of_trainers_say_the_same(capsys: Captured) -> None:
+    page = (ROOT / "docs" / "trainers.md").read_text()
+    for adapter in ADAPTERS:
+        assert f"](#{adapter.name})" in page and to_paste(adapter, "runs/tonight") in page
+    readme = (ROOT / "README.md").read_text()
+    for way in (
+        "ratioscope run --out",
+        "ratioscope.attach(trainer,",
+        "collector.log(",
+        "docs/trainers.md",
+        "ratioscope attach --list",
+    ):
+        assert way in readme

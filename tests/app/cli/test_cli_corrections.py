@@ -1,0 +1,131 @@
+"""`ratioscope corrections` and `ratioscope explain`, as a user calls them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from ratioscope.app.cli import main
+from ratioscope.metrics.corrections.correction import CORRECTIONS
+from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.metrics.grading.signals import SIGNALS
+
+RUN = str(ROOT / "sample_data" / "runs" / "trl-vllm-stale")
+Output = pytest.CaptureFixture[str]
+
+
+def rows(capsys: Output, *arguments: str) -> list[dict[str, object]]:
+    assert main(["corrections", RUN, *arguments, "--json"]) == 0
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_ours_are_compared_over_the_whole_run(capsys: Output) -> None:
+    found = {row["correction"]: row for row in rows(capsys)}
+    assert list(found) == [correction.name for correction in CORRECTIONS]
+    assert found["none"]["mean_weight"] == 1.0 and found["token TIS 2"]["clipped_share"] == pytest.approx(
+        0.012478, 1e-3
+    )
+
+
+def test_a_threshold_gives_truncation_and_masking_at_it_per_step(capsys: Output) -> None:
+    found = rows(capsys, "--threshold", "2,5", "--by", "step")
+    assert len(found) == 60 * 4
+    assert all(row["ess_after"] is not None for row in found)
+
+
+@pytest.mark.parametrize(("by", "keys"), [("lag", 8), ("reward_sign", 2), ("finish_reason", 2)])
+def test_the_effect_is_shown_by_slice(by: str, keys: int, capsys: Output) -> None:
+    found = rows(capsys, "--threshold", "2", "--by", by)
+    assert len({row[by] for row in found}) == keys
+    tokens = sum(float(str(row["tokens"])) for row in found)
+    assert tokens == 2 * 13_944, "two corrections, every token once each"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_preset_of_a_trainer_is_carried_out(name: str, capsys: Output) -> None:
+    presets = list(dialect(name).PRESETS)
+    found = rows(capsys, "--dialect", name, "--preset", ",".join(presets[:3]))
+    assert [row["correction"] for row in found] == [f"{name} {preset}" for preset in presets[:3]]
+
+
+def test_one_preset_is_printed_in_the_trainers_syntax(capsys: Output) -> None:
+    assert main(["corrections", RUN, "--dialect", "verl", "--preset", "decoupled_token_is"]) == 0
+    assert "rollout_is_threshold: 2.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_a_configuration_file_is_read(suffix: str, tmp_path: Path, capsys: Output) -> None:
+    file = tmp_path / f"mine{suffix}"
+    config = {"rollout_is": "token", "rollout_is_threshold": 1.5}
+    file.write_text(json.dumps(config) if suffix == ".json" else "rollout_is: token\nrollout_is_threshold: 1.5\n")
+    (row,) = rows(capsys, "--dialect", "verl", "--config", str(file))
+    assert row["correction"] == f"verl mine{suffix}" and row["clipped_share"] != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--dialect", "nope"], "choose one of verl"),
+        (["--dialect", "verl", "--preset", "nope"], "it has: "),
+        (["--preset", "x"], "--dialect TRAINER"),
+        (["--threshold", "0.5"], "above 1"),
+        (["--threshold", "2", "--level", "batch"], "token, sequence, geometric"),
+        (["--by", "nope"], "there are replica"),
+        (["--by", "lag", "--dialect", "trl"], "run or step"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_exit_code_2(arguments: list[str], says: str, capsys: Output) -> None:
+    assert main(["corrections", RUN, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_metrics_of_a_run_under_a_trainers_own_names(name: str, capsys: Output) -> None:
+    assert main(["metrics", RUN, "--dialect", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["step"] for row in found] == list(range(1, 61))
+    assert set(found[0]) - {"step"} and set(found[0]) - {"step"} <= set(dialect(name).CANONICAL) | set(found[1])
+
+
+def test_a_trainers_number_stands_beside_ours_with_what_is_misleading_about_it(capsys: Output) -> None:
+    assert main(["metrics", RUN, "--dialect", "verl"]) == 0
+    text = capsys.readouterr().out
+    (line,) = (line for line in text.splitlines() if line.startswith("rollout_corr/k3_kl") and "mismatch/kl_k3" in line)
+    theirs, ours = line.split()[1], line.split()[2]
+    assert float(theirs) == pytest.approx(float(ours), rel=0.01)
+    assert "how theirs differs" in text
+
+
+def test_errors_can_be_clustered_by_prompt_group(capsys: Output) -> None:
+    def column(*arguments: str) -> list[float]:
+        assert main(["metrics", RUN, *arguments, "--json"]) == 0
+        return [row["mismatch/kl_k3_se"] for row in json.loads(capsys.readouterr().out)]
+
+    by_sequence, by_group = column(), column("--cluster", "group")
+    assert len(by_group) == len(by_sequence) == 60 and all(error > 0 for error in by_group)
+    assert by_group != by_sequence
+    assert main(["metrics", RUN, "--cluster", "group", "--by", "lag"]) == 2
+
+
+def test_a_card_is_printed_and_an_unknown_metric_is_an_error(capsys: Output) -> None:
+    assert main(["explain", "mismatch/kl_k3"]) == 0
+    text = capsys.readouterr().out
+    assert "exp(x) - 1 - x" in text and "rollout_corr/k3_kl" in text
+    assert main(["explain", "kl_k3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "kl_k3"
+    assert main(["explain", "kl_k4"]) != 0
+
+
+def test_a_family_of_metrics_and_a_signal_are_explained_too(capsys: Output) -> None:
+    assert main(["explain", "shift_correlation"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"shift_correlation_{shift}" in shown for shift in ("-2", "-1", "+1", "+2"))
+    assert main(["explain", "shift_correlation", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["family"]) == 4
+    for signal in SIGNALS:
+        assert main(["explain", signal.name]) == 0
+        assert capsys.readouterr().out.startswith(signal.name.split("_")[0])
+    assert main(["explain", "kl_k3", "--json"]) == 0 and json.loads(capsys.readouterr().out)["name"] == "kl_k3"

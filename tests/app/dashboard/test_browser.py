@@ -1,0 +1,170 @@
+"""The pages in a real browser on a real server: nothing breaks, nothing leaves the machine, no data runs, links hold."""
+
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import pytest
+from support.browser import Chromium, Dashboard, chromium, is_well, query
+from support.edge_runs import RUNS
+
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.presentation.theme import THEMES
+from ratioscope.collectors.collector import Collector
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+SERVED = RUNS
+
+APPEARANCES = [("stale", "light"), ("stale", "dark"), ("hostile", "light")]
+OTHERS = [(run, ("light", "dark")[at % 2]) for at, run in enumerate(RUNS) if run not in ("stale", "hostile")]
+
+
+@pytest.mark.parametrize(
+    ("run", "theme"), [*APPEARANCES, *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHERS)]
+)
+def test_every_page_of_every_run_is_well_wide_and_narrow(
+    dashboard: Dashboard, browser: Chromium, run: str, theme: Literal["light", "dark"]
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run={run}", theme=theme)
+    for card in PAGES:
+        opened.go_to(card.title)
+        is_well(opened)
+        errors, hints = (opened.page.get_by_test_id(f"stAlertContent{kind}").count() for kind in ("Error", "Info"))
+        assert not errors and (not hints or run == "empty"), f"{card.title}: {errors} errors, {hints} hints"
+        colour = opened.page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+        assert colour == _rgb(THEMES[theme].background)
+        opened.resize(400)
+        wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{card.title} scrolls sideways"
+        opened.resize(1280)
+    is_well(opened)
+    opened.page.close()
+
+
+def test_nothing_in_the_data_runs_or_is_fetched(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=hostile")
+    for card in PAGES:
+        opened.go_to(card.title)
+        for token in opened.page.locator(".rs-text i").all()[:12]:
+            token.hover()
+        for drawer in opened.page.locator("[data-testid=stExpander] summary").all():
+            drawer.click()
+            opened.settled()
+        assert opened.page.evaluate("window.hacked") is None
+        assert opened.foreign == [] and opened.exceptions == 0
+
+
+def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    page = opened.page
+    page.locator(".st-key-ribbon .bars .point path").nth(6).click(force=True)
+    page.wait_for_url("**/sequences?**")
+    opened.settled()
+    assert query(opened)["step"] == "12" and "step 12: ■ act" in page.content()
+
+    table = page.locator(".st-key-sequence_rows canvas").first
+    table.click(position={"x": 14, "y": 52}, force=True)  # the check box of the first row: a table is drawn on a canvas
+    page.wait_for_url("**/tokens?**")
+    opened.settled()
+    asked = query(opened)
+    assert asked["step"] == "12" and asked["sequence"].startswith("12-") and page.locator(".rs-text i").count() > 3
+
+    token = page.locator(".rs-text i").nth(1)
+    token.hover()
+    facts = token.get_attribute("data-h") or ""
+    assert "rollout" in facts and "weight" in facts
+    shown = page.evaluate("getComputedStyle(document.querySelectorAll('.rs-text i')[1], '::after').content")
+    assert "rollout" in shown
+    page.locator(".st-key-strip").hover()
+    page.wait_for_function("() => document.querySelector('.st-key-strip .hoverlayer').textContent.includes('rollout')")
+    is_well(opened)
+
+
+def test_a_growing_run_is_drawn_anew_by_itself(browser: Chromium, tmp_path: Path) -> None:
+    with Collector(tmp_path / "run") as collector, Dashboard([tmp_path / "run"]) as dashboard:
+        opened = browser.visit(dashboard.url)
+        opened.page.locator("pre", has_text="ratioscope.attach").wait_for()
+        for step in range(3):
+            collector.log(step=step, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+            collector.flush(timeout=60)
+            opened.page.get_by_text(f"live · step {step} ·").wait_for(timeout=30_000)
+        opened.settled()
+        is_well(opened)
+
+
+def test_the_keyboard_walks_through_sequences_and_the_link_follows(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/tokens?run=stale&step=6")
+    page = opened.page
+    first = page.locator(".rs-text").inner_text()
+    page.keyboard.press("j")
+    page.wait_for_url("**sequence=**")
+    opened.settled()
+    second = page.locator(".rs-text").inner_text()
+    again = browser.visit(page.url)
+    assert second != first and again.page.locator(".rs-text").inner_text() == second
+    page.keyboard.press("k")
+    page.wait_for_function(f"() => document.querySelector('.rs-text').innerText === {first!r}")
+
+
+def test_the_gap_and_the_run_stay_when_the_page_changes(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=healthy&gap=drift")
+    for title in ("Distributions", "Sequences", "Tokens", "Overview"):
+        opened.go_to(title)
+        assert query(opened) | {"run": "healthy", "gap": "drift"} == query(opened)
+        assert "old" in opened.page.content() and opened.page.get_by_text("current − old").count() >= 1
+    is_well(opened)
+
+
+def test_the_server_listens_on_this_machine_alone(dashboard: Dashboard) -> None:
+    port = urlsplit(dashboard.url).port
+    assert port is not None
+    wanted = f":{port:04X}"
+    for table, loopback in (("tcp", "0100007F"), ("tcp6", "00000000000000000000000001000000")):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            assert not (local.endswith(wanted) and state == "0A") or local.startswith(loopback)
+    with socket.create_connection(("127.0.0.1", port)):
+        pass
+
+
+@pytest.mark.parametrize("path", ["/", "/_stcore/health", "/_stcore/stream", "/media/x", "/tokens"])
+def test_a_forged_host_or_origin_is_refused_on_every_path(dashboard: Dashboard, path: str) -> None:
+    port = urlsplit(dashboard.url).port
+    for header in ({"Host": "evil.example"}, {"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"}):
+        request = urllib.request.Request(dashboard.url + path, headers=header)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=10)
+        refused.value.close()
+        assert refused.value.code in (403, 421)
+
+
+@pytest.mark.parametrize(
+    "header", ["Host: evil.example\r\nOrigin: http://evil.example", "Host: {host}\r\nOrigin: http://evil.example"]
+)
+def test_a_forged_websocket_is_refused(dashboard: Dashboard, header: str) -> None:
+    parts = urlsplit(dashboard.url)
+    assert parts.port is not None
+    with socket.create_connection(("127.0.0.1", parts.port), timeout=10) as connection:
+        lines = (
+            "GET /_stcore/stream HTTP/1.1", header.format(host=parts.netloc), "Connection: Upgrade", "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "\r\n",
+        )  # fmt: skip
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(64).split()[1] == b"403"
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(dashboard: Dashboard) -> None:
+    for path in ("/", "/_stcore/health", "/nothing"):
+        with urllib.request.urlopen(dashboard.url + path, timeout=10) as answer:
+            assert "connect-src 'self'" in answer.headers["content-security-policy"]
+            assert (
+                answer.headers["x-content-type-options"] == "nosniff"
+                and answer.headers["referrer-policy"] == "no-referrer"
+            )
+
+
+def _rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"

@@ -1,0 +1,134 @@
+"""Charts in a real browser: drawn in place, what is on the screen first, as wide as their place."""
+
+from typing import Any
+
+import pytest
+from support.browser import Chromium, Dashboard, Opened, chromium, is_well
+
+from ratioscope.app.browser.library import PLACE
+from ratioscope.app.browser.scripts import script
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+SERVED = ("stale",)
+CHART = "document.querySelector('.st-key-chart_kl_k3 .rs-chart')"
+RANGE = f"[...{CHART}._fullLayout.xaxis.range].map(Number)"
+WATCH = """() => {
+  window.drawn = [];
+  new MutationObserver(seen => seen.filter(e => e.target.dataset.waits === undefined)
+    .forEach(e => drawn.push(e.target.getBoundingClientRect().top)))
+    .observe(document, { subtree: true, attributes: true, attributeFilter: ["data-waits"] });
+}"""
+
+OVERTAKEN = """async text => {
+  const { default: component } = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  const place = document.body.appendChild(document.createElement("div"));
+  const said = '{"alt": "", "state": "", "library": "/none.js"}\\n{"config": {}, "figure": {"data": [], "layout": {}}}';
+  const bytes = new TextEncoder().encode(said);
+  const data = text.includes("keydown") ? { narrow: false, address: {}, path: "" } : bytes;
+  const call = () => component({ parentElement: place, data, setTriggerValue() {}, setStateValue() {} });
+  const pressed = () => {
+    let clicks = 0;
+    const button = document.querySelector(".st-key-keys button");
+    button.click = () => (clicks += 1);
+    document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true }));
+    delete button.click;
+    return clicks;
+  };
+  const others = pressed();
+  const first = call(), second = call();
+  first();
+  const between = [place.childElementCount, text.includes("keydown") ? pressed() - others : 1];
+  second();
+  return { between, after: [place.childElementCount, text.includes("keydown") ? pressed() - others : 0] };
+}"""
+
+
+def test_another_choice_is_drawn_into_the_same_chart_without_the_zoom(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    whole = opened.page.evaluate(RANGE)
+    opened.page.evaluate(f"window.before = {CHART}")
+    opened.zoom("chart_kl_k3")
+    assert opened.page.evaluate(RANGE) != whole
+    _choose(opened, "total")
+    assert opened.page.evaluate(f"window.before === {CHART}")
+    assert "total" in (opened.page.locator(".st-key-chart_kl_k3 .gtitle").text_content() or "")
+    assert opened.page.evaluate(RANGE) == pytest.approx(whole)
+    is_well(opened)
+
+
+def test_a_chart_that_stays_as_it_is_is_not_drawn_and_keeps_its_zoom(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    opened.zoom("chart_kl_k3")
+    zoomed = opened.page.evaluate(RANGE)
+    opened.page.evaluate(WATCH)
+    with opened.rerun():
+        opened.page.locator(".st-key-ribbon_numbers button").first.click()
+    assert opened.page.evaluate("drawn") == [] and opened.page.evaluate(RANGE) == zoomed
+    is_well(opened)
+
+
+def test_what_is_on_the_screen_is_drawn_first(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale", height=400)
+    opened.page.locator(".rs-chart").last.scroll_into_view_if_needed()
+    opened.page.evaluate(WATCH)
+    opened.resize(1100, 400)
+    seen = [-250 < top < 400 for top in opened.page.evaluate("drawn")]
+    assert len(seen) == 5 and seen[0] and not seen[-1] and seen == sorted(seen, reverse=True)
+    is_well(opened)
+
+
+def test_a_chart_is_as_wide_as_its_place_and_fills_the_screen_if_asked(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=stale")
+    assert _size(opened)["svg"] == _size(opened)["place"] > 500
+    opened.resize(800)
+    narrow = _size(opened)
+    assert narrow["svg"] == narrow["place"] > 700
+    chart = opened.page.locator(".st-key-chart_kl_k3 .rs-chart")
+    chart.hover()
+    chart.locator("[data-title='Full screen']").click()
+    opened.page.wait_for_function(f"() => {CHART}.querySelector('.main-svg').clientWidth === innerWidth")
+    opened.settled()
+    assert opened.page.evaluate(f"{CHART}.querySelector('.main-svg').clientHeight === innerHeight")
+    opened.page.evaluate("document.exitFullscreen()")
+    opened.page.wait_for_function(f"() => {CHART}.querySelector('.main-svg').clientWidth === {narrow['place']}")
+    opened.settled()
+    assert _size(opened) == narrow
+    is_well(opened)
+
+
+def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_again(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    page = browser.tab()
+    page.route(f"**{PLACE}", lambda route: route.abort())
+    page.goto(f"{dashboard.url}/?run=stale")
+    page.get_by_text("This chart cannot be drawn").first.wait_for()
+    assert "Is the dashboard still running?" in page.locator(".rs-chart").first.inner_text()
+    page.unroute(f"**{PLACE}")
+    page.get_by_test_id("stButtonGroup").get_by_role("radio", name="total", exact=True).click()
+    page.locator(".st-key-chart_kl_k3 .main-svg").first.wait_for(state="attached")
+    page.wait_for_function("() => !document.querySelector('[data-waits]')")
+    assert page.get_by_text("This chart cannot be drawn").count() == 0
+
+
+@pytest.mark.parametrize(("names", "kept"), [(("library.js", "chart.js"), 1), (("library.js", "listener.js"), 0)])
+def test_clearing_up_after_a_call_takes_nothing_from_a_later_one(
+    dashboard: Dashboard, browser: Chromium, names: tuple[str, str], kept: int
+) -> None:
+    """Streamlit calls a component anew before the last call has come back, and then clears up after that one."""
+    opened = browser.visit(f"{dashboard.url}/health?run=stale")
+    assert opened.page.evaluate(OVERTAKEN, script(*names)) == {"between": [kept, 1], "after": [0, 0]}
+    is_well(opened)
+
+
+def _choose(opened: Opened, gap: str) -> None:
+    with opened.rerun():
+        opened.page.get_by_test_id("stButtonGroup").get_by_role("radio", name=gap, exact=True).click()
+
+
+def _size(opened: Opened) -> dict[str, Any]:
+    found = opened.page.evaluate(
+        f"({{svg: {CHART}.querySelector('.main-svg').clientWidth, place: {CHART}.clientWidth}})"
+    )
+    assert isinstance(found, dict)
+    return found

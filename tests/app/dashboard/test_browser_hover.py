@@ -1,0 +1,94 @@
+"""What a chart tells under the pointer in a real browser: the events of a step at that step, in a label that is not cut off."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browser import Chromium, Dashboard, Opened, chromium, is_well
+from support.run_folders import FakeWriter
+from support.statistics_runs import write_statistics_run
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+SYNC = "the engine samples with the weights after 50 updates"
+CHART = ".st-key-chart_kl_k3 .rs-chart"
+PLACE = f"""step => {{
+  const chart = document.querySelector("{CHART}"), {{ xaxis, yaxis }} = chart._fullLayout;
+  const box = chart.getBoundingClientRect();
+  return [box.left + xaxis._offset + xaxis.d2p(step), box.top + yaxis._offset + yaxis._length / 2];
+}}"""
+LABEL = f"""() => {{
+  const label = document.querySelector("{CHART} .hoverlayer .legend");
+  if (!label) return null;
+  const box = label.getBoundingClientRect(), chart = document.querySelector("{CHART}").getBoundingClientRect();
+  return {{
+    text: [...label.querySelectorAll("text")].map(text => text.textContent).join("\\n"),
+    room: [box.left - chart.left, chart.right - box.right, box.top - chart.top, chart.bottom - box.bottom],
+  }};
+}}"""
+
+
+def synced(runs: Path) -> Path:
+    path = write_statistics_run(runs / "synced", 60, size=0.05, rise=1.2)
+    FakeWriter(path, "r00001-host-2-bbbbbb").open().event("weight_sync", 51, SYNC).close()
+    return path
+
+
+SERVED = (synced,)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
+    dashboard: Dashboard, browser: Chromium, width: int
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run=synced", width=width)
+    labels = {step: _label(opened, step) for step in range(60)}
+    assert [step for step, label in labels.items() if "weight_sync" in label["text"]] == [51]
+    assert all(label["text"].startswith(f"step {step}\n") for step, label in labels.items())
+    quiet = {step: label["text"].count("\n") for step, label in labels.items() if f"step {step}:" not in label["text"]}
+    assert len(quiet) > 50 and set(quiet.values()) == {1}, "beside the step its value, and nothing else"
+    assert all(min(label["room"]) >= 0 for label in labels.values()), {
+        s: v for s, v in labels.items() if min(v["room"]) < 0
+    }
+    rang = {step: label["text"] for step, label in labels.items() if " alert " in label["text"]}
+    assert rang and all("peak" in text for text in rang.values())
+    is_well(opened)
+
+
+def test_the_mode_bar_covers_neither_the_definition_nor_the_newest_steps(
+    dashboard: Dashboard, browser: Chromium
+) -> None:
+    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    page = opened.page
+    page.locator(".rs-chart").first.hover()
+    page.locator(".rs-chart .modebar-btn").first.wait_for()
+    parts = (".modebar", ".nsewdrag", ".annotation")
+    bar, plot, mark = (page.locator(f".rs-chart {part}").first.bounding_box() for part in parts)
+    assert bar and plot and mark
+    assert page.locator(".rs-chart .annotation").first.text_content() == "?"
+    assert bar["y"] + bar["height"] <= min(plot["y"], mark["y"])
+    page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    page.locator(".rs-chart .hoverlayer").get_by_text("exp(x)").first.wait_for()
+    is_well(opened)
+
+
+def test_a_key_pressed_after_a_click_frames_the_page_for_nobody(dashboard: Dashboard, browser: Chromium) -> None:
+    opened = browser.visit(f"{dashboard.url}/metrics?run=synced")
+    page = opened.page
+    frame = "() => getComputedStyle(document.querySelector('[data-testid=stMain]'), '::before').content"
+    page.locator("[data-testid=stMain]").focus()
+    page.keyboard.press("Shift")
+    page.wait_for_function("() => document.querySelector('[data-testid=stMain]').matches(':focus-visible')")
+    assert page.evaluate(frame) != "none", "who comes by keyboard sees where the focus is"
+    page.mouse.click(1250, 500)
+    page.keyboard.press("x")
+    assert page.evaluate("document.activeElement.dataset.testid") == "stMain" and page.evaluate(frame) == "none"
+    is_well(opened)
+
+
+def _label(opened: Opened, step: int) -> Any:
+    """The text of the label under a pointer at this step, and how far its edges lie within the chart's."""
+    page = opened.page
+    page.locator(CHART).scroll_into_view_if_needed()
+    page.mouse.move(*page.evaluate(PLACE, step))
+    page.wait_for_function(f"""step => ({LABEL})()?.text.startsWith(`step ${{step}}\\n`)""", arg=step)
+    return page.evaluate(LABEL)

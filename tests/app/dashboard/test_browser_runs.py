@@ -1,0 +1,77 @@
+"""Runs and Metrics in a real browser: from the list to one run or to several laid over each other, and runs that begin later."""
+
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from support.browser import Chromium, Dashboard, Opened, chromium
+from support.statistics_runs import write_statistics_run
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
+ROW, FIRST = 31, 52
+"""Height of a row of a table and the middle of its first one, in pixels; a table is drawn on a canvas."""
+RING = """() => {
+  const push = history.pushState.bind(history), tick = window.tickAgain;
+  history.pushState = (...given) => { push(...given); tick(); [5, 30, 100].forEach(after => setTimeout(tick, after)) };
+}"""
+"""Whenever the URL changes, and shortly afterwards, the part of the page that draws itself asks for that once more."""
+
+
+def test_from_the_list_to_one_run_and_to_several(browser: Chromium, tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        write_statistics_run(tmp_path / name, 20, seed=number)
+    with Dashboard([tmp_path]) as dashboard:
+        opened = browser.visit(f"{dashboard.url}/runs")
+        page = opened.page
+        page.get_by_text("3 runs ·").wait_for(timeout=60_000)
+        write_statistics_run(tmp_path / "d", 20, seed=3)
+        page.get_by_text("4 runs ·").wait_for(timeout=60_000)
+        page.get_by_text("not yet read").wait_for(state="detached", timeout=60_000)
+        _click(opened, 14, 0)
+        page.get_by_text("see its metrics").wait_for(timeout=30_000)
+        _click(opened, 14, 1)
+        page.get_by_text("lay 2 over each other").first.click(timeout=30_000)
+        page.wait_for_url("**/metrics?**", timeout=60_000)
+        page.wait_for_url("**with=b**", timeout=60_000)
+        opened.settled()
+        assert _query(opened) == {"run": ["a"], "with": ["b"]}
+        assert (
+            page.locator(".rs-key-light span").all_inner_texts() and "b" in page.locator(".rs-key-light").inner_text()
+        )
+        assert opened.exceptions == 0 and opened.errors == [] and opened.foreign == []
+        opened.go_to("Runs")
+        _click(opened, 150, 2)
+        page.wait_for_url("**run=c**", timeout=60_000)
+        opened.settled()
+        assert _query(opened)["run"] == ["c"] and opened.exceptions == 0
+
+
+def test_timers_that_ring_while_a_page_is_left_take_nothing_out_of_its_link(browser: Chromium, tmp_path: Path) -> None:
+    for name in "ab":
+        write_statistics_run(tmp_path / name, 20)
+    with Dashboard([tmp_path]) as dashboard:
+        opened = browser.visit(f"{dashboard.url}/runs")
+        page = opened.page
+        page.get_by_text("not yet read").wait_for(state="detached")
+        page.wait_for_function("() => window.tickAgain !== undefined")
+        _click(opened, 14, 0)
+        page.get_by_text("see its metrics").wait_for()
+        _click(opened, 14, 1)
+        page.get_by_text("lay 2 over each other").first.wait_for()
+        page.evaluate(RING)
+        page.get_by_text("lay 2 over each other").first.click()
+        page.wait_for_url("**/metrics?**")
+        opened.settled()
+        assert _query(opened) == {"run": ["a"], "with": ["b"]}
+        opened.go_to("Sequences")
+        assert "with" not in _query(opened), "the timers of the list have mixed two pages up"
+        assert opened.exceptions == 0 and opened.errors == []
+
+
+def _click(opened: Opened, x: int, row: int) -> None:
+    table = opened.page.locator("[class*=st-key-runs_table] canvas").first
+    table.click(position={"x": x, "y": FIRST + ROW * row}, force=True)
+
+
+def _query(opened: Opened) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(opened.page.url).query)

@@ -1,0 +1,177 @@
+"""The page Alerts: what rings on which run, what would ring under other rules, and the way from an alert to its steps."""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import polars as pl
+import pytest
+import streamlit as st
+from support.edge_runs import RUNS
+from support.frames import hostile_texts, notes, traces
+from support.pages_open import Open, plain
+
+from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
+from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
+from ratioscope.app.presentation.theme import DARK, LIGHT
+from ratioscope.metrics.grading.alerts import RULES, Rules, alert_frame
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.signals import SIGNALS
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
+def test_the_page_draws_every_run(opened: Open, name: str) -> None:
+    words = plain(opened("alerts", name))
+    assert "alert" in words and ("Never rang" in words or "Could not be graded" in words or name == "stale")
+
+
+def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
+    assert "● no alert" in plain(opened("alerts", "healthy"))
+    app = opened("alerts", "stale")
+    assert "at ■ act" in plain(app)
+    rows = app.dataframe[0].value
+    assert rows["first_step"].is_monotonic_decreasing and "■ act" in set(rows["severity"])
+    assert "mismatch, total" in set(rows["gap"])
+    assert not rows.duplicated(["signal", "severity", "first_step", "last_step"]).any(), (
+        "what rang in both gaps is told once"
+    )
+    assert set(opened("alerts", "stale", of="this gap", gap="total").dataframe[0].value["gap"]) == {"total"}
+
+
+def test_a_range_of_steps_is_graded_as_if_the_run_began_and_ended_there(opened: Open) -> None:
+    whole, part = (
+        opened("alerts", "stale").dataframe[0].value,
+        opened("alerts", "stale", steps="4:16").dataframe[0].value,
+    )
+    assert part["first_step"].min() >= 4 and part["last_step"].max() <= 16 and len(part) <= len(whole)
+    assert "None of the chosen steps is on record" in plain(opened("alerts", "stale", steps="900:950"))
+
+
+def test_moved_rules_stand_in_the_link_and_say_what_would_have_rung(opened: Open) -> None:
+    app = opened("alerts", "stale", moved="kl_k3", watch_kl_k3="50")
+    assert "With the rules moved" in plain(app)
+    assert app.number_input(key="watch_kl_k3").value == 50
+    assert "kl_k3" not in set(app.dataframe[0].value["signal"])
+    strict = opened("alerts", "stale", open_after="500")
+    assert "With the rules moved: ● no alert" in plain(strict) and "with the rules in force" in plain(strict)
+    strict.button(key="as_is").click().run()
+    assert (
+        "With the rules moved" not in plain(strict) and strict.number_input(key="open_after").value == RULES.open_after
+    )
+
+
+def test_rules_out_of_reason_in_a_link_are_the_rules_in_force(opened: Open) -> None:
+    for query in ({"open_after": "-3"}, {"hysteresis": "7"}, {"close_after": "x"}, {"moved": "<script>"}):
+        assert "With the rules moved" not in plain(opened("alerts", "stale", **query))
+
+
+def test_the_rules_are_a_table_and_toml_that_reads_back(opened: Open) -> None:
+    app = opened("alerts", "stale", rules="true")
+    code = next(part for part in app.code if "[alerts]" in part.value)
+    read = tomllib.loads(code.value)["alerts"]
+    assert (read["open_after"], read["close_after"], read["hysteresis"]) == (2, 5, 0.2)
+    assert {name: one["watch"] for name, one in read["signals"].items()} == {s.name: s.watch for s in SIGNALS}
+    assert {name: one.get("act") for name, one in read["signals"].items()} == {s.name: s.act for s in SIGNALS}
+    assert rules_table(RULES)["signal"].to_list() == [signal.name for signal in SIGNALS]
+    odd = replace(SIGNALS[0], watch=1e-300, act=1e22)
+    assert tomllib.loads(rules_toml(Rules(signals=(odd,))))["alerts"]["signals"][odd.name] == {
+        "watch": 1e-300,
+        "act": 1e22,
+    }
+
+
+def test_moving_a_threshold_moves_that_signal_alone_and_act_is_never_below_watch() -> None:
+    found = moved(SIGNALS, "kl_k3", 0.5, 0.1)
+    own = next(signal for signal in found if signal.name == "kl_k3")
+    assert (own.watch, own.act) == (0.5, 0.5)
+    assert [one for one in found if one is not own] == [one for one in SIGNALS if one.name != "kl_k3"]
+
+
+def test_acknowledging_is_of_this_session(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ratioscope.app.dashboard.pages.alerts import page as page
+    from ratioscope.app.dashboard.panels.charts import table
+
+    app = opened("alerts", "stale")
+    monkeypatch.setattr(page, "table", _selecting(table))
+    app.run()
+    assert "**Try:**" in plain(app)
+    app.button(key="acknowledge").click().run()
+    assert app.dataframe[0].value["state"][0] == "acknowledged"
+    app.button(key="acknowledge").click().run()
+    assert app.dataframe[0].value["state"][0] != "acknowledged"
+    assert "acknowledged" not in set(opened("alerts", "stale").dataframe[0].value["state"])
+
+
+def _selecting(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The table with its first row selected, which AppTest cannot do."""
+
+    class Selected:
+        rows = (0,)
+
+    class Chosen:
+        selection = Selected
+
+    def shown(*given: Any, **options: Any) -> Any:
+        real(*given, **{name: value for name, value in options.items() if name not in ("on_select", "selection_mode")})
+        return Chosen
+
+    return shown
+
+
+def _frame(count: int, signal: str = "kl_k3", reading: str = "r") -> pl.DataFrame:
+    rows = [
+        ("act", signal, "mismatch", 10 * at, 10 * at + at % 9, None, 3, 10 * at, 0.5, reading) for at in range(count)
+    ]
+    return pl.DataFrame(rows, schema=alert_frame(()).schema, orient="row")
+
+
+def _bars(figure: go.Figure) -> Any:
+    return next(trace for trace in traces(figure) if trace.name == "alerts")
+
+
+def test_the_timeline_has_a_lane_per_signal_and_gap_and_says_what_it_leaves_out() -> None:
+    steps = np.arange(0, 6000.0)
+    for theme in (LIGHT, DARK):
+        figure: Any = alert_lanes(_frame(600), steps, [()] * 600, theme=theme)
+        bars = _bars(figure)
+        assert len(bars.x) == BARS and "showing the 400 longest of N = 600" in notes(figure)
+        assert list(figure.layout.yaxis.ticktext) == ["kl_k3 <i>mismatch</i>"]
+        assert min(bars.x) >= 1
+    assert isinstance(alert_lanes(_frame(0), steps, []), go.Figure)
+    assert len(_bars(alert_lanes(_frame(1), np.array([5.0, 5.0]), [()])).x) == 1
+
+
+def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
+    frame = _frame(1).with_columns(last_step=pl.lit(1000))
+    watch, act = Severity.WATCH, Severity.ACT
+    stretches = [(0, 99, watch), (100, 100, watch), (102, 300, watch), (301, 310, act), (900, 1000, act)]
+    figure = alert_lanes(frame, np.array([0.0, 2000.0]), [stretches])
+    solid, pale = (
+        next(trace for trace in traces(figure) if trace.name == name) for name in ("out of bounds", "lasted")
+    )
+    near = [(-0.5, 301.0), (300.5, 10.0), (899.5, 101.0)]  # of one grade: joined
+    assert list(zip(solid.base, solid.x, strict=True)) == near
+    assert list(solid.marker.color) == [LIGHT.severity[grade] for grade in ("watch", "act", "act")]
+    assert list(zip(pale.base, pale.x, strict=True)) == [(-0.5, 1001.0)] and "rgba" in pale.marker.color[0]
+    short = alert_lanes(_frame(1), np.array([0.0, 9999.0]), [[(0, 1, watch)]])
+    widths = [next(trace for trace in traces(short) if trace.name == name).x[0] for name in ("out of bounds", "alerts")]
+    assert widths[0] == widths[1] > 40, "a bar too short for its parts is solid as a whole"
+
+
+def test_foreign_words_in_alerts_are_onlyplain() -> None:
+    for text in hostile_texts():
+        figure: Any = alert_lanes(_frame(1, text, text), np.array([0.0, 10.0]), [()])
+        told = _bars(figure).customdata[0][0] + figure.layout.yaxis.ticktext[0]
+        assert not any(tag in told.replace("<br>", "").replace("<i>", "").replace("</i>", "") for tag in ("<", "%{"))
+
+
+def test_no_alert_page_reads_token_rows(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ratioscope.ingest.run import Run
+
+    st.cache_resource.clear()
+    for name in ("sequences", "sequence", "tokens", "records"):
+        monkeypatch.setattr(Run, name, None)
+    assert "alert" in plain(opened("alerts", "stale"))

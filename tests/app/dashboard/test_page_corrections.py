@@ -1,0 +1,255 @@
+"""The page Corrections without a browser: what it says is what the weights say, all of it in the URL, nothing read unasked."""
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+from support.edge_runs import made
+from support.pages_open import Open, charts, html, words
+
+from ratioscope.app.dashboard.pages.corrections.config import syntax
+from ratioscope.app.dashboard.pages.corrections.entries import lab_of
+from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
+from ratioscope.ingest.run import Run, open_run
+from ratioscope.metrics.corrections.correction import CORRECTIONS
+from ratioscope.metrics.dialects import NAMES, dialect
+
+SECONDS = 90
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No job of another test is known, in memory or in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    st.cache_resource.clear()
+    yield
+    st.cache_resource.clear()
+
+
+def carried_out(app: AppTest) -> AppTest:
+    """The page once its job is done."""
+    app.button(key="carry_out").click().run()
+    deadline = time.monotonic() + SECONDS
+    while "carried out on all" not in words(app):
+        assert time.monotonic() < deadline, words(app)
+        time.sleep(0.1)
+        app.run()
+    return app
+
+
+def is_well(app: AppTest) -> None:
+    assert not app.exception, [box.value for box in app.exception]
+    assert not app.error and not app.warning, [box.value for box in (*app.error, *app.warning)]
+
+
+def cards(app: AppTest) -> dict[str, str]:
+    return {card.label: card.value for card in app.metric}
+
+
+def number(shown: str) -> float:
+    return float(shown.removesuffix(" %").replace(",", "").replace("−", "-"))
+
+
+def token_weights(run: Run) -> Any:
+    x = run.tokens().filter(pl.col("mismatch").is_not_null()).select("mismatch").collect()["mismatch"]
+    return x.exp().to_numpy()
+
+
+@pytest.mark.parametrize(
+    ("rule", "floor", "cap"), [("truncate", "none", "1.2"), ("mask", "0.5", "2"), ("reject", "0.8", "1.25")]
+)
+def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: str, floor: str, cap: str) -> None:
+    app = opened("corrections", "stale", rule=rule, floor_at=floor, cap_at=cap)
+    is_well(app)
+    w = token_weights(open_run(made(runs, "stale")))
+    low, high = (0.0 if floor == "none" else float(floor)), float(cap)
+    inside = (w >= low) & (w < high)
+    v = np.clip(w, low, high) if rule == "truncate" else np.where(inside, w if rule == "mask" else 1.0, 0.0)
+    shown = cards(app)
+    assert number(shown["mean weight"]) == pytest.approx(v.mean(), rel=0.006)
+    assert number(shown["bias"]) == pytest.approx(np.abs(v - w).mean(), rel=0.006)
+    before, after = shown["ESS before → after"].split(" → ")
+    unsure = open_run(made(runs, "stale")).metrics(())["mismatch/ess_token_se"][0] is None  # k-hat has failed: a bound
+    assert before.startswith("≤ ") == unsure
+    before = before.removeprefix("≤ ")
+    for said, weights in ((before, w), (after, v)):
+        assert number(said) == pytest.approx(100 * weights.sum() ** 2 / (len(w) * (weights**2).sum()), rel=0.006)
+    assert number(shown["removed"]) == pytest.approx(0.0 if rule == "truncate" else 100 * (~inside).mean(), rel=0.006)
+    assert "no token row is read" in words(app) and "exact" in words(app)
+
+
+def test_a_typed_threshold_is_an_interval_and_nonsense_is_said(opened: Open) -> None:
+    app = opened("corrections", "stale", cap_typed="1.234")
+    is_well(app)
+    assert "–" in cards(app)["clipped"] and "an interval" in words(app)
+    assert app.select_slider(key="cap_at").disabled
+    odd = opened("corrections", "stale", cap_typed="![x](http://y)")
+    is_well(odd)
+    assert "is no weight" in words(odd) and "![x]" not in words(odd)
+    assert "0 <= low < high" in words(opened("corrections", "stale", floor_typed="3", cap_typed="2")).replace("\\", "")
+    assert "Nothing is bound" in words(opened("corrections", "stale", cap_at="none"))
+
+
+def test_a_moved_slider_moves_the_cards_and_the_mark(opened: Open) -> None:
+    app = opened("corrections", "stale")
+    before, frontier = cards(app), charts(app)[2]
+    app.select_slider(key="cap_at").set_value("1.2").run()
+    assert cards(app)["clipped"] != before["clipped"] and charts(app)[2] != frontier
+    assert "truncate at 1.2" in charts(app)[2]
+
+
+def test_no_page_load_reads_a_token_row(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("token rows were read")
+
+    for name in ("records", "tokens", "sequences", "sequence"):
+        monkeypatch.setattr(Run, name, refuse)
+    for query in ({}, {"at": "sequence"}, {"lab": "verl:decoupled_token_is,veto:1e-4"}):
+        is_well(opened("corrections", "stale", **query))
+
+
+def test_the_lab_in_the_url_is_compared_and_what_cannot_be_meant_is_said(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="truncate:token:2,verl:nope,<script>,trl:token_mask")
+    is_well(app)
+    said = words(app).replace("\\", "")
+    assert "verl has no such preset" in said and "left out: <script>" in said
+    assert [button.label for button in app.button if str(button.key).startswith("remove_")] == [
+        "truncate token at 2",
+        "trl token\\_mask",
+    ]
+
+
+def test_what_is_compared_is_added_and_taken_away(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="none", cap_at="1.2")
+    app.button(key="add_threshold").click().run()
+    assert app.text_input(key="lab").value == "none,truncate:token:1.2" and app.button(key="add_threshold").disabled
+    app.selectbox(key="preset_trainer").set_value("trl").run()
+    app.multiselect(key="presets_trl").set_value(["token_mask", "sequence_mask"]).run()
+    app.button(key="add_presets").click().run()
+    app.button(key="add_veto").click().run()
+    assert app.text_input(key="lab").value == "none,truncate:token:1.2,trl:token_mask,trl:sequence_mask,veto:1e-4"
+    for _ in range(5):
+        app.button(key="remove_0").click().run()
+    assert app.text_input(key="lab").value == "-" and "Nothing is compared" in words(app)
+    is_well(app)
+
+
+def test_a_pasted_configuration_is_compared_or_refused_with_the_reason(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="none")
+    app.selectbox(key="paste_trainer").set_value("verl").run()
+    app.text_area(key="pasted").set_value("rollout_is: sideways").run()
+    app.button(key="add_pasted").click().run()
+    assert "allowed" in words(app) and app.text_input(key="lab").value in ("", "none")
+    app.text_area(key="pasted").set_value("rollout_is: token\nrollout_is_threshold: 1.5").run()
+    app.button(key="add_pasted").click().run()
+    is_well(app)
+    assert "allowed" not in words(app) and app.button(key="remove_1").label.startswith("verl own")
+
+
+def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> None:
+    parts = "none,truncate:token:2,ours:geometric-MIS-0.999-1.001,ours:veto-1e-4,verl:decoupled_k3_rs_token_tis"
+    app = opened("corrections", "stale", lab=parts)
+    assert "not carried out yet" in html(app) and "carried out on 0 of " in words(app)
+    carried_out(app)
+    is_well(app)
+    assert "not carried out yet" not in html(app)
+    app.session_state["lab_numbers"] = True
+    app.run()
+    shown = {row["correction"]: row for row in app.dataframe[0].value.to_dict("records")}
+    run = open_run(made(runs, "stale"))
+    theirs = [entry.correction("mismatch") for entry in lab_of(parts).entries]
+    wanted = {row["correction"]: row for row in effect_frame(correction_effects(run, theirs).sums).to_dicts()}
+    for entry, correction in zip(lab_of(parts).entries, theirs, strict=True):
+        found, right = shown[entry.name], wanted[getattr(correction, "name", None) or getattr(correction, "title", "")]
+        for name in ("ess_after", "mean_weight", "bias", "variance", "removed_share", "clipped_share"):
+            assert found[name] == pytest.approx(right[name], rel=1e-6, abs=1e-8), (entry.name, name)
+
+
+def test_another_session_finds_what_was_carried_out(opened: Open) -> None:
+    carried_out(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "carried out on all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+    st.cache_resource.clear()  # another server
+    assert "carried out on all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+
+
+def test_a_range_of_steps_is_what_is_carried_out(opened: Open) -> None:
+    app = carried_out(opened("corrections", "stale", lab="veto:1e-4", steps="4:8"))
+    assert "carried out on all 3 steps" in words(app)
+    assert "carried out on 3 of " in words(opened("corrections", "stale", lab="veto:1e-4"))
+
+
+def test_sequence_levels_say_whose_weights_they_are(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="truncate:token:2,truncate:sequence:2")
+    assert "over sequences, until" in html(app) and " sequences</td>" in html(app)
+    carried_out(app)
+    assert "over sequences, until" not in html(app) and " sequences</td>" not in html(app)
+
+
+def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="none,truncate:token:2,mask:token:0.5:5,reject:token:0.999:1.001")
+    assert html(app).count("◆") >= 4 and "truncate token at 2 helps most" in words(app)
+    healthy = opened("corrections", "healthy", lab="none,truncate:token:2,mask:token:0.5:5")
+    assert "No correction is needed" in words(healthy)
+    few = opened("corrections", "one_step", lab="none,truncate:token:1.01,mask:token:0.99:1.01")
+    is_well(few)
+    assert "helps most" not in words(few)
+
+
+def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
+    app = opened("corrections", "stale", gap="drift")
+    is_well(app)
+    assert "Drift has no importance weights" in words(app) and not charts(app)
+    bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
+    is_well(bypass)
+    assert "reads total" in html(bypass) and len(charts(bypass)) == 7
+
+
+def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(opened: Open, runs: Path) -> None:
+    app = opened("corrections", "many_steps", lab="truncate:token:1.1,veto:0.5", steps="5:900")
+    is_well(app)
+    assert "none of the chosen 896 steps has token rows" in words(app).replace("\\", "")
+    assert "only a single threshold can be read from statistics" in html(app)
+    assert number(cards(app)["mean weight"]) > 0.9 and "carry_out" not in [button.key for button in app.button]
+
+
+def test_what_a_preset_cannot_read_is_said_in_its_row(opened: Open) -> None:
+    app = carried_out(opened("corrections", "two_policies", lab="truncate:token:2,verl:bypass_pg_is,veto:1e-4"))
+    is_well(app)
+    assert "current_logprobs" in html(app)
+
+
+@pytest.mark.parametrize("trainer", NAMES)
+def test_every_correction_is_written_for_every_trainer_or_refused_with_the_reason(trainer: str) -> None:
+    parts = [f"ours:{each.name.replace(' ', '-')}" for each in CORRECTIONS[1:]]
+    parts += ["none", "truncate:token:2", "mask:sequence:0.5:5", "reject:geometric:0.999:1.001", "veto:0.0001"]
+    parts += [f"{name}:{preset}" for name in NAMES for preset in dialect(name).PRESETS]
+    for part in parts:
+        text, notes = syntax(lab_of(part).entries[0], "mismatch", trainer)
+        assert (text is None and len(notes) == 1 and len(notes[0]) > 15) or (text is not None and text.strip())
+        if part.startswith(f"{trainer}:"):
+            assert text is not None
+
+
+def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None:
+    app = opened("corrections", "stale", lab="truncate:token:1.5,reject:token:0.5:2", trainer="verl")
+    assert "rollout_is_threshold: 1.5" in app.code[-1].value and app.code[-1].language == "yaml"
+    app.segmented_control(key="trainer").set_value("trl").run()
+    assert "vllm_importance_sampling_clip_max=1.5" in app.code[-1].value
+    app.selectbox(key="shown").set_value("reject:token:0.5:2").run()
+    is_well(app)
+    assert "trl cannot say reject token" in words(app).replace("\\", "")
+
+
+def test_ten_thousand_steps_are_thinned(opened: Open) -> None:
+    app = opened("corrections", "many_steps")
+    app.select_slider(key="cap_at").set_value("1.1").run()
+    is_well(app)
+    assert all(len(spec) < 400_000 for spec in charts(app))
+    assert "showing 300 means of 10,000 steps" in charts(app)[0] and not math.isnan(number(cards(app)["bias"]))

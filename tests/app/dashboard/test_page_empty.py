@@ -1,0 +1,68 @@
+"""What a page says of a run that holds nothing yet: the lines of the reader's trainer, as the README and the docs have them."""
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from support.pages_open import Open
+from support.paths import ROOT
+from support.run_folders import FakeWriter, write_run_file
+
+from ratioscope.app.presentation.trainers import OTHER, TITLES, chosen_lines, title_of
+from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.ingest.run import open_run
+
+README, TRAINERS = ((ROOT / name).read_text() for name in ("README.md", "docs/trainers.md"))
+
+
+def code(app: AppTest) -> list[str]:
+    return [block.value for block in app.code if "ratioscope" in block.value.lower()]
+
+
+def begun(folder: Path, trainer: str | None) -> Path:
+    """A run that a trainer of this name has begun and recorded nothing into."""
+    write_run_file(folder, trainer=trainer)
+    FakeWriter(folder).open()
+    return folder
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)
+def test_a_run_shows_the_lines_of_its_own_trainer(opened: Open, tmp_path: Path, adapter: Adapter) -> None:
+    app = opened("overview", begun(tmp_path / "run", f"{adapter.name} 1.2.3"))
+    assert app.selectbox(key="attach_to").value == adapter.title
+    shown = "\n".join(code(app)).replace(str(tmp_path / "run"), "runs/tonight")
+    told = [lines for _, lines in chosen_lines(adapter.title, "runs/tonight")]
+    assert shown == "\n".join(told) and told[0] in TRAINERS
+
+
+@pytest.mark.parametrize("trainer", [None, "", "nobody's trainer", 7])
+def test_where_nothing_tells_the_trainer_the_reader_chooses(opened: Open, tmp_path: Path, trainer: str | None) -> None:
+    app = opened("alerts", begun(tmp_path / "run", trainer))
+    assert app.selectbox(key="attach_to").value == "TRL" and "ratioscope.attach(trainer" in code(app)[0]
+    app.selectbox(key="attach_to").select("SkyRL").run()
+    assert "skyrl.train" in code(app)[0] and app.selectbox(key="attach_to").options == [*TITLES, OTHER]
+    assert "skyrl.train" in code(opened("alerts", tmp_path / "run", attach_to="SkyRL"))[0]
+
+
+def test_the_lines_are_those_of_the_readme() -> None:
+    assert chosen_lines("TRL", "runs/tonight")[0][1].split("  #")[0] in README
+    ((_, lines),) = chosen_lines(OTHER, "runs/tonight")
+    assert lines.removeprefix("import ratioscope\n\n") in README
+
+
+def test_the_lines_for_any_other_trainer_record_a_run(tmp_path: Path) -> None:
+    ((_, lines),) = chosen_lines(OTHER, str(tmp_path / "a run"))
+    known: dict[str, object] = {"step": 3, "rollout": [[-1.0]], "old": [[-1.1]], "current": [[-1.2]], "mask": [[True]]}
+    exec(lines + "\ncollector.close()", known)
+    assert open_run(tmp_path / "a run").steps == [3]
+
+
+def test_a_folder_without_runs_shows_where_they_would_lie(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    app = opened("overview", tmp_path / "runs")
+    assert any(str(tmp_path / "runs" / "my-run") in block for block in code(app))
+
+
+def test_what_run_json_says_of_a_trainer_is_looked_up_whatever_it_is() -> None:
+    assert title_of("nemo-rl 2026") == "NeMo-RL" and title_of("SkyRL") == "SkyRL"
+    assert [title_of(odd) for odd in (None, 3, "", "  ", ["trl"], "<b>")] == [""] * 6

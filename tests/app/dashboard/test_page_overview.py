@@ -1,0 +1,102 @@
+"""The first page: what is said before anything is drawn, and that a part of the run is said to be one."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import real_runs, run_folders
+from support.edge_runs import RUNS
+from support.pages_open import Open, charts, plain
+from support.run_folders import FakeWriter
+
+from ratioscope.app.dashboard.pages.overview import FIRST, _collector, _state
+from ratioscope.app.figures.html.cards import facts_line, metric_cards
+from ratioscope.app.presentation.ages import age
+from ratioscope.app.presentation.headline_metrics import BY_NAME, CHARTS
+from ratioscope.ingest.run import open_run
+
+STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4))
+
+
+def test_the_verdict_comes_first_then_the_collector_then_the_cards(opened: Open) -> None:
+    shown = [part.proto.body for part in opened("overview", "stale").html]
+    assert "rs-verdict" in shown[0] and "since step" in shown[0] and "confidence" in shown[0]
+    assert "rs-facts" in shown[1] and "offered" in shown[1] and "last commit" in shown[1]
+    assert "rs-cards" in shown[2]
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
+def test_at_most_six_charts_are_drawn_at_first(opened: Open, name: str) -> None:
+    assert 1 < len(charts(opened("overview", name))) <= 6
+
+
+def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:
+    assert "no alert in this run" in plain(opened("overview", "healthy"))
+    app = opened("overview", "stale")
+    assert "open:" in plain(app) and "act" in app.button(key="newest_0").label
+    assert app.button(key="all_alerts").label == "all alerts"
+
+
+def test_a_part_of_the_run_is_said_to_be_one(opened: Open) -> None:
+    assert "of the whole run" not in plain(opened("overview", "stale"))
+    app = opened("overview", "stale", steps="4:8")
+    assert "The verdict and the alerts are of the whole run. Cards and charts show steps 4 to 8." in plain(app)
+    assert "step 8" in app.html[2].proto.body
+    app = opened("overview", "long_response", only="replica=engine-1")
+    assert "only tokens of engine replica engine-1" in plain(app) and "The ribbon is of all tokens" in plain(app)
+    assert "No token of the chosen steps" in plain(opened("overview", "stale", steps="900:950"))
+    assert "No token of the chosen steps" in plain(opened("overview", "stale", only="replica=nowhere"))
+
+
+def test_first_charts_are_charts_of_the_gap() -> None:
+    for gap, names in FIRST.items():
+        assert set(names) <= set(CHARTS[gap]) and len(set(names)) == 4
+
+
+def test_the_collector_line_tells_drops_states_and_losses(tmp_path: Path) -> None:
+    writer = FakeWriter(tmp_path / "run", clock=time.time()).open()
+    for rows in STEPS[:3]:
+        writer.step(rows)
+    run = open_run(tmp_path / "run")
+    assert _state(run, run.conservation) == "ok, 1 writer not closed" and "●" in _collector(run)
+    writer.say(kind="event", event="state", state="degraded", step=5, note="the disk is full")
+    writer.drop(5, 2, 30, "the disk is full")
+    run.refresh()
+    assert _state(run, run.conservation) == "degraded"
+    line = _collector(run)
+    assert "dropped <b>2</b>" in line and "■" in line
+    writer.close()
+    run.refresh()
+    assert _state(run, run.conservation) == "ended (1 writer)"
+
+
+def test_facts_are_escaped() -> None:
+    line = facts_line("watch", [("<b>name", "<img src=x>")])
+    assert "<img" not in line and "<b>name" not in line and "▲" in line
+
+
+@given(st.floats(-1e9, 1e12))
+def test_ages_have_one_unit_and_never_grow_when_rounded(seconds: float) -> None:
+    number, unit = age(seconds).split()
+    size = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}[unit.rstrip("s")]
+    told = int(number.replace(",", "")) * size
+    assert told <= max(1.0, seconds) < told + size or seconds < 1
+    assert (number == "1") == (not unit.endswith("s")) and time.time() > 0
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(), st.just(0.0)), max_size=200))
+def test_every_course_is_a_drawing_of_plain_numbers(values: list[float | None]) -> None:
+    frame = pl.DataFrame(
+        {"step": range(len(values)), "mismatch/kl_k3": values, "mismatch/kl_k3_se": values},
+        schema={"step": pl.Int64, "mismatch/kl_k3": pl.Float64, "mismatch/kl_k3_se": pl.Float64},
+    )
+    with np.errstate(all="ignore"):
+        page = metric_cards(frame, [BY_NAME["kl_k3"]], "mismatch")
+    assert (
+        "nan" not in page.split("data:image")[1].split('"')[0]
+        and "inf" not in page.split("data:image")[1].split('"')[0]
+    )

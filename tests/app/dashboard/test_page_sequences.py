@@ -1,0 +1,154 @@
+"""The page of a step's sequences: what is shown, in which order, what filters leave, prompts and their samples, keys."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from streamlit.testing.v1 import AppTest
+from support.pages_open import Open, well, words
+
+from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
+from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
+from ratioscope.collectors.budget import Budget
+from ratioscope.collectors.collector import Collector
+from ratioscope.errors import ConfigError
+from ratioscope.ingest.run import Run, open_run
+
+
+def _run(runs: Path) -> Run:
+    return open_run(runs / "stale")
+
+
+def _ids(app: AppTest) -> list[str]:
+    return [str(name) for name in app.dataframe[0].value["sequence_id"]]
+
+
+def test_each_row_has_its_course_on_one_symmetric_axis(opened: Open, runs: Path) -> None:
+    shown = opened("sequences", ["stale"], step="14").dataframe[0].value
+    run = _run(runs)
+    for sequence_id, line, worst in shown[["sequence_id", "line", "max_abs_log_ratio"]].itertuples(index=False):
+        assert len(line) == min(60, len(run.sequence(14, sequence_id)))
+        assert max(map(abs, line)) == pytest.approx(worst)
+
+
+@pytest.mark.parametrize("order", ["confident_disagreements", "weight", "length", "log_ratio_mean"])
+def test_any_measure_can_be_sorted_by(opened: Open, runs: Path, order: str) -> None:
+    app = opened("sequences", ["stale"], step="14", order=order)
+    frame = _run(runs).sequences(14).with_columns(weight=pl.col("mismatch/log_ratio_sum").exp())
+    column = order if order in frame.columns else f"mismatch/{order}"
+    found = frame.select("sequence_id", pl.col(column).abs())
+    by_id = dict(found.rows())
+    sizes = [by_id[name] for name in _ids(app)]
+    assert sizes == sorted(sizes, reverse=True) and len(sizes) == len(frame)
+
+
+def test_filters_in_the_link_leave_what_they_say(opened: Open, runs: Path) -> None:
+    frame = _run(runs).sequences(14)
+    app = opened("sequences", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
+    wanted = frame.filter(pl.col("mismatch/max_abs_log_ratio").is_between(2, 3))
+    assert set(_ids(app)) == set(wanted["sequence_id"]) and 0 < len(wanted) < len(frame)
+    assert f"{len(wanted)} of {len(frame)} rows" in words(app) and "max\\_abs\\_log\\_ratio ≥ 2" in words(app)
+    app = opened("sequences", ["stale"], step="14", find="4-23")
+    assert set(_ids(app)) == {name for name in frame["sequence_id"] if "4-23" in name}
+    app = opened("sequences", ["stale"], step="14", within=":-2")
+    tokens = _run(runs).tokens([14]).filter(pl.col("mismatch") < -2).collect()
+    assert set(_ids(app)) == set(tokens["sequence_id"])
+    assert app.dataframe[0].value["tokens_within"].sum() == len(tokens)
+
+
+def test_a_filter_that_nothing_passes_is_said_and_a_wrong_one_explained(opened: Open) -> None:
+    app = opened("sequences", ["stale"], step="14", find="no such thing")
+    assert not app.dataframe and "0 of 32 rows" in words(app)
+    assert "wanted from" in words(opened("sequences", ["stale"], step="14", within="3:1"))
+
+
+def test_filters_of_facts_and_signs() -> None:
+    frame = pl.DataFrame(
+        {
+            "sequence_id": ["A", "b", "c", "d"],
+            "group_id": ["x", None, "ax", "y"],
+            "finish_reason": ["stop", "length", None, "stop"],
+            "lag": [0, 1, 2, None],
+            "reward": [1.0, -1.0, 0.0, None],
+            "mismatch/kl_k3": [0.1, 0.2, math.nan, None],
+        }
+    )
+
+    def left(**given: object) -> str:
+        return "".join(Filters(**given).of(frame, "mismatch")["sequence_id"])  # type: ignore[arg-type]
+
+    assert left(find="a") == "Ac" and left(find=".*") == "" and left() == "Abcd"
+    assert left(chosen={"finish_reason": ("stop",), "lag": ()}) == "Ad" and left(chosen={"lag": ("1", "2")}) == "bc"
+    assert left(signs=("positive", "zero")) == "Ac" and left(signs=("negative",)) == "b"
+    assert left(column="kl_k3", least=0.15) == "b" and left(column="kl_k3", most=0.15) == "A"
+    assert left(column="lag", least=1, most=1) == "b"
+
+
+def test_a_range_is_two_ends_of_which_one_may_be_open() -> None:
+    assert range_of(" -5 : -2 ") == (-5.0, -2.0) and range_of("-inf:inf") == (-math.inf, math.inf)
+    for wrong in ("3", "2:1", "nan:1", "a:b", "1:2:3", "inf:inf"):
+        with pytest.raises(ConfigError, match="wanted from:to"):
+            range_of(wrong)
+
+
+def test_a_slice_of_sequences_is_heeded_and_one_of_tokens_explained(opened: Open, runs: Path) -> None:
+    groups = _run(runs).sequences(14).group_by("group_id").len().sort("group_id")
+    name, size = groups.row(0)
+    assert len(_ids(opened("sequences", ["stale"], step="14", only=f"group_id={name}"))) == size
+    app = opened("sequences", ["stale"], step="14", only="position=4")
+    assert len(_ids(app)) == 32 and "divides tokens" in words(app)
+
+
+def test_what_is_told_of_a_prompt_is_of_all_its_tokens() -> None:
+    frame = pl.DataFrame(
+        {
+            "group_id": ["a", "a", "b"], "sequence_id": ["1", "2", "3"], "length": [10, 30, 5], "reward": [0.0, 1.0, 1.0],
+            "mismatch/tokens": [10.0, 30.0, 5.0], "mismatch/kl_k3": [0.4, 0.8, None],
+            "mismatch/max_abs_log_ratio": [3.0, 2.0, 1.0],
+        }
+    )  # fmt: skip
+    found = group_table(frame, "mismatch")
+    assert found["kl_k3"].to_list() == [pytest.approx((10 * 0.4 + 30 * 0.8) / 40), None]
+    assert found["max_abs_log_ratio"].to_list() == [3.0, 1.0] and found["mean_reward"].to_list() == [0.5, 1.0]
+
+
+def test_prompts_are_listed_and_one_of_them_shows_its_samples(opened: Open, runs: Path) -> None:
+    frame = _run(runs).sequences(14)
+    shown = opened("sequences", ["stale"], step="14", list="prompts").dataframe[0].value
+    assert shown["samples"].sum() == len(frame) and len(shown) == frame["group_id"].n_unique()
+    worst = frame.sort("mismatch/max_abs_log_ratio", descending=True)["group_id"][0]
+    assert shown["group_id"][0] == worst
+    app = opened("sequences", ["stale"], step="14", group=worst)
+    own = frame.filter(group_id=worst)
+    assert set(_ids(app)) == set(own["sequence_id"]) and f"{len(own)} samples of one prompt" in words(app)
+    assert "is not of this step" in words(opened("sequences", ["stale"], step="14", group="nowhere"))
+
+
+def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
+    app = well(opened("sequences", ["stale"], step="14", list="prompts", find="zzz"))
+    assert not app.dataframe and "0 of 32 rows on record" in words(app)
+
+
+def test_keys_move_a_mark_over_the_rows(opened: Open) -> None:
+    app = opened("sequences", ["stale"], step="14")
+    assert app.dataframe[0].value[""].tolist()[:3] == ["▸", "", ""] and app.button(key="up").disabled
+    well(app.button(key="down").click().run())
+    assert app.dataframe[0].value[""].tolist()[:3] == ["", "▸", ""] and "row 2 of 32" in words(app)
+
+
+def test_a_sample_says_how_it_was_kept(tmp_path: Path, opened: Open) -> None:
+    draws = np.random.default_rng(0)
+    with Collector(tmp_path / "run", budget=Budget(step_bytes=6000, worst=2)) as collector:
+        rollout = (-draws.exponential(1.0, (400, 5))).tolist()
+        old = [[value - 0.01 for value in row] for row in rollout]
+        collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old)
+    shown = words(opened("sequences", [tmp_path / "run"]))
+    assert "of 400 sequences: the worst in any case" in shown and "weighs each by its inverse" in shown
+
+
+@pytest.mark.parametrize("gap", ["total", "drift"])
+def test_rows_of_several_minibatches_have_each_their_course(opened: Open, gap: str) -> None:
+    shown = opened("sequences", ["holes"], step="5", gap=gap).dataframe[0].value
+    assert {0, 1} <= set(shown["minibatch"].dropna()) and all(len(line) <= 8 for line in shown["line"])

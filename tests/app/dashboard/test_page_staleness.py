@@ -1,0 +1,130 @@
+"""The page Staleness: its numbers are those of the run, and what it cannot tell it says."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from support.edge_runs import made
+from support.frames import notes, traces
+from support.pages_open import Open, charts, plain
+
+from ratioscope.app.figures.gap_parts import gap_parts
+from ratioscope.app.figures.html.both_sides import both_sides
+from ratioscope.app.figures.lags import lag_shares, lags_over_steps
+from ratioscope.app.presentation.headline_metrics import BY_NAME
+from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.comparability import Compared
+from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
+from ratioscope.ingest.run import open_run
+from ratioscope.metrics.analysis.decomposition import decomposition
+
+
+def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open, runs: Path) -> None:
+    app = opened("staleness", "stale")
+    run = open_run(made(runs, "stale"))
+    tokens = pl.concat(
+        [
+            run.tokens([step]).select("trainer_version", "rollout_version_min", "mismatch").collect()
+            for step in run.steps
+        ]
+    ).drop_nulls("mismatch")
+    k3 = tokens.with_columns(
+        k3=pl.col("mismatch").exp() - 1 - pl.col("mismatch"),
+        lag=pl.col("trainer_version") - pl.col("rollout_version_min"),
+    )
+    whole, fresh = k3["k3"].mean(), k3.filter(lag=0)["k3"].mean()
+    assert isinstance(whole, float) and isinstance(fresh, float)
+    shown = {card.label: card.value for card in app.metric}
+    found = {name: float(value.split(" ")[0]) for name, value in shown.items()}
+    assert found["K3 of all tokens"] == pytest.approx(whole, rel=0.01) and found["at lag 0"] == pytest.approx(
+        fresh, rel=0.01
+    )
+    assert found["excess over lag 0"] == pytest.approx(whole - fresh, rel=0.01)
+    assert found["explained by lag"] == pytest.approx(100 * (1 - fresh / whole), rel=0.01)
+    assert "±" in shown["explained by lag"] and len(charts(app)) == 4
+
+
+def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
+    app = opened("staleness", "one_step")
+    assert "not available, because no row has trainer_version" in plain(app)
+    code = "\n".join(block.value for block in app.code)
+    assert "trainer_version=" in code and "rollout_versions=" in code
+    assert "not available, because no step has all three gaps" in plain(app)
+
+
+def test_without_lag_0_its_share_is_not_told(opened: Open) -> None:
+    app = opened("staleness", "long_response")
+    assert [card.value for card in app.metric][1:] == ["–", "–", "–"]
+    assert "no token was sampled at lag 0" in plain(app)
+
+
+@pytest.mark.parametrize("gap", ["total", "drift"])
+def test_every_gap_has_its_lags_and_drift_no_share_of_lag_0(opened: Open, gap: str) -> None:
+    app = opened("staleness", "stale", theme="dark", gap=gap)
+    assert len(charts(app)) == 4 and len(app.metric) == (0 if gap == "drift" else 4)
+
+
+def test_a_range_of_steps_is_all_that_is_counted(opened: Open, runs: Path) -> None:
+    run = open_run(made(runs, "stale"))
+    app = opened("staleness", "stale", steps=f"{run.steps[1]}:{run.steps[4]}")
+    tokens = sum(run.metrics(steps=range(run.steps[1], run.steps[4] + 1))["mismatch/tokens"])
+    assert app.dataframe[0].value["N tokens"].sum() == tokens
+    assert "No step of this range" in opened("staleness", "stale", steps="100000:").info[0].value
+
+
+def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Collector(run) as collector:
+        for step in range(12):
+            rows = [[-1.0 - 0.1 * lag] for lag in range(-1, 11)]
+            collector.log(
+                step=step,
+                rollout_logprobs=[[-1.0]] * len(rows),
+                old_logprobs=rows,
+                rollout_versions=[20 - lag for lag in range(-1, 11)],
+                trainer_version=20,
+            )
+    opened = open_run(run)
+    by_lag = lag_table(opened)
+    assert by_lag["lag"].to_list() == ["-1", "0", "1", "2", "3 to 4", "5 to 8", "9 to 10"]
+    course = lag_over_steps(opened, most=3)
+    assert course["step"].unique().to_list() == [0, 4, 8] and course["last"].unique().sort().to_list() == [3, 7, 11]
+    whole = opened.metrics("lag")
+    for name, keys in (("3 to 4", ("3", "4")), ("-1", ("-1",))):
+        parts = whole.filter(pl.col("lag").is_in(keys))
+        merged = by_lag.filter(lag=name)
+        assert merged["mismatch/tokens"][0] == parts["mismatch/tokens"].sum()
+        assert merged["mismatch/kl_k3"][0] == pytest.approx(parts["mismatch/kl_k3"].mean())
+        assert course.filter(lag=name)["mismatch/tokens"].to_list() == [parts["mismatch/tokens"].sum() / 3] * 3
+
+
+def test_lines_break_where_a_lag_has_no_token(runs: Path) -> None:
+    course = lag_over_steps(open_run(made(runs, "stale")))
+    figure = lags_over_steps(course, BY_NAME["kl_k3"], "mismatch")
+    lines = [line for line in traces(figure) if line.name and line.name.startswith("lag")]
+    bands = [area for area in traces(figure) if area.fill == "toself"]
+    assert (
+        len(bands) == 4
+        and all(len(band.x) == 3 * 3 - 1 for band in bands)
+        and "band ±2 standard errors" in notes(figure)
+    )
+    assert [line.name for line in lines] == ["lag 0", "lag 2", "lag 4", "lag 6"]
+    assert all(len(line.x) == 12 and sum(place == place for place in line.y) == 3 for line in lines)
+    shares = lag_shares(course, "mismatch")
+    assert sum(sum(bar.y) for bar in traces(shares)) == pytest.approx(1200)
+
+
+def test_what_does_not_add_up_is_drawn_and_said() -> None:
+    parts = decomposition(
+        pl.DataFrame(
+            {"step": [1, 2], **{f"{gap}/mean_log_ratio": [0.5, 0.5] for gap in ("total", "mismatch", "drift")}}
+        )
+    )
+    figure = gap_parts(parts)
+    assert [line.name for line in traces(figure)] == ["total", "mismatch", "drift", "residual"]
+    assert "do not add up on 2 of 2" in notes(figure)
+
+
+def test_hostile_settings_are_text() -> None:
+    html = both_sides([Compared("<script>", "<img src=x onerror=1>", "</td>", "differs", "why", "a.<b>")])
+    assert "<script" not in html and "<img" not in html and html.count("</td>") == 5

@@ -1,0 +1,176 @@
+"""The page of one sequence: what it is tinted by, where it jumps to, what it says is missing, and its JSON."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from streamlit.testing.v1 import AppTest
+from support.frames import tokens
+from support.pages_open import Open, html, well, words
+
+from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
+from ratioscope.app.figures.html.tinted_text import Band, tint, token_text
+from ratioscope.app.figures.strip_chart import strip_at, token_strip
+from ratioscope.ingest.rows.sequence_json import sequence_metrics
+from ratioscope.ingest.run import open_run
+from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
+
+
+def test_a_link_opens_the_very_sequence_gap_and_token(opened: Open) -> None:
+    app = opened("tokens", ["stale"], step="6", sequence="6-100", gap="drift", at="2", tint="weight")
+    assert app.selectbox(key="sequence").value == "6-100" and app.number_input(key="at").value == 2
+    assert app.segmented_control(key="gap").value == "drift" and app.selectbox(key="tint").value == "weight"
+    assert app.selectbox(key="band").value == "0.8 to 1.2" and _marked(app) == [2]
+
+
+@pytest.mark.parametrize("by", [value.name for value in VALUES])
+def test_text_is_tinted_by_the_chosen_value_and_the_legend_has_its_numbers(opened: Open, runs: Path, by: str) -> None:
+    app = opened("tokens", ["stale"], step="14", tint=by)
+    frame = open_run(runs / "stale").sequence(14, str(app.selectbox(key="sequence").value))
+    sides = (frame[f"{policy}_logprob"].cast(float).to_numpy() for policy in ("rollout", "old"))
+    wanted = [tint(float(value), by) for value in BY_NAME[by].of(*sides)]
+    found = [part.split('"')[0].split() for part in html(app).split('<div class="rs-text">')[1].split('<i class="')[1:]]
+    assert [next((name for name in names if name[1:].isdigit()), "") for names in found] == wanted
+    assert all(f">{step:g}</i>" in html(app) for step in BY_NAME[by].steps)
+
+
+def test_confident_disagreements_are_underlined_and_weights_outside_hatched(runs: Path, opened: Open) -> None:
+    opened("tokens", ["stale"])
+    run = open_run(runs / "stale")
+    row = run.sequences(14).sort("mismatch/confident_disagreements", descending=True).row(0, named=True)
+    page = token_text(run.sequence(14, row["sequence_id"]), "mismatch", band=Band(0.5, 2), legend=False)
+    classes = [part.split('"')[0].split() for part in page.split('<i class="')[1:]]
+    assert sum("c" in names for names in classes) == row["mismatch/confident_disagreements"] > 0
+    weights = run.sequence(14, row["sequence_id"])["mismatch_weight"]
+    assert sum("o" in names for names in classes) == ((weights < 0.5) | (weights >= 2)).sum()
+    assert page.count("confident disagreement:") == row["mismatch/confident_disagreements"]
+
+
+def test_the_worst_token_is_reached_first_then_the_next_and_back(opened: Open, runs: Path) -> None:
+    app = opened("tokens", ["stale"], step="14")
+    frame = open_run(runs / "stale").sequence(14, str(app.selectbox(key="sequence").value))
+    order = np.argsort(-frame["mismatch"].abs().to_numpy(), kind="stable").tolist()
+    for wanted in order[:3]:
+        well(app.button(key="worse").click().run())
+        assert app.number_input(key="at").value == wanted
+    app.button(key="less_bad").click().run()
+    assert app.number_input(key="at").value == order[1] and "2nd of" in words(app)
+    app.button(key="next").click().run()
+    assert app.number_input(key="at").value is None
+
+
+def test_a_token_is_not_carried_over_to_the_sequence_of_another_step(opened: Open) -> None:
+    app = opened("tokens", ["stale"], step="14", at="2")
+    assert app.number_input(key="at").value == 2
+    well(app.button(key="step_before").click().run())
+    assert app.number_input(key="step").value == 12 and app.number_input(key="at").value is None
+    app.number_input(key="at").set_value(3).run()
+    assert app.number_input(key="at").value == 3
+
+
+def test_order_goes_by_size_of_what_is_tinted_and_leaves_masked_tokens_out(runs: Path, opened: Open) -> None:
+    opened("tokens", ["holes"])
+    frame = open_run(runs / "holes").sequence(5, "5-0")
+    order = worst_order(np.array([0.5, 4.0, np.nan, 9.0, 9.0, 0.1, 1.0, 1.0]), frame, "weight")
+    assert order == [5, 1, 0, 6, 7]
+
+
+def test_a_jump_in_a_long_response_moves_the_window_of_its_text(opened: Open) -> None:
+    app = opened("tokens", ["long_response"], at="4200")
+    assert app.slider(key="from").value == 4075 and _marked(app) == [4200]
+    app.number_input(key="at").set_value(1000).run()
+    assert app.slider(key="from").value == 875 and _marked(app) == [1000]
+
+
+@pytest.mark.parametrize("at", ["99999", "-3", "nonsense"])
+def test_a_place_that_does_not_exist_is_forgotten(opened: Open, at: str) -> None:
+    assert opened("tokens", ["one_token"], at=at).number_input(key="at").value is None
+    assert opened("tokens", ["long_response"], **{"from": at}).slider(key="from").value is not None
+
+
+def test_the_step_before_and_after_are_one_key_away(opened: Open, runs: Path) -> None:
+    app = opened("tokens", ["stale"], step="14")
+    steps = open_run(runs / "stale").steps
+    app.button(key="step_after").click().run()
+    assert app.number_input(key="step").value == steps[steps.index(14) + 1]
+    app.button(key="step_before").click().run()
+    assert app.number_input(key="step").value == 14
+    assert opened("tokens", ["stale"], step=str(steps[-1])).button(key="step_after").disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("two_policies", "log-probs of current"),
+        ("bypass", "log-probs of old"),
+        ("long_response", "text (token_texts), ids (token_ids)"),
+        ("one_token", "entropy, advantages"),
+    ],
+)
+def test_what_is_missing_is_said(opened: Open, name: str, missing: str) -> None:
+    assert missing in words(opened("tokens", [name]))
+
+
+def test_the_drawer_holds_json_whose_numbers_come_back(opened: Open) -> None:
+    app = opened("tokens", ["stale"], step="14", json="true")
+    document = _document(app)
+    assert document["step"] == 14 and document["tokens"] == document["of"] and document["trainer"]
+    assert sequence_metrics(document) == document["metrics"] and "token_texts" not in document["columns"]
+    app.toggle(key="json_text").set_value(True).run()
+    assert "token_texts" in _document(app)["columns"]
+
+
+def test_a_long_sequence_gives_the_json_of_a_window_first(opened: Open) -> None:
+    app = opened("tokens", ["long_response"], json="true", at="2500")
+    document = _document(app)
+    assert document["first_position"] == 2480 and document["tokens"] == 41 and document["of"] == 5000
+    app.segmented_control(key="json_part").set_value("whole").run()
+    assert "too long to show" in words(app)
+
+
+def test_advantages_have_a_row_of_their_own_where_they_change() -> None:
+    frame = tokens(40)
+    alike, changing = frame.with_columns(advantage=0.5), frame.with_columns(advantage=pl.col("position") / 40)
+    without: Any = token_strip(alike, "mismatch")
+    with_row: Any = token_strip(changing, "mismatch")
+    assert "advantage" not in {trace.name for trace in without.data}
+    assert "advantage" in {trace.name for trace in with_row.data}
+
+
+def test_a_click_on_a_bucket_of_the_strip_names_its_worst_token() -> None:
+    frame = tokens(5000)
+    figure: Any = token_strip(frame, "mismatch")
+    places = [place for _, place in figure.data[-1].customdata]
+    sizes = frame["mismatch"].abs().to_numpy()
+    assert int(np.argmax(sizes)) in places and len(places) == len(set(places)) <= 1000
+    for first, last in zip(places, places[1:], strict=False):
+        assert first < last
+
+
+def test_a_strip_tells_where_the_reader_is_and_is_left_as_it_was() -> None:
+    strip: Any = token_strip(tokens(5000), "mismatch")
+    before = strip.to_json()
+    told: Any = strip_at(strip, at=7, window=(0, 1999))
+    spans = [(shape.x0, shape.x1) for shape in told.layout.shapes[len(strip.layout.shapes) :]]
+    assert spans == [(-0.5, 1999.5), (7, 7)]
+    assert strip.to_json() == before
+    assert len(told.layout.annotations) == len(strip.layout.annotations)
+
+
+def test_a_band_holds_its_lower_end_only() -> None:
+    band = Band(0.5, 2)
+    assert band.holds(math.nan) and band.holds(0.5) and not band.holds(2.0) and not band.holds(0.0)
+
+
+def _marked(app: AppTest) -> list[int]:
+    """Positions of the tokens that are marked as chosen."""
+    return [int(at) for at in re.findall(r'class="(?:[^"]* )?t(?: s)?" data-h="position (\d+)', html(app))]
+
+
+def _document(app: AppTest) -> Any:
+    return json.loads(next(code.value for code in app.code if code.value.startswith("{")))

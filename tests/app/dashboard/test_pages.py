@@ -1,0 +1,265 @@
+"""Every page on every kind of run, as Streamlit runs it without a browser; and what the pages' choices do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+from support.edge_runs import RUNS, made
+from support.pages_open import SECONDS, Open, charts, html, unopened, well, words
+
+from ratioscope.app.dashboard.model import runs_variable
+from ratioscope.app.dashboard.model.served_runs import distinct_names
+from ratioscope.app.dashboard.model.view import view
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.pages.sequences.page import worst_first
+from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
+from ratioscope.app.dashboard.panels import controls
+from ratioscope.app.dashboard.server import server
+from ratioscope.app.presentation import headline_metrics as headline
+from ratioscope.app.presentation.digits import digits
+from ratioscope.app.presentation.escape import html as escaped
+from ratioscope.app.presentation.theme import DARK, LIGHT
+from ratioscope.app.presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME
+from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.run import Run, open_run
+from ratioscope.metrics import distribution
+from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, Threshold
+from ratioscope.metrics.corrections.threshold_effect import whole_effect
+from ratioscope.metrics.distribution import LEVELS, THRESHOLDS
+
+ELSEWHERE = ("overview", "alerts", "compare")
+"""Pages whose own tests draw every run with data."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("path", [card.path for card in PAGES if card.path not in ELSEWHERE])
+def test_every_page_draws_every_run(opened: Open, path: str, name: str) -> None:
+    app = opened(path, [name])
+    well(app)
+    shown = len(charts(app)) + len(app.html) + len(app.dataframe) + len(app.info) + len(app.caption)
+    assert shown > 0 and (len(app.info) == 1) == (name == "empty")
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_a_run_that_is_empty_says_so(opened: Open, path: str) -> None:
+    assert len(opened(path, ["empty"]).info) == 1
+
+
+@pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
+@pytest.mark.parametrize("path", ["overview", "distributions", "sequences", "tokens"])
+def test_every_page_draws_every_gap_in_the_dark(opened: Open, path: str, gap: str) -> None:
+    app = opened(path, ["stale"], theme="dark", gap=gap)
+    well(app)
+    assert app.segmented_control(key="gap").value == gap
+    assert all(DARK.background in spec and LIGHT.background not in spec for spec in charts(app))
+
+
+def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(made(runs, "stale"))]))
+    app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
+    well(app)
+    assert "■ act" in html(app) and len(charts(app)) == 5
+
+
+def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
+    assert "● healthy" in html(opened("overview", ["healthy"]))
+
+
+def test_more_metrics_are_drawn_when_asked_for(opened: Open) -> None:
+    app = opened("overview", ["stale"], more="true")
+    assert len(charts(app)) == 1 + len(headline.CHARTS["mismatch"])
+
+
+def test_numbers_behind_a_page_are_those_of_the_run(opened: Open, runs: Path) -> None:
+    app = opened("overview", ["healthy"])
+    assert not app.dataframe
+    app.session_state["overview_numbers"] = True
+    app.run()
+    wanted = open_run(made(runs, "healthy")).metrics()
+    shown = app.dataframe[0].value
+    assert shown["mismatch/kl_k3"].tolist() == pytest.approx(wanted["mismatch/kl_k3"].to_list())
+
+
+def test_no_page_load_reads_tokens_but_those_of_the_chosen_step(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    st.cache_resource.clear()
+
+    def noted(name: str) -> Callable[..., Any]:
+        own = getattr(Run, name)
+
+        def reading(*given: Any) -> Any:
+            read.append(name)
+            return own(*given)
+
+        return reading
+
+    for name in ("sequences", "sequence", "tokens", "records"):
+        monkeypatch.setattr(Run, name, noted(name))
+    for page in ("overview", "distributions", "health"):
+        opened(page, ["stale"])
+    assert read == []
+    opened("sequences", ["stale"])
+    opened("tokens", ["stale"])
+    assert set(read) == {"sequences", "sequence", "tokens"}  # the courses of the sequences are of that step too
+
+
+def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs: Path) -> None:
+    app = opened("health", ["stale", "healthy"], run="healthy")
+    assert app.selectbox(key="run").value == "healthy" and str(runs / "healthy") in words(app).replace("\\", "")
+    for path in ("../../etc", "/etc", "nowhere", "..", "healthy/../stale"):
+        assert opened("health", ["stale", "healthy"], run=path).selectbox(key="run").value == "stale"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
+    names = distinct_names(["/a/x/run", "/a/y/run", "/a/other"])
+    assert names == {"/a/x/run": "x/run", "/a/y/run": "y/run", "/a/other": "other"}
+    assert distinct_names(["/run", "/a/run"]) == {"/run": "//run", "/a/run": "a/run"}
+
+
+def test_the_step_is_the_worst_unless_chosen_and_always_one_on_record(opened: Open, runs: Path) -> None:
+    worst = controls.worst_step(view(str(made(runs, "stale"))), open_run(made(runs, "stale")).steps)
+    assert worst == 14
+    app = opened("sequences", ["stale"])
+    assert app.number_input(key="step").value == 14 and "step 14: ■ act" in words(app)
+    assert "step 6:" in words(opened("sequences", ["stale"], step="6"))
+    assert "step 6:" in words(opened("sequences", ["stale"], step="7"))
+    assert "step 14:" in words(opened("sequences", ["stale"], step="99999"))
+    assert controls.nearest([1, 5, 9], 7) == 5 and controls.nearest([1, 5, 9], -4) == 1
+
+
+def test_a_healthy_run_opens_at_its_last_step(opened: Open) -> None:
+    assert opened("sequences", ["healthy"]).number_input(key="step").value == 22
+
+
+@pytest.mark.parametrize("order", ["max_abs_log_ratio", "kl_k3", "log_ratio_sum", "reward"])
+def test_sequences_come_worst_first(opened: Open, runs: Path, order: str) -> None:
+    app = opened("sequences", ["stale"], order=order)
+    shown = app.dataframe[0].value
+    frame = open_run(made(runs, "stale")).sequences(14)
+    wanted = worst_first(frame, "mismatch", order)
+    assert shown["sequence_id"].tolist() == wanted["sequence_id"].to_list() and len(shown) == 32
+    sizes = shown[order].abs().tolist() if order != "reward" else (-shown[order]).tolist()
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_worst_sequence_is_read_token_by_token(opened: Open, runs: Path) -> None:
+    app = opened("tokens", ["stale"])
+    worst = str(app.selectbox(key="sequence").value)
+    tokens = open_run(made(runs, "stale")).sequence(14, worst)
+    assert html(app).count("data-h=") == len(tokens)
+    for text in tokens["token_text"].to_list():
+        assert escaped(text) in html(app)
+
+
+def test_next_and_previous_walk_through_the_sequences(opened: Open) -> None:
+    app = opened("tokens", ["stale"])
+    first, second = app.selectbox(key="sequence").options[:2]
+    previous, following = app.button(key="previous"), app.button(key="next")
+    assert previous.disabled and not following.disabled
+    following.click().run()
+    assert app.selectbox(key="sequence").value == second != first
+    app.button(key="previous").click().run()
+    assert app.selectbox(key="sequence").value == first
+
+
+def test_a_sequence_in_the_url_is_shown_and_an_unknown_one_is_explained(opened: Open) -> None:
+    assert opened("tokens", ["stale"], step="6", sequence="6-100").selectbox(key="sequence").value == "6-100"
+    app = opened("tokens", ["stale"], sequence="no such")
+    well(app)
+    assert "no such is not of this step" in words(app) and app.selectbox(key="sequence").index == 0
+
+
+def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, runs: Path) -> None:
+    app = opened("tokens", ["holes"], gap="drift", step="5", sequence="5-1", minibatch="1")
+    well(app)
+    tokens = open_run(made(runs, "holes")).sequence(5, "5-1", 1)
+    assert app.segmented_control(key="minibatch").value == 1 and len(tokens) == 6
+    assert digits(tokens["drift"][5]) in charts(app)[0]
+
+
+def test_a_long_response_is_shown_in_windows_and_its_strip_whole(opened: Open) -> None:
+    app = opened("tokens", ["long_response"])
+    assert html(app).count("data-h=") == WINDOW and "position 0&#10;" in html(app)
+    app.slider(key="from").set_value(5000 - WINDOW).run()
+    assert "position 4999" in html(app) and f"position {4999 - WINDOW}&#10;" not in html(app)
+    assert "5,000 tokens" in charts(app)[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, level: str) -> None:
+    app = opened("distributions", ["stale"], level=level, cap="1.2", floor="0.5", how="masked")
+    shown = {card.label: card.value for card in app.metric}
+    run = open_run(made(runs, "stale"))
+    x = pl.concat([run.sequences(step) for step in run.steps])
+    if level == "token":
+        weights = run.tokens().filter(pl.col("mismatch").is_not_null()).select("mismatch").collect()["mismatch"].exp()
+    else:
+        weights = x[f"mismatch/log_ratio_{'sum' if level == 'sequence' else 'mean'}"].exp()
+    outside = float(((weights < 0.5) | (weights >= 1.2)).to_numpy().mean())
+    assert _percent(shown["clipped share"]) == pytest.approx(100 * outside, rel=0.006)
+    kept = weights.filter((weights >= 0.5) & (weights < 1.2))
+    ess = float(kept.sum()) ** 2 / (len(weights) * float((kept * kept).sum()))
+    assert _percent(shown["ESS after"]) == pytest.approx(100 * ess, rel=0.006)
+
+
+def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
+    app = opened("distributions", ["holes"], level="sequence")
+    well(app)
+    assert [card.value for card in app.metric] == ["0 %", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
+
+
+def test_every_offered_bound_is_exact() -> None:
+    assert len(CAP_BY_NAME) == len(CAPS) + 1 and len(FLOOR_BY_NAME) == len(FLOORS) + 1
+    part = distribution.histogram([0.123, -0.456, 0.789])
+    for bound in THRESHOLDS:
+        assert whole_effect(part, Threshold("mask", high=bound))["clipped_share"].exact
+
+
+def test_one_step_of_the_distribution_can_be_chosen(opened: Open, runs: Path) -> None:
+    app = opened("distributions", ["stale"], over="step", step="6")
+    well(app)
+    tokens = open_run(made(runs, "stale")).metrics().filter(pl.col("step") == 6)["mismatch/tokens"][0]
+    assert f"N = {int(tokens)} tokens" in charts(app)[1] and app.number_input(key="step").value == 6
+
+
+def test_a_growing_run_is_read_again_on_the_next_interaction(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+        collector.flush(timeout=60)
+        opened("health", ["stale"])
+        monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path / "run")]))
+        app = unopened().run()
+        assert app.metric[0].value == "1"
+        collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+        collector.flush(timeout=60)
+        assert app.run().metric[0].value == "2"
+
+
+def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PAGE", "overview")
+    monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path)]))
+    app = unopened().run()
+    well(app)
+    assert "as soon as there is one" in app.info[0].value and "ratioscope.attach" in app.code[0].value
+    monkeypatch.delenv(runs_variable.RUNS)
+    assert "ratioscope dashboard RUN" in unopened().run().info[0].value
+
+
+def test_no_hostile_text_reaches_markdown_unescaped(opened: Open) -> None:
+    for card in PAGES:
+        app = opened(card.path, ["hostile"])
+        for text in words(app).split("\n"):
+            assert "![" not in text and "](" not in text and "<script" not in text and ":red[" not in text
+        for body in (element.proto.body for element in app.html):
+            assert "<script" not in body and "onerror='" not in body and "<img src=x" not in body
+
+
+def _percent(shown: str) -> float:
+    return float(shown.removesuffix(" %").replace(",", "").replace("−", "-"))

@@ -1,0 +1,80 @@
+"""What is made before anybody asks: of each run once, under the names that pages ask for, of a run that keeps nobody waiting."""
+
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+import streamlit as st
+from support.edge_runs import made
+from support.pages_open import Open
+
+from ratioscope.app.dashboard.model import opened_runs, view
+from ratioscope.app.dashboard.model.slice_absences import absences
+from ratioscope.app.dashboard.pages import PAGES
+from ratioscope.app.dashboard.server import warming
+from ratioscope.ingest import run as run_module
+from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
+
+
+def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(made(tmp_path, "stale"))
+    shown = view.view(root)
+    assert not shown.is_growing
+    view.prepare([root], warming._by_slice())
+
+    def no_reading(*_: object, **__: object) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(run_module.Run, "metrics", no_reading)
+    monkeypatch.setattr(run_module.Run, "statistics", no_reading)
+    assert "position" not in absences(shown)
+    for by in (("position",), ("replica",), ("lag",), ()):
+        shown.metrics(by)
+    assert len(shown.of(lag_table, None)) and len(shown.of(lag_over_steps, None))
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: Path) -> None:
+    root = str(made(tmp_path, "stale"))
+    calls: list[Path] = []
+    view.prepare([str(tmp_path / "absent"), root], [(lambda run: calls.append(run.path), ())])
+    assert calls == [Path(root)]
+
+
+def test_what_the_first_chart_needs_is_loaded() -> None:
+    warming._first_figure()  # whatever it raised would pass unseen in its thread
+
+
+def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened_runs, "_KNOWN", set())
+    monkeypatch.setattr(opened_runs, "_OPENED", SimpleQueue())
+    root = str(made(tmp_path, "stale"))
+    opened_runs.run_opened(root)
+    opened_runs.run_opened(root)
+    assert opened_runs._OPENED.get_nowait() == root and opened_runs._OPENED.empty()
+    view.make_ahead(root, warming._next)
+    held, shown = view._shelf().bytes, view.view(root)
+    shown.events()
+    for level in ("token", "sequence"):
+        shown.distribution(level, shown.run.gaps[0])
+    for page in PAGES:
+        for make, arguments in page.ahead(shown):
+            shown.of(make, *arguments)
+    assert view._shelf().bytes == held, "all of it was there"
+
+
+def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> None:
+    view.make_ahead(str(tmp_path / "absent"), warming._next)
+
+
+@pytest.mark.parametrize("name", ["metrics", "distributions", "corrections"])
+def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: str) -> None:
+    """Under the very names that it asks for: else it would be made twice."""
+    st.cache_resource.clear()
+    page = next(page for page in PAGES if page.path == name)
+    opened("overview", "stale")
+    shown = view.view(str(made(runs, "stale")))
+    wanted = list(page.ahead(shown))
+    assert wanted and not any(shown.key(*one) in view._shelf()._slots for one in wanted)
+    for level in ("token", "sequence"):
+        opened(name, "stale", level=level)
+    assert all(shown.key(*one) in view._shelf()._slots for one in wanted)

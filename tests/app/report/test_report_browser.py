@@ -1,0 +1,157 @@
+"""The HTML report in a real browser: it draws, changes its theme, prints, asks for nothing, and runs nothing foreign."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from support.browser import ARGUMENTS, chromium
+from support.hostile_report import hostile as hostile
+from support.recorded import recorded
+
+from ratioscope import open_run
+from ratioscope.app.report.data import ReportData, report_data
+from ratioscope.app.report.html import html_report
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
+DRAWN = ".figure .main-svg"
+UNDRAWN = (
+    "[...document.querySelectorAll('.figure')].filter(e => e.offsetParent && !e.querySelector('.main-svg'))"
+    ".map(e => e.dataset.figure)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    path = folder / "stale.html"
+    path.write_text(html_report(report_data(open_run(recorded("trl_vllm_stale4", folder / "run")))), encoding="utf-8")
+    return path
+
+
+@dataclass
+class Visit:
+    """A page, and what went wrong in it or was asked for."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+def visited(browser: Browser, path: Path, **context: Any) -> Visit:
+    visit = Visit(browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page())
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            visit.errors.append(message.text)
+
+    def ask(request: Request) -> None:
+        if not request.url.startswith("data:") and request.url != path.as_uri():
+            visit.requests.append(request.url)
+
+    visit.page.on("console", note)
+    visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    visit.page.on("request", ask)
+    visit.page.goto(path.as_uri())
+    return visit
+
+
+def through(page: Page) -> None:
+    """Scrolls to the end, so that every chart comes near the window and is drawn."""
+    page.evaluate(
+        """async () => { for (let y = 0; y < document.documentElement.scrollHeight; y += 500) {
+        scrollTo({top: y, behavior: "instant"}); await new Promise((done) => setTimeout(done, 40)); } }"""
+    )
+    page.wait_for_selector(DRAWN)
+
+
+def undrawn(page: Page) -> list[str]:
+    """The charts in view that hold no drawing."""
+    found: list[str] = page.evaluate(UNDRAWN)
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_chart_is_drawn_without_an_error_or_a_request(browser: Browser, report: Path, theme: str) -> None:
+    visit = visited(browser, report, color_scheme=theme)
+    for summary in visit.page.locator("summary").all():
+        if summary.is_visible():
+            summary.click()
+    through(visit.page)
+    visit.page.wait_for_function(f"() => !({UNDRAWN}).length")
+    assert (visit.errors, visit.requests) == ([], [])
+    background = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 28)"}[theme]
+
+
+def test_the_button_changes_the_theme_of_page_and_charts(browser: Browser, report: Path) -> None:
+    page = visited(browser, report, color_scheme="light").page
+    through(page)
+    paper = "document.querySelector('.figure .main-svg').style.background"
+    light = page.evaluate(paper)
+    page.get_by_role("button", name="dark").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 21, 28)"
+    page.wait_for_function(f"light => {paper} !== light", arg=light)
+    page.get_by_role("button", name="light").click()
+    page.wait_for_function(f"light => {paper} === light", arg=light)
+
+
+def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet_of_paper(browser: Browser, report: Path) -> None:
+    for width, media in ((390, "screen"), (1200, "screen"), (703, "print")):  # 703: the text width of A4
+        page = visited(browser, report, viewport={"width": width, "height": 900}).page
+        page.emulate_media(media="print" if media == "print" else "screen")
+        through(page)
+        if media == "print":
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_print_is_light_with_every_visible_chart_and_leaves_the_screen_as_it_was(
+    browser: Browser, report: Path
+) -> None:
+    page = visited(browser, report, color_scheme="dark").page
+    through(page)
+    opened = "document.querySelectorAll('details[open]').length"
+    before = page.evaluate(opened)
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert undrawn(page) == [] and page.evaluate(opened) > before
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.querySelector('.figure .main-svg').style.background") == "rgb(255, 255, 255)"
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.querySelector('.figure .main-svg').style.background") == "rgb(17, 21, 28)"
+    assert page.evaluate(opened) == before
+
+
+def test_without_scripts_every_number_still_stands_in_a_table(browser: Browser, report: Path) -> None:
+    page = visited(browser, report, java_script_enabled=False).page
+    assert page.locator("noscript p").is_visible()
+    assert page.get_by_text("the gap has left its floor").first.is_visible()
+    assert page.locator("table.scores").first.is_visible()
+    assert not page.get_by_role("button").is_visible()
+
+
+def test_hostile_text_runs_nothing_and_loads_nothing(browser: Browser, hostile: ReportData, tmp_path: Path) -> None:
+    path = tmp_path / "hostile.html"
+    path.write_text(html_report(hostile), encoding="utf-8")
+    visit = visited(browser, path)
+    through(visit.page)
+    events = visit.page.locator("[data-figure=mismatch-kl_k3]")
+    events.hover(position={"x": 200, "y": 100})
+    visit.page.locator(".rs-text i").first.hover()
+    assert visit.page.evaluate("window.hacked") is None
+    assert (visit.errors, visit.requests) == ([], [])
+    assert visit.page.locator("svg a, svg foreignObject").count() == 0
+    images = visit.page.locator("svg image")  # a heat map is one
+    assert all(str(image.get_attribute("href")).startswith("data:image/png") for image in images.all())

@@ -1,0 +1,172 @@
+"""TRL recorded by name or by environment: whichever trainer the process trains, for as long as it trains."""
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.paths import TESTS
+from support.tiny_trl import make_trainer, train, transformers
+from support.tiny_trl_async import train_async
+from support.trl_rows import assert_equal
+from support.written_run import token_rows
+
+from ratioscope import attach, open_run
+from ratioscope.collectors.adapters.trl import ANOTHER, NOT_UNSLOTH, WRAPPED, is_attached
+from ratioscope.collectors.watching.hooks import MARK
+from ratioscope.errors import ConfigError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing`:FutureWarning:transformers"),
+    pytest.mark.filterwarnings("ignore:You are using 'rollout_func':UserWarning"),
+]
+
+Trainer: Any = importlib.import_module("transformers.trainer").Trainer
+
+
+def test_by_name_a_trainer_is_recorded_while_it_trains_and_left_as_it_was(tmp_path: Path) -> None:
+    before = vars(Trainer)["train"]
+    plain, attachment = train(None), attach("trl", tmp_path / "run")
+    assert hasattr(Trainer.train, MARK) and not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="attached to TRL already"):
+        attach("trl", tmp_path / "again")
+    trainer = make_trainer(str(tmp_path / "trainer"))
+    callbacks = list(trainer.callback_handler.callbacks)
+    trainer.train()
+    assert not is_attached(trainer) and trainer.callback_handler.callbacks == callbacks
+    assert attachment.detach()
+    assert vars(Trainer)["train"] is before
+    assert_equal(plain.losses, trainer.losses, "losses")
+    assert len(token_rows(tmp_path / "run")) == 24
+    assert open_run(tmp_path / "run").metrics().height == 3
+
+
+def test_by_name_the_asynchronous_trainer_is_recorded_too(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "run")
+    trace = train_async(None, steps=2)
+    assert attachment.detach()
+    rows = token_rows(tmp_path / "run").to_pylist()
+    assert len(rows) == sum(int(batch["segment_id"].max()) + 1 for batch in trace.batches) == 16
+    assert_equal(train_async(None, steps=2).losses, trace.losses, "losses")
+
+
+def test_a_trainer_that_the_user_attached_to_is_not_attached_to_twice(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "by_name")
+    trace = train(tmp_path / "own")
+    assert attachment.detach()
+    assert trace.attachment is not None and trace.attachment.collector.counts.failures == {}
+    assert len(token_rows(tmp_path / "own")) == 24 and not (tmp_path / "by_name").exists()
+
+
+class Detaching(transformers.TrainerCallback):  # type: ignore[misc]
+    """Detaches after the first step; is_clean: whether the trainer was as before, then."""
+
+    def __init__(self, attachment: Any) -> None:
+        self.attachment, self.trainer, self.is_clean = attachment, SimpleNamespace(), False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+        if state.global_step == 1:
+            assert is_attached(self.trainer)
+            self.is_clean = self.attachment.detach() and not is_attached(self.trainer)
+
+
+def test_detach_in_the_midst_of_training_leaves_nothing_behind(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "run")
+    trainer = make_trainer(str(tmp_path / "trainer"))
+    callback = Detaching(attachment)
+    callback.trainer = trainer
+    trainer.add_callback(callback)
+    trainer.train()
+    assert callback.is_clean and not any(name in vars(trainer) for name in WRAPPED)
+    assert_equal(train(None).losses, trainer.losses, "losses")
+    assert set(token_rows(tmp_path / "run")["step"].to_pylist()) == {1}
+
+
+def test_a_second_trainer_is_not_mixed_into_the_first_ones_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    attachment = attach("trl", tmp_path / "run")
+    train(None, steps=1)
+    assert ANOTHER not in caplog.text
+    train(None, steps=2)
+    assert attachment.detach()
+    assert caplog.text.count(ANOTHER) == 1
+    assert set(token_rows(tmp_path / "run")["step"].to_pylist()) == {1}
+
+
+def test_a_trainer_whose_training_failed_is_left_as_it_was(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "run")
+    trainer = make_trainer(str(tmp_path / "trainer"))
+    trainer.rollout_func = lambda prompts, trainer: {"prompt_ids": [], "completion_ids": []}
+    with pytest.raises(ValueError, match="rollout_func must return keys"):
+        trainer.train()
+    assert attachment.detach()
+    assert not is_attached(trainer)
+
+
+def test_trainers_of_other_kinds_are_let_alone(tmp_path: Path) -> None:
+    attachment = attach("trl", tmp_path / "run")
+
+    class Other(Trainer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        def _inner_training_loop(self, *arguments: Any, **named: Any) -> Any:
+            return 7
+
+    other = Other()
+    with pytest.raises(AttributeError):  # it has nothing that a trainer has
+        other.train()
+    assert attachment.detach() and not is_attached(other) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("module", ["UnslothGRPOTrainer", "unsloth_cache_UnslothGRPOTrainer"])
+def test_unsloths_trainer_is_known_and_refused_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, module: str
+) -> None:
+    base = type("_UnslothGRPOTrainer", (), {"__module__": module})
+    theirs = type("UnslothGRPOTrainer", (base,), {"__module__": module})
+    attachment = attach(theirs(), tmp_path / "run")
+    assert attachment.refused == NOT_UNSLOTH and NOT_UNSLOTH in caplog.text
+    assert attachment.detach() and not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="compiled, chunked loss"):
+        attach(theirs(), tmp_path / "run", strict=True)
+
+
+def test_unsloths_trainer_is_refused_by_name_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class UnslothGRPOTrainer(Trainer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+    attachment = attach("trl", tmp_path / "run")
+    with pytest.raises(AttributeError), caplog.at_level(logging.ERROR):
+        UnslothGRPOTrainer().train()
+    assert attachment.detach() and NOT_UNSLOTH in caplog.text and not (tmp_path / "run").exists()
+
+
+SCRIPT = """
+from support import tiny_trl
+trace = tiny_trl.train(None, steps=2)
+print("LOSSES", [float(loss).hex() for loss in trace.losses])
+"""
+
+
+def test_a_script_without_a_line_of_ours_is_recorded_by_its_environment(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("from ratioscope.collectors.environment import install\n\ninstall()\n")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    path = os.pathsep.join((str(tmp_path), str(TESTS)))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RATIOSCOPE_")}
+    environment = {"PYTHONPATH": path, "RATIOSCOPE_RUN": str(tmp_path / "run")}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(token_rows(tmp_path / "run")) == 16
+    run = open_run(tmp_path / "run")
+    assert run.metrics()["step"].to_list() == [1, 2]
+    losses = [float(loss).hex() for loss in train(None, steps=2).losses]
+    assert f"LOSSES {losses}" in done.stdout

@@ -1,0 +1,305 @@
+"""The writer as a process of its own, as it is unless somebody asks for a thread: it outlives the trainer, and nothing hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.written_run import CollectingSink, commit_lines, token_rows
+
+from ratioscope import Collector, open_run
+from ratioscope.collectors.collector import NO_THREAD
+from ratioscope.collectors.writing import writer_process
+from ratioscope.collectors.writing.writer_process import ENDED, PROCESS
+
+PATIENCE = 120.0
+ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.5, -2.5]]}
+
+
+@pytest.fixture(autouse=True)
+def _writes_by_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATIOSCOPE_WRITER", "process")
+
+
+@pytest.fixture
+def pids(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The writers' processes that began; each goes on in the end."""
+    found: list[int] = []
+    real = writer_process.WriterProcess._hear
+
+    def hear(self: Any, reply: Any) -> None:
+        found.extend([reply["ready"]] if "ready" in reply else [])
+        real(self, reply)
+
+    monkeypatch.setattr(writer_process.WriterProcess, "_hear", hear)
+    yield found
+    for pid in filter(is_there, found):
+        os.kill(pid, signal.SIGCONT)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    """Looks again and again, for as long as a test may take."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        threading.Event().wait(0.02)
+
+
+def script(lines: str, folder: Path, *, code: int = 0) -> str:
+    """The output of a script that has a trainer's process to itself; RUN is its run folder."""
+    text = f"import os, signal, sys, threading\nRUN = {str(folder / 'run')!r}\n" + textwrap.dedent(lines)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_is_logged_is_on_disk_and_the_process_ends_with_the_collector(tmp_path: Path, pids: list[int]) -> None:
+    rollout, old = -np.random.default_rng(0).exponential(size=(2, 3, 5)).astype(np.float32)
+    texts = [["a"] * 5, ["\ud800", "b", "c", "d", "e"], ["f"] * 5]
+    with Collector(tmp_path / "run", scalars=True) as collector:
+        collector.log(step=7, rollout_logprobs=rollout, old_logprobs=old, rewards=[1.0, None, 0.5], token_texts=texts)
+        collector.log(step=8, rollout_logprobs=rollout, old_logprobs=old[:2])
+        collector.event("weight_sync", 8, "a note")
+        assert not collector.flush()  # a batch was malformed
+        assert collector.flush()
+        assert collector.scalars(9)["ratioscope/step"] == 7
+    table = token_rows(tmp_path / "run")
+    assert table["rollout_logprobs"].to_pylist() == rollout.tolist()
+    assert table["token_texts"].to_pylist()[1] == ["\\ud800", "b", "c", "d", "e"]
+    assert (table["reward"].to_pylist(), table["sequence_id"].to_pylist()) == (
+        [1.0, None, 0.5],
+        ["7-0-0", "7-0-1", "7-0-2"],
+    )
+    assert collector.counts.sequences == type(collector.counts.sequences)(offered=6, written=3, dropped=3)
+    assert collector.counts.tokens.written == 15
+    (close,), (opening,) = commit_lines(tmp_path / "run", "close"), commit_lines(tmp_path / "run", "open")
+    assert (close["offered"], close["written"], close["dropped"]) == (6, 3, 3)
+    assert opening["pid"] == os.getpid() and [gap["sequences"] for gap in commit_lines(tmp_path / "run", "gap")] == [3]
+    assert any(event["event"] == "weight_sync" for event in commit_lines(tmp_path / "run", "event"))
+    wait_until(lambda: not is_there(pids[0]))
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_a_trainer_that_is_ended_loses_nothing_that_it_had_logged(tmp_path: Path, name: str) -> None:
+    """As torchrun and Slurm end ranks. Its last steps are moments old: the pipe to the writer holds them."""
+    lines = f"""
+    from ratioscope import Collector
+    collector = Collector(RUN)
+    for step in range(60):
+        collector.log(step=step, rollout_logprobs=[[-1.0] * 50] * 4, old_logprobs=[[-1.1] * 50] * 4)
+    while collector._thread._items.qsize() or collector._thread._is_busy:
+        pass
+    os.kill(os.getpid(), signal.{name})
+    signal.pause()
+    """
+    script(lines, tmp_path, code=-getattr(signal, name))
+    wait_until(lambda: len(commit_lines(tmp_path / "run", "commit")) >= 60 and len(token_rows(tmp_path / "run")) == 240)
+    assert not commit_lines(tmp_path / "run", "close")  # the trainer did not end in order, and readers see that
+
+
+def test_a_collector_touches_no_file_on_the_trainers_thread(tmp_path: Path) -> None:
+    """A run folder on a disk whose server is gone would hold the trainer up for ever."""
+    lines = """
+    from ratioscope import Collector
+    import pyarrow, ratioscope.collectors.writing.sink
+    pyarrow.array([0])
+    seen = []
+    def hear(event, values):
+        is_file = event.split(".")[0] in ("open", "os", "shutil", "subprocess")
+        if is_file and threading.current_thread() is threading.main_thread():
+            seen.append((event, values))
+    sys.addaudithook(hear)
+    collector = Collector(RUN, config={"a": 1})
+    collector.log(step=1, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]])
+    collector.event("weight_sync", 1)
+    print(seen)
+    assert collector.close(None)
+    """
+    assert script(lines, tmp_path) == "[]"
+
+
+def test_a_writer_that_hangs_holds_nobody_up(tmp_path: Path, pids: list[int]) -> None:
+    collector = Collector(tmp_path / "run", queue_batches=8)
+    collector.log(step=0, **ONE)
+    assert collector.flush(PATIENCE)
+    os.kill(pids[0], signal.SIGSTOP)
+    for step in range(1, 100):
+        collector.log(step=step, **ONE)
+    assert not collector.flush(0.1)
+    assert collector.counts.reasons["queue full"] >= 80
+    os.kill(pids[0], signal.SIGCONT)
+    assert not collector.flush(PATIENCE)  # not all that was logged is there
+    assert collector.close(PATIENCE) and collector.counts.sequences.pending == 0
+    assert len(token_rows(tmp_path / "run")) == collector.counts.sequences.written
+
+
+def test_a_writer_that_is_killed_is_missed_counted_and_replaced(
+    tmp_path: Path, pids: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **ONE)
+        assert collector.flush(PATIENCE)
+        collector.log(step=2, **ONE)
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until(lambda: not is_there(pids[0]))
+        assert not collector.flush(PATIENCE)
+        collector.log(step=3, **ONE)
+        collector.flush(PATIENCE)
+    tally = collector.counts.sequences
+    assert (tally.offered, tally.written + tally.dropped) == (3, 3) and tally.written >= 2
+    assert set(collector.counts.reasons) <= {ENDED} and collector.counts.failures[PROCESS] == 1
+    assert {1, 3} <= set(token_rows(tmp_path / "run")["step"].to_pylist())
+    assert {1, 3} <= set(open_run(tmp_path / "run").metrics()["step"].to_list())
+
+
+def test_where_no_process_can_be_started_a_thread_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*values: Any, **named: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **ONE)
+    assert len(token_rows(tmp_path / "run")) == 1 and "a thread of this process writes instead" in caplog.text
+
+
+def test_where_no_thread_can_be_started_log_counts_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        collector = Collector(tmp_path / "run")
+        collector.log(step=1, **ONE)
+        collector.event("weight_sync", 1)
+    assert collector.counts.reasons == {NO_THREAD: 1} and collector.counts.failures == {"events": 1}
+    collector.log(step=2, **ONE)
+    assert collector.close(PATIENCE) and collector.counts.sequences.written == 1
+
+
+@pytest.mark.parametrize("call", ["log", "event", "flush", "close"])
+@pytest.mark.parametrize("writer", ["process", "thread"])
+def test_a_signal_handler_may_call_the_collector_wherever_it_interrupts_it(
+    tmp_path: Path, call: str, writer: str
+) -> None:
+    calls = {
+        "log": "collector.log(step=3, rollout_logprobs=[[-2.0]])",
+        "event": "collector.event('note', 3)",
+        "flush": "collector.flush(30)",
+        "close": "collector.close(30)",
+    }
+    lines = f"""
+    import time
+    from ratioscope import Collector
+    collector = Collector(RUN, writer={writer!r})
+    handled = []
+    def handler(number, frame):
+        {calls[call]}
+        handled.append(number)
+        if len(handled) < {2 if call in ("flush", "close") else 40}:
+            signal.setitimer(signal.ITIMER_REAL, 0.0003 * len(handled))
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    while not handled or signal.getitimer(signal.ITIMER_REAL)[0]:
+        collector.log(step=1, rollout_logprobs=[[-1.0, -1.0]])
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    collector.close(60)
+    tally = collector.counts.sequences
+    assert tally.pending == 0 and tally.written + tally.dropped == tally.offered, tally
+    print(len(handled))
+    """
+    assert int(script(lines, tmp_path)) >= 1
+    ids = token_rows(tmp_path / "run")["sequence_id"].to_pylist()
+    assert len(ids) == len(set(ids))
+
+
+def test_events_take_no_place_of_batches_and_texts_count_in_the_queue() -> None:
+    sink = CollectingSink()
+    sink.gate.clear()
+    collector = Collector("unused", sink=lambda: sink, queue_batches=8, queue_bytes=1 << 20)
+    collector.log(step=0, **ONE)
+    collector.log(step=1, **ONE)
+    assert sink.is_waiting.wait(PATIENCE)
+    for step in range(500):
+        collector.event("weight_sync", step)
+    collector.log(step=2, **ONE)
+    assert collector.counts.sequences.dropped == 0
+    texts: dict[str, Any] = {
+        "prompt_texts": ["x" * 900_000],
+        "extra": [{"note": "x" * 900_000}],
+        "token_texts": [["x" * 450_000] * 2],
+    }
+    for name, value in texts.items():
+        before = collector.counts.sequences.dropped
+        collector.log(step=3, **{**ONE, name: value})
+        collector.log(step=4, **{**ONE, name: value})
+        assert collector.counts.sequences.dropped > before, name
+    sink.gate.set()
+    assert collector.close(PATIENCE)
+
+
+@pytest.mark.parametrize("steps", [[5] * 60, list(range(60, 0, -1))], ids=["one that stays", "falling"])
+def test_rows_that_wait_for_their_step_to_end_are_bounded_in_bytes(steps: list[int]) -> None:
+    sink = CollectingSink()
+    rollout = np.full((10, 1000), -1.0, np.float32)
+    collector = Collector("unused", sink=lambda: sink, queue_bytes=1 << 20, when_full="wait")
+    for step in steps:
+        collector.log(step=step, rollout_logprobs=rollout)
+    wait_until(lambda: collector._thread._items.empty() and not collector._thread._is_busy)
+    waiting = collector.counts.sequences.pending
+    assert waiting * 4000 <= (1 << 20) // 4 + 2 * rollout.nbytes
+    assert collector.close(PATIENCE) and collector.counts.sequences.written == 600
+
+
+def test_close_goes_on_while_something_comes_of_it_and_offline_callers_may_wait() -> None:
+    class Slow(CollectingSink):
+        def write(self, step: int, rows: Any, earlier: Any, tally: Any, late: str | None) -> Any:
+            threading.Event().wait(0.05)
+            return super().write(step, rows, earlier, tally, late)
+
+    sink = Slow()
+    collector = Collector("unused", sink=lambda: sink, queue_batches=2, when_full="wait")
+    for step in range(30):
+        collector.log(step=step, **ONE)
+    late = Collector("unused", sink=Slow, queue_batches=100)
+    for step in range(40):
+        late.log(step=step, **ONE)
+    assert collector.close(1.0) and late.close(1.0)
+    assert (collector.counts.sequences.written, late.counts.sequences.written) == (30, 40)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["a handler of the trainer's", "no handler"])
+def test_a_last_flush_at_a_signal_leaves_the_trainers_handling_as_it_was(tmp_path: Path, own: bool) -> None:
+    lines = f"""
+    from ratioscope import Collector
+    from ratioscope.collectors.ending import flush_at
+    collector = Collector(RUN, writer="thread")
+    def stopped(number, frame):
+        print(number, collector.counts.sequences.written)
+        raise SystemExit(7)
+    if {own}:
+        signal.signal(signal.SIGTERM, stopped)
+    flush_at(collector, seconds=60)
+    collector.log(step=1, rollout_logprobs=[[-1.0]] * 5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+    """
+    assert script(lines, tmp_path, code=7 if own else -signal.SIGTERM) == ("15 5" if own else "")
+    assert len(token_rows(tmp_path / "run")) == 5

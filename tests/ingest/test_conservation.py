@@ -1,0 +1,113 @@
+"""One account of what was offered, told alike by every face: what a dead run lost is not called fine, nor a queue lost."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import real_runs, run_folders
+from support.run_folders import FakeWriter
+
+from ratioscope import open_run
+from ratioscope.app.cli import main
+from ratioscope.app.report.quality import quality
+from ratioscope.app.report.shown import quality_facts
+from ratioscope.ingest.analysis.recorded_events import recorded_events
+from ratioscope.ingest.commits.conservation import UNSEEN
+from ratioscope.process import here, process_start
+
+STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=3))
+HERE = here()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def gone() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def recorded(root: Path, pid: int) -> Path:
+    """A run whose writer, of this process, had taken 7 sequences more than it wrote, and had refused 5 that nobody looked at."""
+    writer = FakeWriter(root)
+    writer.root.mkdir()
+    run_folders.write_run_file(root)
+    (root / "commits").mkdir()
+    started = process_start(pid)
+    writer.say(
+        kind="open", writer=writer.writer, rank=0, attempt=0, pid=pid, started=started, host=HERE.host,
+        namespace=HERE.namespace,
+    )  # fmt: skip
+    writer.drop(STEPS[0]["step"][0].as_py(), 5, 0, "queue full")
+    for rows in STEPS[:-1]:
+        writer.step(rows)
+    writer.offered += 7
+    writer.step(STEPS[-1])
+    return root
+
+
+def told(root: Path) -> dict[str, str]:
+    run = open_run(root)
+    return dict(quality_facts(quality(run, run.metrics())))
+
+
+def test_what_a_writer_at_work_holds_is_pending_and_what_a_dead_one_held_is_lost(tmp_path: Path, gone: int) -> None:
+    alive = open_run(recorded(tmp_path / "alive", os.getpid())).conservation
+    dead = open_run(recorded(tmp_path / "dead", gone)).conservation
+    assert (alive.pending, alive.lost, alive.gone) == (7, 0, 0)
+    assert (dead.pending, dead.lost, dead.gone) == (0, 7, 1) and not dead.is_whole
+    for found in (alive, dead):
+        assert found.offered == found.written + found.left_out + found.dropped + found.pending + found.lost == 24
+
+
+def test_every_face_tells_the_same_of_a_dead_run(tmp_path: Path, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
+    root = recorded(tmp_path / "run", gone)
+    words = told(root)
+    assert words["lost"] == f"at least 7 sequences: 1 writer ended without closing; tokens {UNSEEN}"
+    assert words["dropped"] == f"5 sequences (5 queue full); tokens {UNSEEN}"
+    assert main(["info", str(root), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["lost"], facts["pending"], facts["dropped"], facts["dropped_tokens"]) == (7, 0, 5, None)
+    assert main(["info", str(root)]) == 0
+    assert "at least 7 sequences" in " ".join(capsys.readouterr().out.split())
+    lost = recorded_events(open_run(root)).filter(event="lost")
+    assert lost["step"].to_list() == [22] and "at least 7 sequences" in lost["note"][0]
+
+
+def test_a_writer_that_another_took_over_from_has_ended(tmp_path: Path, gone: int) -> None:
+    root = recorded(tmp_path / "run", os.getpid())
+    second = FakeWriter(root, "r00000-host-9-bbbbbb")
+    facts: dict[str, Any] = {
+        "rank": 0,
+        "attempt": 0,
+        "host": HERE.host,
+        "namespace": HERE.namespace,
+        "pid": os.getpid(),
+    }
+    second.say(kind="open", writer=second.writer, takes_over=["r00000-host-1-abcdef"], **facts)
+    found = open_run(root).conservation
+    assert (found.pending, found.lost, found.gone) == (0, 7, 0)
+
+
+def test_rows_that_are_not_shown_are_counted_with_their_reason(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    for attempt, steps in enumerate((STEPS, STEPS[2:])):
+        writer = FakeWriter(root, f"r00000-host-{attempt}-aaaaaa", attempt=attempt).open()
+        for rows in steps:
+            writer.step(rows)
+        writer.close()
+    run = open_run(root)
+    assert (run.conservation.hidden, run.conservation.is_whole) == (6, True)
+    assert told(root)["not shown"] == "2 steps from 20 to 22 of attempt 0, 6 rows: written again by attempt 1"
+    (root / "tokens" / "step=000000016" / "r00000-host-0-aaaaaa.0000.parquet").write_bytes(b"")
+    run = open_run(root)
+    run.sequences(16)
+    assert run.conservation.set_aside == 3

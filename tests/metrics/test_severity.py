@@ -1,0 +1,144 @@
+"""Severity reads the labelled real runs as their labels say, and small samples prove nothing."""
+
+import math
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from support.frames import frame_of
+from support.real_runs import HEALTHY, INDEX, records
+
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.frame import metric_frame
+from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.floor import at_lag_zero, floors
+from ratioscope.metrics.grading.run_verdict import verdict
+from ratioscope.metrics.grading.severity import SIGNALS, grade, grade_signals, reading
+
+FAULTY = tuple(name for name in INDEX if name not in HEALTHY)
+CAUSE = {
+    "trl_vllm_stale4": "kl_k3_over_floor",
+    "vllm_T07_rollout_raw": "mean_weight",
+    "vllm_no_gen_prompt": "kl_k3",
+    "vllm_rollout_shift1": "alignment",
+    "vllm_topp09_processed": "mean_weight",
+    "vllm_topp09_raw": "surprisal",
+}
+
+
+def table_of(records: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(statistics(records))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_real_run_is_healthy_at_every_step(name: str) -> None:
+    table = table_of(records(name))
+    frame = metric_frame(table)
+    for known in (None, floors(frame, at_lag_zero(metric_frame(table, by=("step", "lag"))))):
+        grades = grade(frame, known)
+        assert set(grades["severity"]) == {"healthy"}
+        assert verdict(grades).severity == Severity.HEALTHY
+    assert len(grades) == records(name)["step"].to_pandas().nunique()
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_real_run_is_called_out_for_its_fault(name: str) -> None:
+    finding = verdict(grade(metric_frame(table_of(records(name)))))
+    assert finding.severity == Severity.ACT
+    assert finding.signal == CAUSE[name]
+    assert finding.confidence == "high"
+
+
+def test_stale_weights_are_act_at_the_peaks_and_healthy_after_each_sync() -> None:
+    grades = grade(metric_frame(table_of(records("trl_vllm_stale4"))))
+    by_step = dict(zip(grades["step"], grades["severity"], strict=True))
+    assert {by_step[step] for step in (0, 8, 16)} == {"healthy"}
+    assert {by_step[step] for step in (6, 14, 22)} == {"act"}
+
+
+def test_the_hidden_top_p_is_seen_by_the_surprisal_gap_alone() -> None:
+    graded = grade_signals(metric_frame(table_of(records("vllm_topp09_raw"))))
+    assert set(graded.filter(pl.col("severity") != "healthy")["signal"]) == {"surprisal"}
+
+
+def test_one_enormous_token_among_few_does_not_make_a_step_act() -> None:
+    frame = frame_of({"kl_k3": [0.2, 0.2], "kl_k3_se": [0.19, 0.001]})
+    graded = grade_signals(frame).filter(signal="kl_k3")
+    assert graded["severity"].to_list() == ["watch", "act"]
+
+
+def test_a_rise_over_the_floor_counts_only_on_adjacent_steps() -> None:
+    level = [0.002] * 3 + [0.05] + [0.002] * 3 + [0.05, 0.06] + [0.002]
+    frame = frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})
+    graded = grade_signals(frame).filter(signal="kl_k3_over_floor")
+    assert graded["severity"].to_list() == ["healthy"] * 7 + ["act", "act"] + ["healthy"]
+
+
+def test_a_rise_that_stays_far_below_any_harm_is_not_graded() -> None:
+    level = [1e-9] * 3 + [5e-4] * 5
+    frame = frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})
+    assert set(grade(frame)["severity"]) == {"healthy"}
+
+
+def test_the_floor_is_the_lowest_of_the_first_steps_with_its_uncertainty() -> None:
+    frame = frame_of({"kl_k3": [0.004, 0.002, 0.003, 0.0001], "kl_k3_se": [0.0, 0.0, 0.0, 0.0]})
+    assert floors(frame) == {"mismatch": pytest.approx(0.002)}
+
+
+def test_non_finite_logprobs_are_graded_by_their_share() -> None:
+    frame = frame_of({"kl_k3": [1e-3] * 3, "kl_k3_se": [1e-5] * 3, "non_finite": [1.0, 50.0, 500.0]})
+    assert grade(frame)["severity"].to_list() == ["healthy", "watch", "act"]
+    assert grade(frame)["signal"].to_list() == ["kl_k3", "non_finite", "non_finite"]
+
+
+def test_a_sequence_level_weight_loss_is_at_most_watch() -> None:
+    frame = frame_of({"kl_k3": [1e-3] * 2, "kl_k3_se": [1e-5] * 2, "ess_sequence": [1e-6] * 2})
+    assert set(grade(frame)["severity"]) == {"watch"}
+
+
+def test_the_verdict_names_signal_first_step_and_what_to_try() -> None:
+    level = [0.002] * 4 + [0.3] * 3
+    finding = verdict(grade(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})))
+    assert (finding.severity, finding.signal, finding.since_step) == (Severity.ACT, "kl_k3", 4)
+    assert "since step 4" in finding.sentence
+    assert "0.3 nats/token" in finding.evidence
+    assert finding.meaning and finding.remedy
+
+
+def test_the_verdict_is_since_the_first_step_out_of_bounds_not_the_first_at_its_grade() -> None:
+    level = [0.002] * 3 + [0.012, 0.002, 0.012, 0.012, 0.3, 0.3, 0.3]
+    finding = verdict(grade(frame_of({"kl_k3": level, "kl_k3_se": [k / 100 for k in level]})))
+    assert finding.since_step == 5, "six times the floor is watch; step 3 stands alone"
+    assert (finding.until_step, finding.now) == (None, Severity.ACT) and finding.when == "since step 5"
+
+
+def test_nothing_on_record_is_no_evidence_of_health() -> None:
+    empty = grade(pl.DataFrame({"step": []}, schema={"step": pl.Int64}))
+    finding = verdict(empty)
+    assert finding.confidence == "low"
+    assert "nothing could be graded" in finding.title
+
+
+def test_every_signal_says_its_source() -> None:
+    assert all(signal.source and signal.meaning and signal.remedy for signal in SIGNALS)
+    assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)
+
+
+def test_chi_squared_says_at_least_where_the_tail_is_not_known() -> None:
+    frame = frame_of({"ess_token": [0.01, 0.01], "ess_token_se": [0.001, math.nan]})
+    signal = next(one for one in SIGNALS if one.name == "chi2_of_ess_token")
+    rows = grade_signals(frame).filter(signal=signal.name).iter_rows(named=True)
+    assert [reading(signal, row) for row in rows] == [
+        "mismatch: 1/ess_token - 1 is 99",
+        "mismatch: 1/ess_token - 1 is at least 99",
+    ]
+
+
+def test_a_large_gap_is_said_to_have_more_than_one_cause_and_how_to_tell_them_apart() -> None:
+    meaning = next(signal for signal in SIGNALS if signal.name == "kl_k3").meaning
+    reading = next(metric for metric in METRICS if metric.name == "kl_k3").bands[-1].reading
+    assert all(cause in meaning for cause in ("old", "other inputs", "lag 0", "after a sync"))
+    assert "stale" in reading and "wrong input" in reading

@@ -1,0 +1,141 @@
+"""The documentation is generated, current, and shows only what exists."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from types import ModuleType
+
+import pytest
+from support.paths import ROOT
+
+from ratioscope.errors import RatioscopeError
+from ratioscope.metrics.card import card, lines
+from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.dialects import NAMES, dialect
+from ratioscope.record import RECORD
+
+
+def script(name: str) -> ModuleType:
+    """A script of docs/, which is no package; it finds its neighbours by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        return importlib.import_module(name)
+
+
+def test_the_generated_pages_are_current() -> None:
+    for name, text in script("tables").pages().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_the_picture_and_the_page_of_the_rooms_are_what_the_imports_give() -> None:
+    for name, text in script("rooms").written().items():
+        assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_the_picture_of_the_whole_path_is_current() -> None:
+    drawn = (ROOT / "docs" / "pictures" / "how_it_works.svg").read_text()
+    assert drawn == script("how_it_works").picture(), "run `make docs`"
+
+
+def test_floors_follow_from_imports_and_a_circle_has_none() -> None:
+    floors = script("rooms").floors
+    found = {"low": frozenset(), "high": frozenset({"low", "middle"}), "middle": frozenset({"low"})}
+    assert floors(found) == [["high"], ["middle"], ["low"]]
+    with pytest.raises(AssertionError, match="import each other"):
+        floors({"a": frozenset({"b"}), "b": frozenset({"a"})})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it: a link or an anchor that leads nowhere ends the build, but not with --quiet."""
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(
+        build, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_has_every_page_and_all_links_and_anchors_of_it_lead_somewhere(site: Path) -> None:
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= {page.stem for page in site.glob("*.html")}
+
+
+def test_a_page_of_the_site_loads_nothing_from_the_network(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r"<(?:link|script|img|iframe)\b[^>]*?(?:href|src)=\"?((?:https?:)?//[^\" >]*)", page.read_text()
+        )
+        assert not loaded, page.name
+
+
+def test_every_field_and_metric_is_documented() -> None:
+    pages = script("tables").pages()
+    assert all(f"`{field.name}`" in pages["record.md"] for field in RECORD)
+    assert all(f"## {metric.name}\n" in pages["metrics.md"] for metric in METRICS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_trainer_calls_a_metric_of_ours_exists(name: str) -> None:
+    known = {f"{gap}/{metric.name}" for metric in METRICS for gap in metric.gaps}
+    assert {full for full in dialect(name).CANONICAL.values() if full is not None} <= known
+    assert set(dialect(name).NOTES) and dialect(name).VERSIONS
+
+
+def test_a_card_is_found_with_or_without_its_gap_and_names_the_same_elsewhere() -> None:
+    entry = card("mismatch/kl_k3")
+    assert entry == card("kl_k3")
+    assert {place.trainer for place in entry.elsewhere} >= {"verl", "nemo_rl"}
+    assert any(heading == "formula" and "exp(x)" in text for heading, text in lines(entry))
+
+
+def test_an_unknown_metric_offers_close_ones() -> None:
+    with pytest.raises(RatioscopeError, match="kl_k3"):
+        card("kl_k4")
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+IMPORTED = {"pyyaml": "yaml"}
+"""Packages that are imported under another name."""
+UNSEEN = {"orjson"}
+"""Packages that another one imports where it finds them, see CONTRIBUTING."""
+
+
+def packages(requirements: Sequence[str]) -> set[str]:
+    return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
+
+
+def test_a_line_that_installs_ratioscope_does_so_from_a_checkout_and_names_extras_that_exist() -> None:
+    """No index has it, and who needs an extra has all else installed: there its name is enough."""
+    for page in (ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        assert not re.search(r"install (--\S+ )*'?ratioscope\b", text), page.name
+        extras = {extra for found in re.findall(r"'\.\[([\w,]+)\]'", text) for extra in found.split(",")}
+        assert extras <= set(EXTRAS), page.name
+    assert "pip install '.[dashboard]'" in (ROOT / "README.md").read_text()
+
+
+def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
+    named = {extra: packages(wanted) for extra, wanted in EXTRAS.items() if extra != "all"}
+    code = "\n".join(
+        file.read_text() for room in ("app", "metrics", "ingest", "collectors") for file in (ROOT / room).rglob("*.py")
+    )
+    for package in set().union(*named.values()) - UNSEEN:
+        assert re.search(rf"^\s*(import|from) {IMPORTED.get(package, package)}\b", code, re.MULTILINE), package
+    assert EXTRAS["all"] == [f"ratioscope[{','.join(named)}]"]
+    rows = re.findall(
+        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
+    reasons = {extra: {package for package, of in rows if of == extra} for extra in named}
+    assert reasons == named and {package for package, of in rows if not of} == packages(PROJECT["dependencies"])
+
+
+def test_the_links_and_pictures_of_the_pages_exist() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"

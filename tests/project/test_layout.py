@@ -1,0 +1,105 @@
+"""The rules of the house, kept by machine: how modules are named in imports, and what a trainer's process loads.
+
+The contracts in pyproject.toml hold who may import whom; `make check` runs them.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+ROOMS = ("app", "metrics", "ingest", "collectors", "sample_data")
+HEAVY = {"polars", "pandas", "torch", "streamlit", "plotly", "wandb", "trl", "transformers", "typer", "rich"}
+FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_are_relative_within_a_room_and_absolute_across(path: Path) -> None:
+    room = path.relative_to(ROOT).parts[0]
+    inside = [m for m in _ratioscope_imports(path) if m.startswith(f"ratioscope.{room}.")]
+    by_file = path.name == "entry.py"  # Streamlit runs it outside its package
+    assert not inside or by_file or room == "sample_data", f"{path} names its own room: {inside}"
+
+
+@pytest.mark.parametrize(
+    "path", [*FILES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_no_folder_name_is_used_as_an_import_name(path: Path) -> None:
+    # From the root `import metrics` would work by accident; installed, it would be a trainer's own module.
+    assert not [module for module in _absolute_imports(path) if module.split(".")[0] in ROOMS]
+
+
+def test_no_file_of_the_dashboard_shadows_a_module_that_its_process_imports() -> None:
+    # Streamlit puts the script's folder first on sys.path.
+    stems = {path.stem for path in (ROOT / "app" / "dashboard" / "server").glob("*.py")} - {"__init__"}
+    assert not stems & (sys.stdlib_module_names | HEAVY | {"numpy", "pyarrow"})
+
+
+def test_the_packages_list_names_every_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = set(project["tool"]["setuptools"]["packages"])
+    folders = {ROOT / "ratioscope", *(path.parent for path in FILES)}
+    found = {
+        "ratioscope" if folder.name == "ratioscope" else ".".join(("ratioscope", *folder.relative_to(ROOT).parts))
+        for folder in folders
+        if (folder / "__init__.py").exists()
+    }
+    assert listed == found
+
+
+@pytest.mark.parametrize("module", ["ratioscope", "ratioscope.collectors", "ratioscope.collectors.collector"])
+def test_a_trainer_that_imports_the_collector_loads_nothing_heavy(module: str) -> None:
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout)
+    assert not HEAVY & {name.split(".")[0] for name in loaded}
+
+
+def test_public_names_resolve_and_an_unknown_one_lists_them() -> None:
+    import ratioscope
+
+    for name in ratioscope.__all__:
+        assert getattr(ratioscope, name) is not None
+    with pytest.raises(AttributeError, match="open_run"):
+        _ = ratioscope.no_such_name
+
+
+def test_a_public_name_of_metrics_stays_what_it_is_whatever_was_imported_before() -> None:
+    """A module of the same name would take its place once somebody imports it."""
+    from ratioscope import metrics
+
+    stems = {path.stem for path in (ROOT / "metrics").glob("*.py")}
+    assert callable(metrics.merge) and not stems & set(metrics._PUBLIC)
+
+
+def test_nothing_unsafe_is_called_anywhere() -> None:
+    unsafe = ("pickle", "joblib", "torch.load", "eval(", "exec(", "yaml.load(", "shell=True", "persist='disk'")
+    for path in FILES:
+        code = _without_strings(path.read_text()).replace("list.eval(", "").replace(".eval()", "")
+        assert not [word for word in unsafe if word in code], path
+
+
+def _without_strings(source: str) -> str:
+    """The source with docstrings and other constants blanked: words in prose are no calls."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "disk":
+            node.value = ""
+    return ast.unparse(tree)
+
+
+def _ratioscope_imports(path: Path) -> Iterator[str]:
+    return (module for module in _absolute_imports(path) if module.split(".")[0] == "ratioscope")
+
+
+def _absolute_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""

@@ -1,0 +1,1 @@
+"""What tests share: runs written to disk, oracles, servers and browsers, small trainers."""

@@ -1,0 +1,213 @@
+"""A real server and a real browser for tests and for the gallery: Debian's Chromium, driven by Playwright.
+
+`Dashboard` serves runs in a process of its own on a free port; `Chromium` opens its pages and keeps what went wrong in them:
+errors of the console, exceptions, and every request to anything but this machine.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from support.paths import SUPPORT
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--font-render-hinting=none",
+)  # fmt: skip
+SERVE = """
+import sys
+from pathlib import Path
+from ratioscope.app.dashboard.server.server import serve
+serve([Path(run) for run in sys.argv[1:]], on_ready=lambda url: print(url, flush=True))
+"""
+NUMBERS = {
+    "rerun": BackMsg.RERUN_SCRIPT_FIELD_NUMBER,
+    "auto": ClientState.IS_AUTO_RERUN_FIELD_NUMBER,
+    "fragment": ClientState.FRAGMENT_ID_FIELD_NUMBER,
+    "begins": ForwardMsg.NEW_SESSION_FIELD_NUMBER,
+    "ends": ForwardMsg.SCRIPT_FINISHED_FIELD_NUMBER,
+    "early": ForwardMsg.FINISHED_EARLY_FOR_RERUN,
+    "part": ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY,
+}
+AT_REST = f"({(SUPPORT / 'at_rest.js').read_text()})({json.dumps(NUMBERS)})"
+LOOKS = count(1)
+Theme = Literal["light", "dark"]
+PROBES = ("/_stcore/health", "/_stcore/host-config")
+"""Below a page's path Streamlit's own front end asks for these in vain before it finds them at the root."""
+
+
+def chromium() -> str | None:
+    """Where the browser is; None where there is none."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Dashboard:
+    """The dashboard of these runs, served while the context is open."""
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        self.runs = list(runs)
+        self._command = [sys.executable, "-c", SERVE, *map(str, runs)]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        if not self.url:
+            raise RuntimeError(f"the dashboard did not start: {self._process.communicate()[1]}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            self.log = self._process.communicate(timeout=20)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self.log = self._process.communicate()[1]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what went wrong in it."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def settled(self) -> None:
+        """Waits until the script has run as often as the page has asked for it, all is drawn, and nothing moves."""
+        self.page.wait_for_function("number => isAtRest(number)", arg=next(LOOKS))
+
+    @contextmanager
+    def rerun(self) -> Iterator[None]:
+        """What is done within asks for a run of the script, perhaps a moment later; the page is settled afterwards."""
+        asked = self.page.evaluate("runsAsked()")
+        yield
+        self.page.wait_for_function("asked => runsAsked() > asked", arg=asked)
+        self.settled()
+
+    def go_to(self, title: str) -> None:
+        """Follows the navigation to another page of the dashboard."""
+        self.page.get_by_role("link", name=title, exact=True).click()
+        self.page.wait_for_function(
+            "title => document.querySelector('[data-testid=stTopNav] [aria-current=page]')?.innerText.trim() === title",
+            arg=title,
+        )
+        self.settled()
+
+    def zoom(self, key: str) -> None:
+        """Draws a box over the middle of the chart of this key, as a reader does."""
+        area = self.page.locator(f".st-key-{key} .nsewdrag").first
+        area.scroll_into_view_if_needed()
+        box = area.bounding_box()
+        assert box is not None
+        middle = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + 0.7 * box["width"], middle, steps=5)
+        self.page.mouse.up()
+        self.settled()
+
+    def resize(self, width: int, height: int = 900) -> None:
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.settled()
+
+    @property
+    def exceptions(self) -> int:
+        """Boxes with a traceback."""
+        return self.page.locator("[data-testid=stException]").count()
+
+    def whole(self, tallest: int = 4000) -> None:
+        """Makes the window as tall as the page, so that a picture holds all of it."""
+        height = self.page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+        size = self.page.viewport_size
+        assert size is not None
+        self.resize(size["width"], min(int(height) + 8, tallest))
+
+
+def is_well(opened: Opened) -> None:
+    assert opened.exceptions == 0, opened.page.locator("[data-testid=stException]").first.inner_text()
+    assert opened.errors == [] and opened.foreign == []
+
+
+def query(opened: Opened) -> dict[str, str]:
+    """What the URL of the tab says; of what stands there several times the first."""
+    return {name: values[0] for name, values in parse_qs(urlsplit(opened.page.url).query).items()}
+
+
+class Chromium:
+    """The browser, running while the context is open."""
+
+    def __enter__(self) -> Self:
+        self._playwright: Playwright = sync_playwright().start()
+        self._contexts: dict[str, BrowserContext] = {}
+        self._browser: Browser = self._playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+    def visit(self, url: str, *, theme: Theme = "light", width: int = 1280, height: int = 900) -> Opened:
+        """A new tab on this URL, settled: a session of its own. Tabs of one appearance share what the browser caches."""
+        opened = Opened(self.tab(theme))
+        opened.page.set_viewport_size({"width": width, "height": height})
+        opened.page.on("console", lambda message: _note_message(opened, message))
+        opened.page.on("pageerror", lambda error: opened.errors.append(f"pageerror: {error}"))
+        opened.page.on("request", lambda request: _note_request(opened, request))
+        opened.page.goto(url)
+        opened.settled()
+        return opened
+
+    def file(self, path: Path, *, theme: Theme = "light", width: int = 1100, height: int = 900) -> Page:
+        """A new tab on a file of this machine, once its charts are drawn."""
+        page = self.tab(theme)
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(path.as_uri())
+        Opened(page).settled()
+        return page
+
+    def tab(self, theme: Theme = "light") -> Page:
+        """An empty tab of this appearance."""
+        if theme not in self._contexts:
+            self._contexts[theme] = self._browser.new_context(color_scheme=theme)
+            self._contexts[theme].set_default_timeout(60_000)
+            self._contexts[theme].add_init_script(AT_REST)
+        return self._contexts[theme].new_page()
+
+    def close_tabs(self) -> None:
+        for context in self._contexts.values():
+            for page in context.pages:
+                page.close()
+
+
+def _note_message(opened: Opened, message: ConsoleMessage) -> None:
+    probe = any(message.location.get("url", "").endswith(path) for path in PROBES)
+    if message.type == "error" and not probe:
+        opened.errors.append(message.text)
+
+
+def _note_request(opened: Opened, request: Request) -> None:
+    if not request.url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
+        opened.foreign.append(request.url)

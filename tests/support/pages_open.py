@@ -1,0 +1,76 @@
+"""Opens one page of the dashboard without a browser, as Streamlit runs it: for the tests of pages. `opened` is its fixture."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ratioscope.app.browser.chart import NAME
+from ratioscope.app.dashboard.model.runs_variable import RUNS
+from support.edge_runs import made
+
+SECONDS = 120
+Open = Callable[..., AppTest]
+Names = str | Path | Sequence[str | Path]
+
+
+def opener(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """(page, names of edge runs or folders, theme, query) -> the page, run once; nothing on it is broken."""
+
+    def page(path: str, names: Names, theme: str = "light", **query: str | list[str]) -> AppTest:
+        several = [names] if isinstance(names, str | Path) else names
+        folders = [name if isinstance(name, Path) else made(runs, name) for name in several]
+        monkeypatch.setenv(RUNS, json.dumps([str(folder) for folder in folders]))
+        monkeypatch.setenv("PAGE", path)
+        app = unopened()
+        app.context["theme"] = theme
+        for name, value in query.items():
+            app.query_params[name] = value
+        return well(app.run())
+
+    return page
+
+
+def unopened() -> AppTest:
+    """The page that the environment says, on the runs that it says; not run."""
+    return AppTest.from_function(_script, default_timeout=SECONDS)
+
+
+def _script() -> None:
+    """What Streamlit runs: one page, because AppTest cannot switch to a page that is a function."""
+    import os
+
+    from ratioscope.app.dashboard import pages
+    from ratioscope.app.dashboard import shell as dashboard
+
+    dashboard.prepared(next(card for card in pages.PAGES if card.path == os.environ["PAGE"]))()
+
+
+def well(app: AppTest) -> AppTest:
+    assert not app.exception, [box.value for box in app.exception]
+    assert not app.error, [box.value for box in app.error]
+    return app
+
+
+def charts(app: AppTest) -> list[str]:
+    """The figures on the page, as JSON: the second line of what the browser is told, see app/browser/chart.py."""
+    told = [element.proto for element in app.get("bidi_component") if element.proto.component_name == NAME]
+    return [json.dumps(json.loads(chart.bytes.decode().split("\n")[1])["figure"], ensure_ascii=False) for chart in told]
+
+
+def html(app: AppTest) -> str:
+    return "\n".join(element.proto.body for element in app.html)
+
+
+def words(app: AppTest) -> str:
+    """The page's text as Streamlit is given it, with what keeps foreign text from being read as markup."""
+    assert not app.exception, [box.value for box in app.exception]
+    parts = (*app.markdown, *app.caption, *app.info, *app.warning, *app.subheader)
+    return "\n".join(str(element.value) for element in parts)
+
+
+def plain(app: AppTest) -> str:
+    """The page's text as it is read."""
+    return words(app).replace("\\", "").replace("\u2060", "")

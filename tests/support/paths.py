@@ -1,0 +1,8 @@
+"""Where things lie, seen from any test."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+DATA = TESTS / "data"
+SUPPORT = TESTS / "support"

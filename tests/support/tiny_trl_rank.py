@@ -1,0 +1,35 @@
+"""One rank of two small trainings, GRPO's and then AsyncGRPO's, started by torchrun; what it did goes to OUT/<rank>.pt.
+
+    torchrun --standalone --nproc-per-node 2 tiny_trl_rank.py OUT [RUNS]
+
+With RUNS, a collector is attached, and the runs are RUNS/grpo and RUNS/async; else the script does not know of one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from support.tiny_trl import train
+from support.tiny_trl_async import train_async
+
+GROUP = 8  # completions per prompt: more than a rank holds, so that groups are of both
+
+
+def main(out: Path, runs: Path | None = None) -> None:
+    grpo, packed = (None, None) if runs is None else (runs / "grpo", runs / "async")
+    traces = {
+        "grpo": train(grpo, num_generations=GROUP, steps_per_generation=1, ddp_backend="gloo"),
+        "async": train_async(packed, ahead=16, ddp_backend="gloo"),
+    }
+    plain = {name: {**vars(trace), "attachment": None} for name, trace in traces.items()}
+    assert all(field.name in plain["grpo"] for field in dataclasses.fields(traces["grpo"]))
+    torch.save(plain, out / f"{os.environ['RANK']}.pt")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
