@@ -148,3 +148,32 @@ def quantile(part: Histogram, q: float) -> Interval:
     place = int(np.searchsorted(np.cumsum(part.counts), q * total, side="left"))
     place = min(place, len(part.counts) - 1)
     return Interval(float(part.low[place]), float(part.high[place]))
+
+
+def share_beyond(part: Histogram, amounts: npt.ArrayLike, log_ratios: Floats) -> Floats:
+    """The share of the amounts beyond each log-ratio, shape (log_ratios,), in [0, 1]; 0 where all amounts are 0.
+
+    Beyond a log-ratio >= 0 lie the buckets from it on; beyond one < 0 the buckets below it. The shares are exact where the
+    log-ratios are edges. amounts: one per bucket, such as counts or `summed_weights`.
+    """
+    values = np.asarray(amounts, np.float64)
+    total = float(values.sum()) or 1.0
+    shares = [values[part.high <= x if x < 0 else part.low >= x].sum() / total for x in log_ratios]
+    return np.array(shares, np.float64)
+
+
+def summed_weights(part: Histogram) -> Floats:
+    """The summed weight of each bucket, in units of the largest bucket's sum; all 0 where every weight is 0."""
+    largest = float(part.log_sum_weights.max())
+    return np.exp(part.log_sum_weights - largest) if np.isfinite(largest) else np.zeros(len(part.counts))
+
+
+def median_size(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> tuple[float, float]:
+    """(weighted median, largest) of abs(log-ratio) in nats, each bucket taken at its lower edge; at least one bucket.
+
+    The first bucket, which has no lower edge, is taken at its upper edge.
+    """
+    sizes = np.abs(np.concatenate((EDGES[:1], EDGES))[buckets])
+    order = np.argsort(sizes)
+    middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
+    return float(sizes[order][min(middle, len(sizes) - 1)]), float(sizes.max())

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.metrics.distribution import Histogram
+from ratioscope.metrics.distribution import Histogram, share_beyond
 from ratioscope.metrics.grading.finding import LABELS
 from ratioscope.metrics.metric import Metric
 
@@ -19,11 +19,11 @@ from ..presentation.theme import LIGHT, MARKS, Theme
 from ..presentation.value_text import measured
 from .drawing.bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
 from .drawing.canvas import canvas, saying
-from .drawing.cells import Cells, cells
+from .drawing.cells import cells
 from .drawing.floats import floats, typical
 from .drawing.hover import tell_steps
 from .drawing.marks import add_events, add_limits, fit, reach_of_zeros
-from .drawing.scale import PLAIN, Floats, Scale, suitable
+from .drawing.scale import PLAIN, Scale, suitable
 from .drawing.step_axis import fit_labels, step_axis
 from .drawing.thinned import Thinned, line_and_marks, thinned_steps
 from .drawing.weight_axis import share_axis, weight_axis
@@ -110,7 +110,7 @@ def survivals(
     grid = cells(np.concatenate([part.buckets for _, part in held]), np.concatenate([part.counts for _, part in held]))
     least = 1.0
     for side, part in held:
-        shares = _beyond(part, grid)
+        shares = share_beyond(part, part.counts, grid.edges)
         least = min(least, float(shares[shares > 0].min(initial=1.0)))
         figure.add_scatter(
             x=grid.places,
@@ -239,15 +239,6 @@ def _add_course(
             for mean, error in zip(line.mean.tolist(), line.error.tolist(), strict=True)
         ],
         hovertemplate="%{customdata}<extra></extra>",
-    )
-
-
-def _beyond(part: Histogram, grid: Cells) -> Floats:
-    """At each edge of the cells the share of weights from there on, or below it where the edge is below 0."""
-    total = float(part.counts.sum()) or 1.0
-    return np.array(
-        [part.counts[part.high <= edge if edge < 0 else part.low >= edge].sum() / total for edge in grid.edges],
-        np.float64,
     )
 
 

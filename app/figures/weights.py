@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from ratioscope.metrics.distribution import Histogram
+from ratioscope.metrics.distribution import Histogram, share_beyond, summed_weights
 
 from ..presentation.digits import count, digits
 from ..presentation.theme import LIGHT, Theme
@@ -84,11 +84,10 @@ def weight_survival(
         return saying(figure, ABSENT, theme)
     cap = bounds(low, high)
     grid = _grid(part, cap)
-    counts = _beyond(part, part.counts.astype(np.float64), grid)
+    counts = share_beyond(part, part.counts, grid.edges)
     _add_curve(figure, counts, grid, counted, {"color": theme.gaps[gap], "width": 1.5})
-    _add_curve(
-        figure, _beyond(part, _mass(part), grid), grid, summed, {"color": theme.muted, "width": 1.5, "dash": "dot"}
-    )
+    masses = share_beyond(part, summed_weights(part), grid.edges)
+    _add_curve(figure, masses, grid, summed, {"color": theme.muted, "width": 1.5, "dash": "dot"})
     # The share of the sum may sink many decades further, into nothing that anybody needs to read.
     share_axis(figure, math.floor(math.log10(counts[counts > 0].min(initial=1.0)) - 0.5))
     weight_axis(figure, grid, cap, theme)
@@ -125,12 +124,6 @@ def _named(line: str, colour: str, name: str) -> str:
     return f'<span style="color:{colour}">{line} {name}</span>'
 
 
-def _mass(part: Histogram) -> Floats:
-    """The summed weight of each bucket, in units of the largest; all zero where every weight is."""
-    largest = float(part.log_sum_weights.max())
-    return np.exp(part.log_sum_weights - largest) if math.isfinite(largest) else np.zeros(len(part.counts))
-
-
 def _add_curve(figure: go.Figure, beyond: Floats, grid: Cells, name: str, line: Overlay) -> None:
     """Adds the logarithm of the shares beyond each edge; where there is none, the curve ends."""
     shares = zip(beyond, grid.edges, strict=True)
@@ -143,14 +136,6 @@ def _add_curve(figure: go.Figure, beyond: Floats, grid: Cells, name: str, line: 
         customdata=[f"{digits(100 * share)} % {name} beyond {digits(_exp(edge))}" for share, edge in shares],
         hovertemplate="%{customdata}<extra></extra>",
     )
-
-
-def _beyond(part: Histogram, amounts: Floats, grid: Cells) -> Floats:
-    """At each edge of the cells: the share of the amounts of buckets from there on, or below it where the edge is below 0."""
-    edges = grid.edges
-    total = float(amounts.sum()) or 1.0
-    shares = [amounts[part.high <= edge if edge < 0 else part.low >= edge].sum() / total for edge in edges]
-    return np.array(shares, np.float64)
 
 
 def _exp(log_ratio: float) -> float:

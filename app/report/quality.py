@@ -8,6 +8,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.feature_requirements import missing_features
 from ratioscope.ingest.commits.conservation import Dropped
+from ratioscope.metrics.analysis.step_holes import missing_steps
 
 from ..presentation.hidden import replaced
 from .scrubbed import scrubbed_text
@@ -96,7 +97,7 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         first_step=min(run.steps, default=None),
         last_step=max(run.steps, default=None),
         steps=len(run.steps),
-        missing_steps=_holes(run.steps),
+        missing_steps=missing_steps(run.steps),
         policies=run.policies,
         exact=run.exact(),
         tokens=total("tokens"),
@@ -129,10 +130,3 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
 
 def _drop_reasons(reasons: Sequence[Dropped]) -> tuple[DropReason, ...]:
     return tuple(DropReason(scrubbed_text(r.reason), r.sequences, None if r.unseen else r.tokens) for r in reasons)
-
-
-def _holes(steps: Sequence[int]) -> int:
-    """Steps missing between the first and the last, by the distance at which most steps follow each other."""
-    apart = [after - before for before, after in zip(steps, steps[1:], strict=False)]
-    usual = sorted(apart)[len(apart) // 2] if apart else 1
-    return sum(distance // usual - 1 for distance in apart if distance > usual)

@@ -1,4 +1,4 @@
-"""Where steps are missing among those on record: what is drawn over the steps, or told of them, breaks there."""
+"""Holes in the recorded steps: where a line over steps breaks, and how many steps are missing."""
 
 from collections.abc import Sequence
 
@@ -20,3 +20,16 @@ def holes(steps: Steps, last: Steps | None = None) -> npt.NDArray[np.int64]:
     if not len(apart):
         return np.zeros(0, np.int64)
     return np.flatnonzero(apart > np.quantile(apart, 0.5, method="lower"))
+
+
+def missing_steps(steps: Sequence[int]) -> int:
+    """How many steps are missing between the first and the last of these ascending steps.
+
+    The usual distance between two steps is the upper median of all distances: a run that records every tenth step misses none.
+
+    >>> missing_steps([1, 2, 3, 6]), missing_steps([0, 10, 20, 40]), missing_steps([7])
+    (2, 1, 0)
+    """
+    distances = [after - before for before, after in zip(steps, steps[1:], strict=False)]
+    usual = sorted(distances)[len(distances) // 2] if distances else 1
+    return sum(distance // usual - 1 for distance in distances if distance > usual)

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from ..grading.finding import Confidence, Finding, Severity
 
@@ -48,6 +49,16 @@ def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
     with np.errstate(all="ignore"):
         noise = np.minimum(1 / (np.where(np.isnan(ess), 0.0, ess) * sequences), 1.0)
         return bias**2 + np.where(sequences > 0, noise, np.nan)
+
+
+def risk_per_step(effects: pl.DataFrame, sequences: pl.DataFrame) -> Floats:
+    """The risk at each step of `effects`, ascending by step; NaN where the step's sequences are not on record.
+
+    effects: columns step, bias, ess_after (see threshold_effect.VALUES). sequences: columns step, sequences.
+    """
+    steps = effects.join(sequences, on="step", how="left").sort("step")
+    columns = (steps[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("bias", "ess_after", "sequences"))
+    return risk(*columns)
 
 
 def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..definitions.divergence import k3
-from .correction import Correction, Level, Normalise, Reject, Weigh
+from ..distribution import Level
+from .correction import Correction, Normalise, Reject, Weigh
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

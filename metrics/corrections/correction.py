@@ -16,9 +16,11 @@ from typing import Literal
 
 from ratioscope.errors import ConfigError
 
-Level = Literal["token", "sequence", "geometric"]
+from ..distribution import Level
+
+WeightedGap = Literal["mismatch", "total"]
+"""The gaps whose tokens were sampled from the earlier policy, so that exp(x) is an importance weight; drift has none."""
 Over = Literal["sampled", "remaining"]
-LEVELS: tuple[Level, ...] = ("token", "sequence", "geometric")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Correction:
 
     name: str
     steps: tuple[Step, ...]
-    gap: Literal["mismatch", "total"] = "mismatch"
+    gap: WeightedGap = "mismatch"
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -79,6 +81,16 @@ class Correction:
                 raise ConfigError(f"{self.name}: a weight is never below 0, found low = {step.low:g}")
         if sum(isinstance(step, Weigh) for step in self.steps) > 1:
             raise ConfigError(f"{self.name}: more than one step sets the weights; keep one Weigh")
+
+
+def weighted_gap(gap: str) -> WeightedGap | None:
+    """The gap as one that a correction can read, None where its weights correct nothing.
+
+    >>> weighted_gap("total"), weighted_gap("drift")
+    ('total', None)
+    """
+    gaps: dict[str, WeightedGap] = {"mismatch": "mismatch", "total": "total"}
+    return gaps.get(gap)
 
 
 def truncate(high: float, *, level: Level = "token", low: float = 0.0) -> Correction:

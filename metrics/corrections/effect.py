@@ -84,6 +84,17 @@ def effect_values(sums: dict[str, Floats]) -> dict[str, Floats]:
         }
 
 
+def compared_values(sums: dict[str, Floats]) -> dict[str, Floats]:
+    """`effect_values` and mass_removed, the values by which token rows and distributions are compared.
+
+    mass_removed = 1 - sum v / sum w (1): the share of the summed weight that is lost; negative where the correction adds
+    more than it takes, NaN where every weight is 0.
+    """
+    with np.errstate(all="ignore"):
+        removed = 1 - sums["sum_kept_weight"] / np.where(sums["sum_weight"] > 0, sums["sum_weight"], np.nan)
+    return {**effect_values(sums), "mass_removed": removed}
+
+
 def _ess(total: Floats, squares: Floats, n: Floats) -> Floats:
     return np.minimum(total**2 / (n * np.where(squares > 0, squares, np.nan)), 1.0)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ratioscope.errors import ConfigError
 
 from ..distribution import EDGES, LEVELS, THRESHOLDS, Histogram, Level, bucket_of
-from .correction import Correction, Reject, Weigh
+from .correction import Correction, Reject, Weigh, WeightedGap
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Threshold:
         """Whether distributions say its effect exactly: no bucket is cut."""
         return not any(place(bound)[1] for bound in (self.low, self.high))
 
-    def correction(self, gap: Literal["mismatch", "total"] = "mismatch") -> Correction:
+    def correction(self, gap: WeightedGap = "mismatch") -> Correction:
         """The same as steps over tokens."""
         if self.rule == "reject":
             return Correction(self.name, (Reject("weight", _BY[self.level], self.low, self.high),), gap)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from ..distribution import BUCKETS, bucket_of
+from ..distribution import BUCKETS, Histogram, bucket_of
 from .effect import CarriedOut
 
 Floats = npt.NDArray[np.float64]
@@ -20,3 +21,21 @@ def weights_left(each: CarriedOut) -> tuple[npt.NDArray[np.int64], Floats]:
     counts = np.bincount(bucket_of(np.log(result.weight[kept])), times, BUCKETS).astype(np.float64)
     occupied = np.flatnonzero(counts)
     return occupied, counts[occupied]
+
+
+def merged_weights_left(steps: pl.DataFrame) -> Histogram:
+    """The weights that a correction leaves in all steps together, counts rounded to whole tokens, sums unknown (NaN).
+
+    steps: one row per step with the lists `buckets` and `counts` of `weights_left`; null or empty where nothing is left.
+    """
+    merged = (
+        steps.select("buckets", "counts")
+        .explode("buckets", "counts")
+        .drop_nulls()
+        .group_by("buckets")
+        .agg(pl.col("counts").sum())
+        .sort("buckets")
+    )
+    unknown = np.full(len(merged), np.nan)
+    counts = merged["counts"].to_numpy().round().astype(np.int64)
+    return Histogram(merged["buckets"].to_numpy(), counts, unknown, unknown)

@@ -1,13 +1,13 @@
 """What a trainer's own correction does to the steps of a run, in the sums every Correction is compared by."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..corrections.corrected import Corrected
-from ..corrections.correction import Correction
+from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
 from ..engines.arrow_columns import stands_for, step_codes
 from . import dialect
@@ -37,7 +37,7 @@ def dialect_carried_out(
     for (attempt, step), part in _steps(records).items():
         batch = batch_arrays(part)
         evaluation = trainer.evaluate(batch, config, **options)
-        gap: Literal["mismatch", "total"] = "mismatch" if batch.old_logprobs is not None else "total"
+        gap: WeightedGap = "mismatch" if batch.old_logprobs is not None else "total"
         result = _corrected(batch, evaluation)
         times = stands_for(part, np.arange(len(part)))
         token = np.arange(len(result.sequence))

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,6 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.corrected import Corrected, corrected
 from ratioscope.metrics.corrections.correction import (
     CORRECTIONS,
-    LEVELS,
     NONE,
     Correction,
     Normalise,
@@ -25,9 +25,18 @@ from ratioscope.metrics.corrections.correction import (
     off_policy_clip,
     reject,
     truncate,
-)  # fmt: skip
-from ratioscope.metrics.corrections.effect import EFFECTS, SUMS, correction_sums, effect_values
+)
+from ratioscope.metrics.corrections.effect import (
+    EFFECTS,
+    SUMS,
+    carried_out,
+    compared_values,
+    correction_sums,
+    effect_values,
+)
+from ratioscope.metrics.corrections.weights_left import merged_weights_left, weights_left
 from ratioscope.metrics.dialects.effect import dialect_sums
+from ratioscope.metrics.distribution import LEVELS, histogram
 
 sequences = st.lists(arrays(np.float64, st.integers(0, 6), elements=st.floats(-8, 8)), min_size=1, max_size=5)
 
@@ -156,6 +165,28 @@ def test_truncation_trades_variance_for_bias_on_a_stale_run() -> None:
     loose, tight = (_effects(correction_sums(table, (c,)), c.name) for c in (truncate(3.0), truncate(1.2)))
     assert (tight["bias"] >= loose["bias"]).all() and (tight["variance"] <= loose["variance"] + 1e-12).all()
     assert set(loose) == {effect.name for effect in EFFECTS}
+
+
+def test_the_mass_removed_is_what_the_weights_lose() -> None:
+    sums = {name: np.array([2.0, 0.0]) for name in SUMS} | {"sum_weight": np.array([8.0, 0.0])}
+    values = compared_values(sums)
+    assert values["mass_removed"][0] == 0.75 and math.isnan(values["mass_removed"][1])
+    assert set(values) == {effect.name for effect in EFFECTS} | {"mass_removed"}
+
+
+def test_the_weights_left_of_several_steps_are_counted_together() -> None:
+    each = list(carried_out(records("trl_vllm_stale4"), truncate(1.2)))
+    left = [weights_left(step) for step in each]
+    frame = pl.DataFrame(
+        [{"buckets": buckets.tolist(), "counts": counts.tolist()} for buckets, counts in left]
+        + [{"buckets": None, "counts": None}],
+        schema={"buckets": pl.List(pl.Int64), "counts": pl.List(pl.Float64)},
+    )
+    merged = merged_weights_left(frame)
+    kept = np.concatenate([step.result.weight[step.result.mask & (step.result.weight > 0)] for step in each])
+    whole = histogram(np.log(kept))
+    assert merged.buckets.tolist() == whole.buckets.tolist() and merged.counts.tolist() == whole.counts.tolist()
+    assert np.isnan(merged.log_sum_weights).all()
 
 
 def _effects(sums: Any, name: str) -> dict[str, Any]:

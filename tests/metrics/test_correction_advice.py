@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from support.real_runs import records
 
-from ratioscope.metrics.corrections.advice import RECORDS, advice, risk
+from ratioscope.metrics.corrections.advice import RECORDS, advice, risk, risk_per_step
 from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
 from ratioscope.metrics.grading.finding import Finding, Severity
@@ -32,6 +33,13 @@ def test_the_risk_is_squared_bias_and_one_over_the_draws_in_effect() -> None:
     assert found[0] == pytest.approx(bias**2 + (v**2).mean() / v.mean() ** 2 / 16) and np.isnan(found[1])
     nothing_left = risk(np.array([1.0, 0.5]), np.array([np.nan, 1e-9]), np.array([16.0, 16.0]))
     assert nothing_left.tolist() == [2.0, 1.25]
+
+
+def test_the_risk_of_each_step_is_of_its_own_sequences() -> None:
+    effects = pl.DataFrame({"step": [3, 1, 2], "bias": [0.0, 0.1, 0.2], "ess_after": [0.5, 1.0, None]})
+    sizes = pl.DataFrame({"step": [1, 2], "sequences": [10, 10]})
+    first, second, third = risk_per_step(effects, sizes)
+    assert (first, second) == pytest.approx((0.1**2 + 0.1, 0.2**2 + 1)) and np.isnan(third)
 
 
 def test_making_the_step_smaller_is_no_help() -> None:

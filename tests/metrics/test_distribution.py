@@ -12,7 +12,17 @@ from support.ragged import sampled_rows, stats, table
 from ratioscope.metrics import distribution
 from ratioscope.metrics.corrections.threshold import Rule, Threshold
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
-from ratioscope.metrics.distribution import EDGES, THRESHOLDS, Histogram, Interval, bucket_of, histogram
+from ratioscope.metrics.distribution import (
+    EDGES,
+    THRESHOLDS,
+    Histogram,
+    Interval,
+    bucket_of,
+    histogram,
+    median_size,
+    share_beyond,
+    summed_weights,
+)
 from ratioscope.metrics.merging import merge
 
 examples = settings(max_examples=100)
@@ -170,3 +180,27 @@ def test_an_empty_histogram_says_nothing() -> None:
     part = histogram([])
     assert math.isnan(clipped_share(part, high=2).low) and math.isnan(ess_after(part).low)
     assert math.isnan(mass_removed(part).low) and math.isnan(distribution.quantile(part, 0.5).low)
+
+
+@examples
+@given(x=RATIOS)
+def test_the_share_beyond_an_edge_is_that_of_the_log_ratios(x: Ratios) -> None:
+    part, edges, w = histogram(x), EDGES[:: len(EDGES) // 12], np.exp(x)
+    beyond = [x < edge if edge < 0 else x >= edge for edge in edges]
+    assert share_beyond(part, part.counts, edges) == pytest.approx([flags.mean() for flags in beyond])
+    masses = share_beyond(part, summed_weights(part), edges)
+    assert masses == pytest.approx([w[flags].sum() / w.sum() for flags in beyond], rel=1e-9, abs=1e-12)
+
+
+def test_weights_that_are_all_zero_have_no_share_beyond_anything() -> None:
+    part = histogram([-np.inf, -np.inf])
+    assert summed_weights(part).tolist() == [0.0]
+    assert share_beyond(part, summed_weights(part), EDGES[:2]).tolist() == [0.0, 0.0]
+
+
+@examples
+@given(x=RATIOS)
+def test_the_median_size_is_that_of_the_lower_edges(x: Ratios) -> None:
+    part = histogram(x)
+    edges = np.repeat(np.where(part.buckets == 0, EDGES[0], EDGES[part.buckets - 1]), part.counts)
+    assert median_size(part.buckets, part.counts) == (np.sort(np.abs(edges))[(len(x) - 1) // 2], np.abs(edges).max())

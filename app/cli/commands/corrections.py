@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-    from ratioscope.metrics.corrections.correction import Correction, Level
+    from ratioscope.metrics.corrections.correction import Correction
+    from ratioscope.metrics.distribution import Level
 
 COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share", "ess_before", "variance")
 """Those that decide first: a narrow terminal leaves the last ones out."""
@@ -68,7 +69,8 @@ def corrections(
 def _chosen(
     dialect: str | None, preset: str | None, config: Path | None, threshold: str | None, level: str
 ) -> "Sequence[Correction | TrainerCorrection]":
-    from ratioscope.metrics.corrections.correction import CORRECTIONS, LEVELS, mask, truncate
+    from ratioscope.metrics.corrections.correction import CORRECTIONS, mask, truncate
+    from ratioscope.metrics.distribution import LEVELS
 
     if dialect is None and (preset or config):
         raise ConfigError("--preset and --config belong to a trainer; add --dialect TRAINER")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratioscope.metrics.distribution import BUCKETS, EDGES
+from ratioscope.metrics.distribution import BUCKETS, EDGES, median_size
 
 from ...presentation.digits import digits
 from .scale import PLAIN, Floats, Scale, signed_log
@@ -56,7 +56,8 @@ def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], kept: S
 
     kept: log-ratios that must lie between two cells, as far as they are edges of the histogram.
     """
-    scale = _scale(buckets, counts)
+    typical, largest = median_size(buckets, counts)
+    scale = signed_log(typical, largest) if largest > 5 * typical else PLAIN
     first, last = int(buckets.min()), int(buckets.max())
     ends = np.concatenate(([-np.inf], EDGES, [np.inf]))[first : last + 2]
     places = scale.place(ends).copy()  # a plain scale hands back what it was given
@@ -66,14 +67,6 @@ def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], kept: S
     owner = np.full(BUCKETS, -1, np.int64)
     owner[first : last + 1] = np.searchsorted(chosen, np.arange(len(places) - 1), side="right") - 1
     return Cells(scale, places[chosen], ends[chosen[:-1]], ends[chosen[1:]], owner)
-
-
-def _scale(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Scale:
-    sizes = np.abs(np.concatenate((EDGES[:1], EDGES))[buckets])
-    order = np.argsort(sizes)
-    middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
-    typical = float(sizes[order][min(middle, len(sizes) - 1)])
-    return signed_log(typical, float(sizes.max())) if sizes.max() > 5 * typical else PLAIN
 
 
 def _far_enough(places: Floats, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

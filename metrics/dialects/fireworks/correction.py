@@ -8,7 +8,8 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Level, Reject, Step, Weigh
+from ...corrections.correction import Correction, Reject, Step, Weigh
+from ...distribution import Level
 from .losses import SAFETY_CLAMP
 from .settings import Settings
 

@@ -6,11 +6,12 @@ NeMo-RL limits no log-ratio: a weight beyond exp(88.7) is 0 there, where ours is
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any, Literal
+from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Level, Reject, Step, Weigh
+from ...corrections.correction import Correction, Reject, Step, Weigh, WeightedGap
+from ...distribution import Level
 from .settings import Settings
 
 LEVELS: Mapping[str, Level] = {"token": "token", "sequence": "sequence", "sequence_mean": "geometric"}
@@ -22,7 +23,7 @@ def correction_of(settings: Settings) -> Correction:
     """The steps NeMo-RL takes. The sequence error filter judges by the mean of exp(abs(x)), so it is none: ConfigError."""
     if settings.seq_logprob_error_threshold is not None:
         raise ConfigError("seq_logprob_error_threshold judges by exp(abs(x)); no correction does: evaluate the dialect")
-    gap: Literal["mismatch", "total"] = "total" if settings.force_on_policy_ratio else "mismatch"
+    gap: WeightedGap = "total" if settings.force_on_policy_ratio else "mismatch"
     return Correction("nemo_rl", tuple(_steps(settings)) if settings.use_importance_sampling_correction else (), gap)
 
 

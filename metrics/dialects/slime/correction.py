@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Level, Normalise, Reject, Step, Weigh
+from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh
+from ...distribution import Level
 from ..settings import check
 from .config import MIS_RULES
 from .settings import Settings

@@ -5,7 +5,8 @@ from typing import Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Level, Weigh
+from ...corrections.correction import Correction, Weigh
+from ...distribution import Level
 from .settings import Settings
 
 

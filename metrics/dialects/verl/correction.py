@@ -11,7 +11,7 @@ from typing import Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh
+from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh, WeightedGap
 from .presets import GENERATIONS
 from .ratio import SAFETY_BOUND
 from .settings import Rejection, VerlSettings
@@ -41,7 +41,7 @@ def correction_of(settings: VerlSettings) -> Correction:
     steps += [_ratio_step(each) if by_ratio else _divergence_step(each) for each in settings.rejections]
     if settings.veto is not None:
         steps.append(Reject("weight", "any", low=settings.veto))
-    gap: Literal["mismatch", "total"] = "total" if settings.bypass else "mismatch"
+    gap: WeightedGap = "total" if settings.bypass else "mismatch"
     return Correction(f"verl {settings.version}", tuple(steps), gap)
 
 

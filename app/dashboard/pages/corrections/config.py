@@ -6,12 +6,12 @@ import streamlit as st
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.metrics.corrections.correction import Correction
+from ratioscope.metrics.corrections.correction import Correction, WeightedGap
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.dialects.translation import correction_in, own_written, same_effect, written
 
 from ....presentation.escape import streamlit_label as label
-from .entries import Entry, Gap
+from .entries import Entry
 
 LANGUAGES = {
     "verl": "yaml",
@@ -33,7 +33,7 @@ WHERE = {
 }
 
 
-def lab_config(entry: Entry, gap: Gap, trainer_of_run: str) -> None:
+def lab_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     """The chosen correction in the syntax of the chosen trainer; that of the run unless chosen."""
     own = entry.made.dialect if isinstance(entry.made, TrainerCorrection) else _named(trainer_of_run)
     if st.session_state.get("trainer") not in NAMES and st.query_params.get("trainer") not in NAMES:
@@ -52,7 +52,7 @@ def lab_config(entry: Entry, gap: Gap, trainer_of_run: str) -> None:
         st.caption(f":material/info: {label(note, 400)}")
 
 
-def syntax(entry: Entry, gap: Gap, trainer: str) -> tuple[str | None, Sequence[str]]:
+def syntax(entry: Entry, gap: WeightedGap, trainer: str) -> tuple[str | None, Sequence[str]]:
     """(the correction in the trainer's syntax, what to know beside it); (None, [why it cannot be said])."""
     made = entry.correction(gap)
     try:

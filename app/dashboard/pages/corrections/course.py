@@ -10,9 +10,11 @@ import polars as pl
 
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, Digests
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.corrections.effect import SUMS, effect_values
+from ratioscope.metrics.corrections.correction import WeightedGap
+from ratioscope.metrics.corrections.effect import SUMS, compared_values
 from ratioscope.metrics.corrections.threshold import Threshold, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_effects, whole_effect
+from ratioscope.metrics.corrections.weights_left import merged_weights_left
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
 from ...model.view import View, Wanted
@@ -59,7 +61,7 @@ class Source:
     """
 
     view: View
-    gap: Literal["mismatch", "total"]
+    gap: WeightedGap
     chosen: range
     digests: Digests = field(compare=False)
 
@@ -146,14 +148,14 @@ def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Course
 
 def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
     frame = ledger.frame(source.digests).filter(pl.col("step").is_in(source.with_rows))
-    known = frame.filter(pl.col("reason").is_null())
-    values = _values({name: known[name].to_numpy() for name in SUMS})
+    computed = frame.filter(pl.col("reason").is_null())
+    values = compared_values({name: computed[name].to_numpy() for name in SUMS})
     columns = {f"{name}{end}": value for name, value in values.items() for end in ("", "_most")}
-    steps = known.select("step", weights=pl.col("tokens").round().cast(pl.Int64)).with_columns(
+    steps = computed.select("step", weights=pl.col("tokens").round().cast(pl.Int64)).with_columns(
         pl.Series(name, value) for name, value in columns.items()
     )
     refused = frame.filter(pl.col("reason").is_not_null())
-    gaps = known["gap"].unique().to_list()
+    gaps = computed["gap"].unique().to_list()
     return Course(
         entry,
         str(gaps[0]) if gaps else source.gap,
@@ -161,20 +163,12 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
         "rows",
         steps,
         possible=len(source.with_rows) - len(refused),
-        sampled=bool(known["sampled"].any()),
+        sampled=bool(computed["sampled"].any()),
         reason=str(refused["reason"][0]) if len(refused) else "" if source.with_rows else NO_ROWS,
     )
 
 
 NO_ROWS = "none of these steps has token rows, and only a single threshold can be read from statistics"
-
-
-def _values(
-    sums: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]],
-) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    with np.errstate(all="ignore"):
-        removed = 1 - sums["sum_kept_weight"] / np.where(sums["sum_weight"] > 0, sums["sum_weight"], np.nan)
-    return {**effect_values(sums), "mass_removed": removed}
 
 
 def _filled(source: Source, each: Course, ledger: CorrectionResults | None, common: Sequence[int]) -> Course:
@@ -195,20 +189,6 @@ def _filled(source: Source, each: Course, ledger: CorrectionResults | None, comm
         )
     assert ledger is not None
     frame = ledger.frame(source.digests).filter(pl.col("step").is_in(list(common)), pl.col("reason").is_null())
-    values = _values({name: np.array([frame[name].sum()], np.float64) for name in SUMS})
+    values = compared_values({name: np.array([frame[name].sum()], np.float64) for name in SUMS})
     whole = {name: Interval(float(value[0]), float(value[0])) for name, value in values.items()}
-    return replace(each, whole=whole, left=_left(frame), removed=whole["removed_share"].low)
-
-
-def _left(frame: pl.DataFrame) -> Histogram:
-    merged = (
-        frame.select("buckets", "counts")
-        .explode("buckets", "counts")
-        .drop_nulls()
-        .group_by("buckets")
-        .agg(pl.col("counts").sum())
-        .sort("buckets")
-    )
-    untold = np.full(len(merged), nan)
-    counts = merged["counts"].to_numpy().round().astype(np.int64)
-    return Histogram(merged["buckets"].to_numpy(), counts, untold, untold)
+    return replace(each, whole=whole, left=merged_weights_left(frame), removed=whole["removed_share"].low)

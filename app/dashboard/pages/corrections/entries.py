@@ -16,11 +16,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, Literal
+from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Reject
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Reject, WeightedGap
 from ratioscope.metrics.corrections.threshold import LEVEL_BY_NAME, RULE_BY_NAME, RULES, Threshold
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.distribution import LEVELS
@@ -35,7 +35,6 @@ LONGEST = 8000
 PASTED = 3000
 """Characters of a configuration."""
 OURS = {correction.name.replace(" ", "-"): correction for correction in CORRECTIONS if correction is not NONE}
-Gap = Literal["mismatch", "total"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Entry:
     name: str
     made: Threshold | Correction | TrainerCorrection
 
-    def correction(self, gap: Gap) -> Correction | TrainerCorrection:
+    def correction(self, gap: WeightedGap) -> Correction | TrainerCorrection:
         """What is carried out on token rows; ours read this gap, a trainer's own the one that the trainer reads."""
         if isinstance(self.made, Threshold):
             return self.made.correction(gap)

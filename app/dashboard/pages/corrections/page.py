@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from math import isnan
 
-import numpy as np
 import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.corrections.advice import Advice, advice, risk
+from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
+from ratioscope.metrics.corrections.correction import weighted_gap
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.distribution import Histogram
 
@@ -26,7 +26,7 @@ from .charts import lab_charts
 from .config import lab_config
 from .controls import DEFAULT, lab_controls
 from .course import NOTHING, Course, Source, course, effects_ahead, needs_rows, together
-from .entries import Entry, Gap, lab_of
+from .entries import Entry, lab_of
 from .job import lab_job
 from .threshold import charts_ahead, threshold_panel
 
@@ -39,7 +39,7 @@ DRIFT = (
 
 
 def render(scope: Scope) -> None:
-    gap = _weighed(scope.gap)
+    gap = weighted_gap(scope.gap)
     if gap is None:
         st.markdown(DRIFT)
         return
@@ -62,18 +62,12 @@ def render(scope: Scope) -> None:
 
 def ahead(view: View) -> list[Wanted]:
     """What the corrections that are compared at first do, to the gap that is shown first."""
-    gap = _weighed(next(iter(view.run.gaps), ""))
+    gap = weighted_gap(next(iter(view.run.gaps), ""))
     if gap is None:
         return []
     source = Source(view, gap, Steps().of(view.steps), {})
     effects = effects_ahead(source, lab_of(DEFAULT).entries)
     return [(metrics_of, ((), None)), *effects, *charts_ahead(source, last_appearance())]
-
-
-def _weighed(gap: str) -> Gap | None:
-    """The gap, where its weights correct anything."""
-    weighed: dict[str, Gap] = {"mismatch": "mismatch", "total": "total"}
-    return weighed.get(gap)
 
 
 def _row_digests(run: Run) -> dict[int, str]:
@@ -112,17 +106,11 @@ def _advise(scope: Scope, source: Source, courses: Sequence[Course], common: Seq
     if sizes is None or not common:
         return
     fair = [each for each in courses if each.over == "tokens" and len(each.steps) and each.gap == source.gap]
-    risks = {each.entry.name: _risk(each.at(common), sizes) for each in fair if each.entry.text != "none"}
+    risks = {each.entry.name: risk_per_step(each.at(common), sizes) for each in fair if each.entry.text != "none"}
     nothing = course(source, Entry("none", "no correction", NOTHING), None)
-    found = advice(risks, _risk(nothing.at(common), sizes), scope.view.verdict())
+    found = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
     st.markdown(f"**{label(found.title, 200)}** · {found.confidence} confidence")
     st.caption(f"{label(found.why, 900)} {_basis(found, len(fair), courses, common)}")
-
-
-def _risk(steps: pl.DataFrame, sizes: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    known = steps.join(sizes, on="step", how="left").sort("step")
-    columns = ("bias", "ess_after", "sequences")
-    return risk(*(known[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns))
 
 
 def _basis(found: Advice, fair: int, courses: Sequence[Course], common: Sequence[int]) -> str:
