@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 
 from ratioscope.errors import MissingExtra, SourceError
 from ratioscope.metrics.distribution import Level
@@ -328,8 +329,19 @@ class Run:
         chosen = self.steps if steps is None else steps
         return token_rows(self._rows, {step: self._files_of(step) for step in chosen}, columns)
 
+    def rows(self, step: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Record rows of a step with these columns and its keys (None: all), as an Arrow table, read in this call.
+
+        A file that cannot be read is set aside with its name.
+        """
+        return self._rows.table(self._files_of(step), columns)
+
     def records(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
-        """Record rows as they were written. The digests of their files are checked in this call."""
+        """Record rows as they were written. The digests of their files are checked in this call, and their rows are read later.
+
+        A file with the committed digest may still hold pages that cannot be decoded, if a stranger made it: then `collect` raises
+        whatever polars raises. `rows` sets such a file aside.
+        """
         chosen = self.steps if steps is None else steps
         return record_scan(self.path, self._rows, [file for step in chosen for file in self._files_of(step)])
 

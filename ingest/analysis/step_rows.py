@@ -5,16 +5,15 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from ratioscope.metrics.engines.join import joined
-from ratioscope.record import POLICIES, arrow_schema
+from ratioscope.record import POLICIES
 
 from ..files.progress import OnProgress
-from ..rows.record_rows import KEYS
 from ..run import Run
 
 
 def records_of(run: Run, step: int) -> pa.Table:
     """The rows of one step with all columns, the policies of a sequence joined."""
-    return joined(run.records([step]).collect().to_arrow())
+    return joined(run.rows(step))
 
 
 def columns_of(run: Run, step: int, columns: Iterable[str]) -> pa.Table:
@@ -23,11 +22,7 @@ def columns_of(run: Run, step: int, columns: Iterable[str]) -> pa.Table:
     Empty where no rows of the step were kept.
     """
     logprobs = (f"{policy}_logprobs" for policy in POLICIES)
-    names = dict.fromkeys((*KEYS, *logprobs, *columns))
-    schema = arrow_schema()
-    rows = run.records([step]).select(list(names)).collect().to_arrow()
-    # polars hands out lists with 64-bit offsets, which not every kernel takes
-    return joined(rows.cast(pa.schema([schema.field(name) for name in names])))
+    return joined(run.rows(step, (*logprobs, *columns)))
 
 
 def step_records(run: Run, progress: OnProgress | None = None) -> Iterator[tuple[int, pa.Table]]:

@@ -8,15 +8,19 @@ import pytest
 from chaos.strangers import visited
 from support import hostile_parquet as made
 from support import real_runs, run_folders
+from support.hostile_folders import STEP, TOKENS, hostile_folder
 from support.hostile_parquet import Leaf, Page, alike, levels, parquet
 
 from ratioscope import layout, open_run
 from ratioscope.errors import SourceError
 from ratioscope.flat_json import MOST_NESTED, loaded
+from ratioscope.ingest.analysis.correction_effects import correction_effects
+from ratioscope.ingest.analysis.step_rows import columns_of
 from ratioscope.ingest.commits.entries import committed
 from ratioscope.ingest.files import parquet_files
 from ratioscope.ingest.files.page_sizes import decoded_bytes
 from ratioscope.ingest.files.parquet_files import BEYOND, ParquetFiles, read
+from ratioscope.metrics.corrections.correction import CORRECTIONS
 
 SMALL = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=2, rows=2)
 MECHANISMS = (
@@ -133,3 +137,22 @@ def test_a_commit_cannot_tell_of_more_steps_than_it_is_of() -> None:
     for steps in ([1, 3], [0, 1 << 40], [-(1 << 62), 1 << 62]):
         with pytest.raises(SourceError, match="steps were measured"):
             committed({**entry, "measured": [{**told[0], "steps": steps}]}, "w", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a text of a megabyte for each of 4,000 rows", "has 3999 values fewer than its rows"),
+        ("a column has one value for 4,000 rows, which its footer denies", "cannot be read as Parquet"),
+    ],
+)
+def test_rows_that_cannot_be_decoded_are_set_aside_by_whatever_reads_them(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    root = hostile_folder(tmp_path, name, 5)
+    run = open_run(root)
+    effects = correction_effects(run, CORRECTIONS[:1])
+    assert STEP in run.steps and STEP not in effects.sums["step"] and len(effects.sums) > 0
+    assert len(columns_of(run, STEP, ("reward",))) == 0
+    (refused,) = [item.reason for item in run.quarantined if item.path == TOKENS]
+    assert reason in refused

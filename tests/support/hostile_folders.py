@@ -387,6 +387,9 @@ SHAPES: dict[str, Shape] = {
         _page(Page(1, levels(1, 1) + bytes(8), uncompressed=(1 << 31) - 1))
     ),
     "a text of a megabyte for each of 4,000 rows": _one_more(_prompts(4000, 1 << 20), rows=4000),
+    "a column has one value for 4,000 rows, which its footer denies": lambda root, _: _tokens(
+        root, parquet(_columns(1, rows=4000, claimed=4000), 4000), rows=4000
+    ),
     "columns nested a thousand deep": lambda root, _: _tokens(root, parquet(_columns(1), 1, nesting=1000)),
     "100,000 row groups": lambda root, _: _tokens(root, parquet(_columns(1)[:1], 1, groups=100_000)),
     "5,000 columns": _one_more(*(Leaf(f"c{n}", made.INT32, alike(1), 1) for n in range(5000))),
