@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 import pytest
