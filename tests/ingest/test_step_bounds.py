@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages_open import Open, well
+from support.pages_open import Open, well
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
