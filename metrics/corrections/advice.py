@@ -1,12 +1,13 @@
-"""Which of several corrections helps most, and how sure that is: said in the same breath as the run's verdict.
+"""Which of several corrections helps most, and how sure that is. The advice never contradicts the run's verdict.
 
-A correction is judged by a proxy of the squared error of a step's gradient, in units of the squared advantage:
+The measure of a correction is a proxy of the squared error of a step's gradient, in units of the squared advantage:
 
     risk = bias^2 + 1 / (ess * sequences), the second term at most 1
 
-bias = mean |v - w| bounds what changed weights shift; ess * sequences is how many draws are in effect where the tokens of a
-sequence move together. It does not change with the scale of the weights, so that a correction does not win by making the
-step smaller. A convention of ours.
+w is the exact weight of a token and v the weight after the correction. bias = mean |v - w| bounds the error that the changed
+weights add. ess * sequences is the effective number of independent samples, if the tokens of a sequence move together. The
+risk does not depend on the scale of the weights: a correction gains nothing by making the step smaller. The risk is a
+convention of this project.
 """
 
 from collections.abc import Mapping
@@ -21,31 +22,36 @@ from ..grading.finding import Confidence, Finding, Severity
 
 Floats = npt.NDArray[np.float64]
 RECORDS = frozenset({"non_finite", "positive_logprobs", "alignment", "mean_weight", "surprisal"})
-"""Signals that say the log-probs are not those of the sampler: weights made of them correct nothing."""
+"""Signals of wrong records: the recorded log-probs are not the sampler's, so weights computed from them correct nothing."""
 SURE, LIKELY = 3.0, 2.0
-"""Standard errors between two corrections from which on one is surely, or likely, the better; conventions."""
+"""The better of two corrections is sure, or likely, from this many standard errors between them on. Conventions."""
 WORTH = 0.05
-"""Share of the risk of no correction from which on less of it makes a difference; a convention."""
+"""A correction makes a difference if it lowers the risk of no correction by at least this share. A convention."""
 FEW = 5
-"""Fewer steps than this say nothing for sure."""
-Standing = Literal[
+"""With fewer steps than this no correction is recommended. A convention."""
+Outcome = Literal[
     "repair the records first", "none is needed", "none makes a difference", "none helps for sure", "one helps"
 ]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """standing: what can be said. best: of the corrections compared, None where none can be named. why: in sentences."""
+    """What to do about corrections, for a person to read."""
 
-    standing: Standing
+    outcome: Outcome
     best: str | None
+    """Name of the recommended correction; None if none is recommended."""
     title: str
     why: str
+    """The reasons, in sentences."""
     confidence: Confidence
 
 
 def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
-    """The risk of each step; NaN without sequences. bias, ess: see correction_effect.EFFECTS, ess NaN where nothing is left."""
+    """The risk of each step; NaN for a step without sequences.
+
+    bias, ess: `bias` and `ess_after` of effect.EFFECTS, shape (steps,). An ess of NaN means that no weight is left.
+    """
     with np.errstate(all="ignore"):
         noise = np.minimum(1 / (np.where(np.isnan(ess), 0.0, ess) * sequences), 1.0)
         return bias**2 + np.where(sequences > 0, noise, np.nan)
@@ -54,7 +60,7 @@ def risk(bias: Floats, ess: Floats, sequences: Floats) -> Floats:
 def risk_per_step(effects: pl.DataFrame, sequences: pl.DataFrame) -> Floats:
     """The risk at each step of `effects`, ascending by step; NaN where the step's sequences are not on record.
 
-    effects: columns step, bias, ess_after (see threshold_effect.VALUES). sequences: columns step, sequences.
+    effects: a frame with the columns step, bias, ess_after (see effect.EFFECTS). sequences: a frame with step, sequences.
     """
     steps = effects.join(sequences, on="step", how="left").sort("step")
     columns = (steps[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("bias", "ess_after", "sequences"))
@@ -62,36 +68,37 @@ def risk_per_step(effects: pl.DataFrame, sequences: pl.DataFrame) -> Floats:
 
 
 def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Advice:
-    """What to do. risks: correction -> risk per step, the same steps for all; nothing: the risk of no correction.
+    """The advice for a run.
 
-    verdict: the run's (run_verdict.py); no advice contradicts it.
+    risks: name of a correction -> risk per step, the same steps for all corrections. nothing: risk per step without any
+    correction. verdict: the verdict of the run, see run_verdict.py.
     """
     if verdict.signal in RECORDS and verdict.severity > Severity.HEALTHY:
         why = f"{verdict.title}: weights made of these log-probs are no importance weights. {verdict.remedy}"
         return Advice("repair the records first", None, "Repair the records before correcting", why, verdict.confidence)
-    known = ~np.isnan(nothing)
+    common = ~np.isnan(nothing)
     for values in risks.values():
-        known = known & ~np.isnan(values)
-    steps = int(known.sum())
+        common = common & ~np.isnan(values)
+    steps = int(common.sum())
     if not risks or not steps:
         return Advice(
             "none helps for sure", None, "Nothing to compare yet", "No step has been measured for all.", "low"
         )
-    means = {name: float(values[known].mean()) for name, values in risks.items()}
+    means = {name: float(values[common].mean()) for name, values in risks.items()}
     best = min(means, key=lambda name: means[name])
-    gain = _apart(nothing[known] - risks[best][known])
+    gain = _in_standard_errors(nothing[common] - risks[best][common])
     if verdict.severity == Severity.HEALTHY:
-        return _not_needed(best, means[best], float(nothing[known].mean()), verdict)
-    least, most = _reduction(nothing[known], risks[best][known])
+        return _not_needed(best, means[best], float(nothing[common].mean()), verdict)
+    least, most = _reduction(nothing[common], risks[best][common])
     if steps >= FEW and (most < WORTH or LIKELY <= gain and least < WORTH):
         return _no_difference(best, least, most, verdict)
     if gain < LIKELY or steps < FEW:
         why = (
-            f"{best} has the smallest risk of those compared, {_lower(means[best], nothing[known])}, "
+            f"{best} has the smallest risk of those compared, {_lower(means[best], nothing[common])}, "
             f"but {_too_little(gain, steps)}. {verdict.remedy}"
         )
         return Advice("none helps for sure", None, "None of these helps for sure", why, "low")
-    return _helps(best, risks, nothing, known, verdict)
+    return _helps(best, risks, nothing, common, verdict)
 
 
 def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Advice:
@@ -113,24 +120,27 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
 
 
 def _helps(
-    best: str, risks: Mapping[str, Floats], nothing: Floats, known: npt.NDArray[np.bool_], verdict: Finding
+    best: str, risks: Mapping[str, Floats], nothing: Floats, common: npt.NDArray[np.bool_], verdict: Finding
 ) -> Advice:
-    own, steps = risks[best][known], int(known.sum())
-    better = int((own < nothing[known]).sum())
-    why = f"Its risk is {_lower(float(own.mean()), nothing[known])}, lower in {better} of {steps} steps."
-    others = {name: float(values[known].mean()) for name, values in risks.items() if name != best}
+    own, steps = risks[best][common], int(common.sum())
+    better = int((own < nothing[common]).sum())
+    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, lower in {better} of {steps} steps."
+    others = {name: float(values[common].mean()) for name, values in risks.items() if name != best}
     confidence: Confidence = "high"
     if others:
         second = min(others, key=lambda name: others[name])
-        apart = _apart(risks[second][known] - own)
-        confidence = "high" if apart >= SURE else "medium" if apart >= LIKELY else "low"
-        why += f" Next is {second}, {_between(float(own.mean()), others[second], apart)}."
+        distance = _in_standard_errors(risks[second][common] - own)
+        confidence = "high" if distance >= SURE else "medium" if distance >= LIKELY else "low"
+        why += f" Next is {second}, {_between(float(own.mean()), others[second], distance)}."
     why += f" A correction treats what the gap does, not why it is there. {verdict.remedy}"
     return Advice("one helps", best, f"{best} helps most", why, confidence)
 
 
 def _reduction(nothing: Floats, own: Floats) -> tuple[float, float]:
-    """By which share of the risk of no correction it is lower, and two standard errors more than that; 0 where that risk is 0."""
+    """(share by which the correction lowers the risk of no correction, that share plus two standard errors).
+
+    Both are 0 if the risk of no correction is 0.
+    """
     whole = float(nothing.mean())
     if whole <= 0:
         return 0.0, 0.0
@@ -143,7 +153,7 @@ def _lower(mean: float, nothing: Floats) -> str:
     return f"{1 - mean / float(nothing.mean()):.1%} below that of no correction" if nothing.mean() > 0 else "0"
 
 
-def _between(own: float, other: float, apart: float) -> str:
+def _between(own: float, other: float, distance: float) -> str:
     more = (
         "higher"
         if own <= 0
@@ -151,15 +161,20 @@ def _between(own: float, other: float, apart: float) -> str:
         if other < 2 * own
         else f"{other / own:.1f} times as high"
     )
-    return f"{more}, {apart:.1f} standard errors apart over steps" if apart >= LIKELY else f"{more}: too close to call"
+    if distance < LIKELY:
+        return f"{more}: too close to call"
+    return f"{more}, {distance:.1f} standard errors apart over steps"
 
 
 def _too_little(gain: float, steps: int) -> str:
     return f"{steps} steps are too few" if steps < FEW else f"only {gain:.1f} standard errors over steps"
 
 
-def _apart(differences: Floats) -> float:
-    """Mean of paired differences over steps in standard errors, steps taken as independent; inf where all are alike."""
+def _in_standard_errors(differences: Floats) -> float:
+    """The mean of paired differences, one per step, divided by its standard error. Steps are taken as independent.
+
+    Infinite if all differences are equal and positive; 0 for fewer than two steps.
+    """
     if len(differences) < 2:
         return 0.0
     error = float(differences.std(ddof=1)) / len(differences) ** 0.5

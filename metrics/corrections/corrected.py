@@ -1,4 +1,4 @@
-"""A Correction carried out on flat tokens: the weights and the mask it leaves. No loop over tokens or sequences."""
+"""A Correction applied to flat tokens: the weights and the mask it leaves. There is no loop over tokens or sequences."""
 
 from dataclasses import dataclass, replace
 
@@ -16,23 +16,27 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Corrected:
-    """Per token: weight (of the loss term, 1 where the correction sets none) and mask (still in the loss).
-
-    clipped: tokens whose weight a bound changed. log_ratio, sequence and sampled are the input, sequences numbered from 0.
-    """
+    """A batch before and after a correction. Every field has shape (tokens,)."""
 
     log_ratio: Floats
+    """Input: x in nats."""
     sequence: Integers
+    """Input: the sequence of each token, numbered from 0, non-decreasing."""
     sampled: Flags
+    """Input: whether the policy sampled the token (the loss mask before the correction)."""
     weight: Floats
+    """The weight of the token's loss term; 1 if the correction sets no weights."""
     mask: Flags
+    """Whether the token is still in the loss."""
     clipped: Flags
+    """Whether a bound changed the token's weight."""
 
 
 def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Flags) -> Corrected:
-    """Carry out the steps in order. All inputs shaped (tokens,); sequence is non-decreasing from 0; log_ratio in nats.
+    """The batch after all steps of the correction, applied in order. All inputs have shape (tokens,); log_ratio is in nats.
 
-    Log-ratios that are NaN take their token out of `sampled`: it is neither weighted nor counted. -inf is a weight of 0.
+    sequence: the sequence of each token, non-decreasing from 0. A token whose log-ratio is NaN is taken out of `sampled`:
+    it has no weight and is not counted. A log-ratio of -inf is a weight of 0.
     """
     sampled = sampled & ~np.isnan(log_ratio)
     ones = np.ones(len(log_ratio))
@@ -68,7 +72,7 @@ def _log_weight(state: Corrected, level: Level, included: Flags) -> Floats:
 
 def _rejected(state: Corrected, step: Reject) -> Corrected:
     included = state.sampled if step.over == "sampled" else state.mask
-    # A weight is judged in log space: a product of thousands of weights has no other form.
+    # Weights are compared in log space, because a product of thousands of weights overflows.
     low, high = (_logarithm(step.low), _logarithm(step.high)) if step.of == "weight" else (step.low, step.high)
     values = _judged(state.log_ratio, step.of)
     if step.by in ("token", "any"):
@@ -91,7 +95,7 @@ def _judged(log_ratio: Floats, of: str) -> Floats:
 
 
 def _reduced(state: Corrected, values: Floats, included: Flags, by: str) -> Floats:
-    """One value per sequence; a sequence without tokens reads 0 (a weight of 1)."""
+    """One value per sequence; 0 (a weight of 1) for a sequence without tokens."""
     if by == "max":
         largest: Floats = np.full(_sequences(state), -np.inf)
         np.maximum.at(largest, state.sequence[included], values[included])

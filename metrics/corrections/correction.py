@@ -1,9 +1,9 @@
-"""Corrections as data: what a trainer does to the importance weights and to the loss mask, one step after another.
+"""Corrections as data: the steps by which a trainer changes the importance weights and the loss mask.
 
-A Correction is a tuple of steps over the tokens of one batch. `Weigh` sets the weights, `Reject` takes tokens or whole
-sequences out of the mask, `Normalise` rescales the weights by their mean. Every step reads the log-ratios x of the
-sampled tokens; later steps see the mask that earlier ones left only where `over = "remaining"`. Trainers differ in
-little else than these choices, so a dialect is a translation of its configuration into such a tuple.
+A Correction is a tuple of steps over the tokens of one batch. `Weigh` sets the weights. `Reject` takes tokens or whole
+sequences out of the mask. `Normalise` divides the weights by their mean. Every step reads the log-ratios x of the sampled
+tokens; a step with `over = "remaining"` reads only the tokens that earlier steps left in the mask. Trainers differ in
+little more than these choices, so a dialect translates a trainer's configuration into such a tuple.
 
     w token      exp(x)
     w sequence   exp(S), S the sum of x over the sequence
@@ -25,40 +25,41 @@ Over = Literal["sampled", "remaining"]
 
 @dataclass(frozen=True)
 class Weigh:
-    """Weights exp(x), exp(S) or exp(m), held to [low, high]: `clamp` moves a weight to the bound, `zero` drops it (IcePop).
-
-    log_limit: the log-ratio is clamped to [-log_limit, log_limit] before exp, as most trainers do (20); inf clamps nothing.
-    """
+    """Sets the weights to exp(x), exp(S) or exp(m), bounded to [low, high]."""
 
     level: Level = "token"
+    """Which of the three weights."""
     low: float = 0.0
     high: float = inf
     outside: Literal["clamp", "zero"] = "clamp"
+    """A weight outside the bounds: `clamp` moves it to the bound, `zero` sets it to 0 (IcePop)."""
     log_limit: float = inf
+    """The log-ratio is clamped to [-log_limit, log_limit] before exp; most trainers use 20, inf clamps nothing."""
     over: Over = "sampled"
+    """Which tokens a sum or mean over a sequence reads."""
 
 
 @dataclass(frozen=True)
 class Reject:
-    """Takes out of the mask what lies outside [low, high].
-
-    of: the token's weight, or its K1 = -x, K2 = x^2/2, K3 = exp(x) - 1 - x.
-    by: `token` judges and removes each token by itself. The others remove whole sequences: by the `sum` over its tokens
-    (of the weight: their product), the `mean` (of the weight: the geometric mean), the `max`, or `any` token outside (veto).
-    """
+    """Takes tokens or sequences out of the mask if their value lies outside [low, high]."""
 
     of: Literal["weight", "k1", "k2", "k3"]
+    """The value of a token: its weight, K1 = -x, K2 = x^2/2, or K3 = exp(x) - 1 - x."""
     by: Literal["token", "sum", "mean", "max", "any"]
+    """`token` removes single tokens. The others remove whole sequences by their `sum` (for weights: the product), their
+    `mean` (for weights: the geometric mean), their `max`, or as soon as `any` token lies outside (a veto)."""
     low: float = -inf
     high: float = inf
     over: Over = "sampled"
+    """Which tokens are read."""
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """Weights divided by their mean over the batch: over remaining tokens, or over remaining sequences' mean weights."""
+    """Divides the weights by their mean over the batch."""
 
     by: Literal["token", "sequence"] = "token"
+    """The mean over the remaining tokens, or the mean of the mean weights of the remaining sequences."""
 
 
 Step = Weigh | Reject | Normalise
@@ -66,12 +67,14 @@ Step = Weigh | Reject | Normalise
 
 @dataclass(frozen=True)
 class Correction:
-    """A named tuple of steps. gap: the log-ratio they read; `total` where the trainer has no `old` (bypass, off-policy IS)."""
+    """A named tuple of steps."""
 
     name: str
     steps: tuple[Step, ...]
     gap: WeightedGap = "mismatch"
+    """The log-ratio that the steps read; `total` for a trainer without `old` log-probs (bypass, off-policy IS)."""
     source: str = ""
+    """Who uses or published it."""
 
     def __post_init__(self) -> None:
         for step in self.steps:
@@ -105,7 +108,7 @@ def mask(low: float, high: float, *, level: Level = "token") -> Correction:
 
 def reject(of: Literal["weight", "k1", "k2", "k3"], by: Literal["token", "sum", "mean", "max", "any"],
            *, low: float = -inf, high: float = inf) -> Correction:  # fmt: skip
-    """Rejection alone: weights stay 1, what lies outside the bounds leaves the loss."""
+    """Rejection alone: the weights stay 1, and tokens or sequences outside the bounds leave the loss."""
     return Correction(f"reject {of} by {by} outside {_bounds(low, high)}", (Reject(of, by, low, high),))
 
 
@@ -114,7 +117,7 @@ def off_policy_clip(low: float, high: float) -> Correction:
     return Correction(f"clip current/rollout to {_bounds(low, high)}", (Weigh("token", low, high),), gap="total")
 
 
-NONE = Correction("none", (), source="every weight 1, nothing removed: what a trainer without correction does")
+NONE = Correction("none", (), source="every weight is 1 and nothing is removed: a trainer without a correction")
 
 CORRECTIONS: tuple[Correction, ...] = (
     NONE,

@@ -1,7 +1,8 @@
-"""What a Correction does to a step: shares clipped and removed, effective sample size before and after, mean weight.
+"""The effect of a Correction on token rows: shares clipped and removed, effective sample size before and after, mean weight.
 
-The effect is read from sums that merge over steps, slices and files, like every other number here. Normalise is the
-one exception: it belongs to a batch, so its sums are those of the (attempt, step) it was carried out in.
+Effects are computed from sums that add up over steps, slices and files, like every other number here. Normalise is the one
+exception: it divides by the mean of a batch, and the batch is the (attempt, step). threshold_effect.py computes the same
+values for a single threshold from histograms, without token rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ KEYS = ("attempt", "step", "correction", "gap", "key")
 
 @dataclass(frozen=True)
 class Effect:
-    """A value read from SUMS: `value` gets a mapping of float64 arrays by name and returns an array; NaN: nothing to read."""
+    """The definition of one effect; w is the weight of a token before the correction, v its weight after."""
 
     name: str
     unit: str
@@ -37,7 +38,7 @@ EFFECTS = (
     Effect(
         "removed_share", "1", "1 - kept tokens / sampled tokens", "tokens taken out of the loss, by mask or zero weight"
     ),
-    Effect("removed_share_sequence", "1", "1 - kept sequences / sequences", "sequences of which no token is left"),
+    Effect("removed_share_sequence", "1", "1 - kept sequences / sequences", "sequences with no token left"),
     Effect("ess_before", "1", "(sum w)^2 / (n sum w^2), w = exp(x)", "token ESS share of the uncorrected weights"),
     Effect(
         "ess_after",
@@ -45,16 +46,22 @@ EFFECTS = (
         "(sum v)^2 / (n sum v^2), v what is left of the weights",
         "token ESS share after the correction",
     ),
-    Effect("mean_weight", "1", "sum v / n", "effective learning-rate factor: what is left of the loss's total weight"),
-    Effect("bias", "1", "sum |v - w| / n", "proxy of the bias: mean change of the weights against exact ones"),
+    Effect(
+        "mean_weight",
+        "1",
+        "sum v / n",
+        "effective learning-rate factor: the share of the loss's total weight that is left",
+    ),
+    Effect("bias", "1", "sum |v - w| / n", "proxy of the bias: mean distance of the weights from the exact ones"),
     Effect("variance", "1", "sum v^2 / n - (sum v / n)^2", "proxy of the variance that weighting adds"),
 )
 
 
 def correction_sums(records: pa.Table, corrections: Sequence[Correction], labels: Labels | None = None) -> pa.Table:
-    """One row per (attempt, step, correction, key): the sums of SUMS. A correction whose gap is not on record gives no rows.
+    """One row per (attempt, step, correction, key) with the columns SUMS. A correction whose gap is not on record has no rows.
 
-    labels: what to group by beside the step, one per row or a list per row; the corrections themselves see whole steps.
+    labels: the key of each row, or a list with the key of each token; None: one key "". Corrections are applied to whole
+    steps, whatever the keys.
     """
     parts = [_sums(records, correction, labels) for correction in corrections]
     return pa.concat_tables(parts) if parts else schema().empty_table()
@@ -67,7 +74,7 @@ def schema() -> pa.Schema:
 
 
 def effect_values(sums: dict[str, Floats]) -> dict[str, Floats]:
-    """The value of every EFFECT from arrays of SUMS, NaN where there is nothing to read."""
+    """Name -> value of every one of EFFECTS, from float64 arrays of SUMS; NaN where the sums are 0."""
     with np.errstate(all="ignore"):
         n = np.where(sums["tokens"] > 0, sums["tokens"], np.nan)
         mean = sums["sum_kept_weight"] / n
@@ -101,18 +108,19 @@ def _ess(total: Floats, squares: Floats, n: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class CarriedOut:
-    """A correction carried out on one (attempt, step). times: how many sequences each stands for, where chance kept them."""
+    """A correction applied to one (attempt, step)."""
 
     attempt: int
     step: int
     correction: Correction
     result: Corrected
     times: Floats | None
+    """How many sequences each recorded sequence represents; None if every sequence is recorded."""
     token: Integers
-    """Where its tokens lie among those of `arrow_columns.gap_rows`."""
+    """Indices of its tokens among those of `arrow_columns.gap_rows`."""
 
     def sums(self) -> pa.Table:
-        """The row of `schema()` over all its tokens."""
+        """One row of `schema()`: the sums over all its tokens."""
         everything = np.zeros(len(self.token), np.int64)
         return sums_table(
             self.attempt, self.step, self.correction, effect_sums(self.result, everything, 1, self.times), ("",)
@@ -120,7 +128,7 @@ class CarriedOut:
 
 
 def carried_out(records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
-    """The correction on each (attempt, step) of the records; nothing where its gap is not on record."""
+    """The correction applied to each (attempt, step) of the records; nothing if its gap is not on record."""
     rows = gap_rows(records, correction.gap)
     return _carried_out(rows, records, correction) if len(rows.rows) else iter(())
 
@@ -154,10 +162,10 @@ def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> p
 
 
 def sums_table(attempt: int, step: int, correction: Correction, sums: Floats, keys: Sequence[str]) -> pa.Table:
-    """A table of `schema()` for one step: a row per key that holds a token; sums: (keys, SUMS)."""
-    held = np.flatnonzero(sums[:, 0] > 0).tolist()
-    names = ([value] * len(held) for value in (attempt, step, correction.name, correction.gap))
-    columns = (*names, [keys[index] for index in held], *sums[held].T)
+    """A table of `schema()` for one step: one row per key that has a token. sums: shape (keys, SUMS)."""
+    occupied = np.flatnonzero(sums[:, 0] > 0).tolist()
+    names = ([value] * len(occupied) for value in (attempt, step, correction.name, correction.gap))
+    columns = (*names, [keys[index] for index in occupied], *sums[occupied].T)
     return pa.table([pa.array(column, f.type) for column, f in zip(columns, schema(), strict=True)], schema=schema())
 
 
@@ -169,9 +177,9 @@ def _tokens_of(rows: Integers, bounds: Integers) -> Integers:
 
 
 def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | None = None) -> Floats:
-    """(keys, SUMS) of one batch. codes: which key each token belongs to, -1 for none.
+    """The sums of one batch, shape (keys, SUMS). codes: the key of each token, -1 for none.
 
-    times: how many sequences each sequence stands for, where chance kept it; None: one.
+    times: how many sequences each recorded sequence represents; None: one each.
     """
     each = None if times is None else times[result.sequence]
     sampled, kept = result.sampled & (codes >= 0), result.mask & (result.weight > 0) & (codes >= 0)
@@ -189,11 +197,11 @@ def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | N
 
 
 def _counted(flags: Flags, codes: Integers, keys: int, values: Floats | None = None) -> Floats:
-    """What the flagged tokens of each key add up to; None: how many there are."""
+    """Per key, the sum of the values of the flagged tokens; None: their number."""
     return np.bincount(codes[flags], None if values is None else values[flags], keys).astype(np.float64)
 
 
 def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int, times: Floats | None) -> Floats:
-    """Sequences with a flagged token, per key."""
+    """Per key, the number of sequences with a flagged token."""
     pairs = np.unique(result.sequence[flags] * keys + codes[flags])
     return np.bincount(pairs % keys, None if times is None else times[pairs // keys], keys).astype(np.float64)

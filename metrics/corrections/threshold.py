@@ -1,8 +1,10 @@
-"""One threshold on the weights as data: a rule and its bounds, the Correction it is, and which buckets it touches.
+"""A threshold on the weights as data: a rule and its bounds, the same as a Correction, and the buckets it changes.
+
+v is the weight after the threshold, w the weight before.
 
 truncate   v = min(max(w, low), high)
 mask       v = w inside [low, high), else 0
-reject     v = 1 inside [low, high), else 0: no weights, what lies outside leaves the loss
+reject     v = 1 inside [low, high), else 0: tokens have no weights, and those outside the bounds leave the loss
 """
 
 from dataclasses import dataclass
@@ -30,12 +32,15 @@ _BY: dict[Level, Literal["token", "sum", "mean"]] = {"token": "token", "sequence
 
 @dataclass(frozen=True)
 class Threshold:
-    """A rule with its bounds, on weights of one level. low 0 and high inf bound nothing."""
+    """A rule with its bounds, 0 <= low < high."""
 
     rule: Rule
     level: Level = "token"
+    """Whose weights are bounded: tokens, sequences, or geometric means of sequences."""
     low: float = 0.0
+    """The floor; 0 is none."""
     high: float = inf
+    """The cap; inf is none."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high:
@@ -55,16 +60,16 @@ class Threshold:
 
     @property
     def bounds(self) -> bool:
-        """Whether it bounds anything."""
+        """Whether it has a floor or a cap."""
         return self.low > 0 or self.high < inf
 
     @property
     def exact(self) -> bool:
-        """Whether distributions say its effect exactly: no bucket is cut."""
+        """Whether a histogram gives its effect exactly: both bounds are edges, so no bucket is cut."""
         return not any(place(bound)[1] for bound in (self.low, self.high))
 
     def correction(self, gap: WeightedGap = "mismatch") -> Correction:
-        """The same as steps over tokens."""
+        """The Correction that does the same to tokens."""
         if self.rule == "reject":
             return Correction(self.name, (Reject("weight", _BY[self.level], self.low, self.high),), gap)
         outside: Literal["clamp", "zero"] = "clamp" if self.rule == "truncate" else "zero"
@@ -72,7 +77,7 @@ class Threshold:
 
 
 def place(bound: float) -> tuple[int, bool]:
-    """(the last bucket that reaches below the bound, whether it reaches beyond it, too); (-1, False) where nothing is bound."""
+    """(the last bucket that begins below the bound, whether the bound cuts it); (-1, False) for a bound of 0 or inf."""
     if not 0 < bound < inf:
         return -1, False
     at = int(np.searchsorted(EDGES, log(bound)))
@@ -82,16 +87,20 @@ def place(bound: float) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class Sides:
-    """Per bucket: wholly inside the bounds, wholly below the floor, wholly above the cap, or cut by a bound."""
+    """For each bucket, on which side of the bounds it lies; exactly one of the four is true."""
 
     inside: Flags
+    """Wholly inside the bounds."""
     below: Flags
+    """Wholly below the floor."""
     above: Flags
+    """Wholly above the cap."""
     cut: Flags
+    """A bound lies within the bucket."""
 
 
 def sides(buckets: Integers, threshold: Threshold) -> Sides:
-    """Where these buckets lie."""
+    """On which side of the bounds each of these buckets lies."""
     (bottom, low_cuts), (top, high_cuts) = place(threshold.low), place(threshold.high)
     below = buckets < bottom if low_cuts else buckets <= bottom
     above = buckets > top if threshold.high < inf else np.zeros(len(buckets), np.bool_)
@@ -100,20 +109,20 @@ def sides(buckets: Integers, threshold: Threshold) -> Sides:
 
 
 def treated(part: Histogram, threshold: Threshold) -> tuple[Histogram, int]:
-    """(the counts of what is left of the weights, how many are removed); a bucket that a bound cuts stays where it is.
+    """(the histogram of the weights that are left, the number of weights removed). Its sums of weights are unknown (NaN).
 
-    Sums of the weights are not told (NaN).
+    The weights of a bucket that a bound cuts stay in that bucket.
     """
     buckets = np.asarray(part.buckets, np.int64).copy()
-    found = sides(buckets, threshold)
-    gone = found.below | found.above if threshold.rule != "truncate" else np.zeros(len(buckets), np.bool_)
+    side_of = sides(buckets, threshold)
+    gone = side_of.below | side_of.above if threshold.rule != "truncate" else np.zeros(len(buckets), np.bool_)
     if threshold.rule == "reject":
         buckets[:] = bucket_of(0.0)
     if threshold.rule == "truncate":
-        for side, bound in ((found.below, threshold.low), (found.above, threshold.high)):
+        for side, bound in ((side_of.below, threshold.low), (side_of.above, threshold.high)):
             if side.any():
                 buckets[side] = bucket_of(log(bound))
     occupied, owner = np.unique(buckets[~gone], return_inverse=True)
     counts = np.bincount(owner, part.counts[~gone], len(occupied)).astype(np.int64)
-    untold = np.full(len(occupied), np.nan)
-    return Histogram(occupied, counts, untold, untold), int(part.counts[gone].sum())
+    unknown = np.full(len(occupied), np.nan)
+    return Histogram(occupied, counts, unknown, unknown), int(part.counts[gone].sum())

@@ -1,7 +1,7 @@
-"""What one threshold on the weights does, read from distributions alone: per step or over all, without a token row.
+"""The effect of one threshold on the weights, computed from histograms alone: per step or over all steps, no token row needed.
 
-Exact where the bounds are edges of the histogram, as every published one is; in between an interval that holds the value.
-At sequence and geometric level a weight is one sequence's, and means are over sequences.
+The effect is exact if the bounds are edges of the histogram, as every published threshold is. For other bounds it is an
+interval that contains the value. At sequence and geometric level each sequence has one weight, and means are over sequences.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .threshold import CAPS, Integers, Rule, Sides, Threshold, sides
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]
-"""The least and the most."""
+"""(lower ends, upper ends) of intervals."""
 VALUES = (
     "clipped_share",
     "removed_share",
@@ -29,61 +29,69 @@ VALUES = (
     "bias",
     "variance",
 )
-"""As in correction_effect.EFFECTS. mass_removed: 1 - sum v / sum w, negative where a floor adds more than a cap takes."""
+"""As in effect.EFFECTS. mass_removed = 1 - sum v / sum w; negative if a floor adds more weight than a cap takes."""
 
 
 def threshold_effects(distribution: pl.DataFrame, threshold: Threshold) -> pl.DataFrame:
-    """One row per step: `weights` (how many), and the least and the most of each of VALUES, `<name>` and `<name>_most`.
+    """One row per step: `weights` (their number), and both ends of the interval of each of VALUES, `<name>` and `<name>_most`.
 
-    distribution: see Run.distribution, ordered by step. NaN where there is nothing to read.
+    distribution: as Run.distribution returns it, ordered by step. NaN where a value is not defined.
     """
     steps = distribution["step"].to_numpy()
     starts = first_of_each(steps)
     names = ("bucket", "count", "log_sum_weight", "log_sum_square_weight")
     columns = [distribution[name].to_numpy().astype(np.float64) for name in names]
-    count, found = _effects(_Rows.of(columns, starts, threshold), threshold)
-    values = {f"{name}{end}": found[name][at] for name in VALUES for at, end in enumerate(("", "_most"))}
+    count, effects = _effects(_Rows.of(columns, starts, threshold), threshold)
+    values = {f"{name}{end}": effects[name][at] for name in VALUES for at, end in enumerate(("", "_most"))}
     return pl.DataFrame({"step": steps[starts], "weights": count.astype(np.int64), **values})
 
 
 def whole_effect(part: Histogram, threshold: Threshold) -> dict[str, Interval]:
-    """VALUES of all weights of a histogram together; NaN where it is empty."""
+    """Name -> interval of each of VALUES over all weights of a histogram; NaN if the histogram is empty."""
     if not len(part.counts):
         return dict.fromkeys(VALUES, Interval(np.nan, np.nan))
     columns = (part.buckets, part.counts, part.log_sum_weights, part.log_sum_square_weights)
     rows = _Rows.of([np.asarray(c, np.float64) for c in columns], np.zeros(1, np.int64), threshold)
-    _, found = _effects(rows, threshold)
-    return {name: Interval(float(least[0]), float(most[0])) for name, (least, most) in found.items()}
+    _, effects = _effects(rows, threshold)
+    return {name: Interval(float(least[0]), float(most[0])) for name, (least, most) in effects.items()}
 
 
 def frontier(
     part: Histogram, level: Level, *, rules: Sequence[Rule] = ("truncate", "mask"), low: float = 0.0
 ) -> pl.DataFrame:
-    """One row per rule and published cap above `low`: rule, cap and the least of each of VALUES (exact for a published low)."""
-    chosen = [Threshold(rule, level, low, cap) for rule in rules for cap in CAPS if cap > low]
+    """One row per rule and published cap above `low`: rule, cap and each of VALUES (lower ends; exact for a published low)."""
+    thresholds = [Threshold(rule, level, low, cap) for rule in rules for cap in CAPS if cap > low]
     rows = [
         {"rule": each.rule, "cap": each.high, **{name: value.low for name, value in whole_effect(part, each).items()}}
-        for each in chosen
+        for each in thresholds
     ]
     return pl.DataFrame(rows)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """One row per occupied bucket of each group of consecutive rows. Weights are in the unit of their group.
+    """The occupied buckets of all groups, one row each, the rows of a group next to each other. A group is a step.
 
-    one: a weight of 1; ends: of the bucket; bounds: of the threshold; unit: of each group.
+    Weights are in a unit of their group, so that none overflows.
     """
 
     starts: Integers
+    """The first row of each group."""
     buckets: Integers
     number: Floats
+    """How many weights lie in the bucket."""
     weights: Floats
+    """Their sum."""
     squares: Floats
+    """The sum of their squares."""
     one: Floats
+    """A weight of 1, in the unit of the group."""
     ends: Pair
+    """The weights at the edges of the bucket."""
     bounds: Pair
+    """The floor and the cap of the threshold."""
     unit: Floats
+    """The unit of each group, a weight."""
 
     @staticmethod
     def of(columns: Sequence[Floats], starts: Integers, threshold: Threshold) -> "_Rows":
@@ -111,7 +119,7 @@ class _Rows:
 
 
 def _log_unit(log_means: Floats, starts: Integers, threshold: Threshold) -> Floats:
-    """The largest mean weight of each group, no more than what a cap leaves: in this unit nothing that is left overflows."""
+    """Per group, the log of the largest mean weight of a bucket, at most the cap: in this unit no weight left overflows."""
     if not len(starts) or threshold.rule == "reject":
         return np.zeros(len(starts))
     largest = np.maximum.reduceat(log_means, starts)
@@ -121,18 +129,18 @@ def _log_unit(log_means: Floats, starts: Integers, threshold: Threshold) -> Floa
 
 def _effects(rows: _Rows, threshold: Threshold) -> tuple[Floats, dict[str, Pair]]:
     """(number of weights, VALUES) of each group."""
-    found = sides(rows.buckets, threshold)
+    side_of = sides(rows.buckets, threshold)
     with np.errstate(all="ignore"):
         n = rows.total(rows.number)
-        left = _left(rows, threshold, found)
+        left = _left(rows, threshold, side_of)
         whole = rows.total(rows.weights)
         known = np.where(whole > 0, 1.0, np.nan)
         before = np.minimum(known * whole**2 / (n * rows.total(rows.squares)), 1.0)
-        outside = rows.total(rows.number * (found.below | found.above)) / n
-        touched = outside, outside + rows.total(rows.number * found.cut) / n
+        outside = rows.total(rows.number * (side_of.below | side_of.above)) / n
+        touched = outside, outside + rows.total(rows.number * side_of.cut) / n
         gone = _zero_share(rows, threshold, n) if threshold.rule == "truncate" else touched
         least, most = left.sums
-        bias = _bias(rows, threshold, found)
+        bias = _bias(rows, threshold, side_of)
         zero = np.zeros_like(n)
         return n, {
             "clipped_share": (zero, zero) if threshold.rule == "reject" else touched,
@@ -147,31 +155,37 @@ def _effects(rows: _Rows, threshold: Threshold) -> tuple[Floats, dict[str, Pair]
 
 
 def _zero_share(rows: _Rows, threshold: Threshold, n: Floats) -> Pair:
-    """Share of weights of 0 (the first bucket), unless a floor lifts them."""
+    """The share of weights of 0, which lie in the first bucket; 0 if a floor lifts them."""
     share = rows.total(rows.number * (rows.buckets == 0)) / n * (threshold.low == 0)
     return share, share
 
 
 @dataclass(frozen=True)
 class _Left:
-    """Sums of v and v^2 of the buckets that no bound cuts, and what those that one cuts add, per group.
+    """Per group, the sums of v and v^2 over the buckets that no bound cuts, and the range of what cut buckets add.
 
-    They add a in [least, most] to the sum of v, and between flattest * a and steepest * a to the sum of squares.
+    Cut buckets add an unknown a in [least, most] to the sum of v, and between flattest * a and steepest * a to that of v^2.
     """
 
     sum: Floats
+    """Sum of v over whole buckets."""
     squares: Floats
+    """Sum of v^2 over whole buckets."""
     least: Floats
+    """The least that cut buckets add to the sum of v."""
     most: Floats
+    """The most that cut buckets add to the sum of v."""
     flattest: Floats
+    """The smallest v in a cut bucket; 0 without one."""
     steepest: Floats
+    """The largest v in a cut bucket; 0 without one."""
 
     @property
     def sums(self) -> Pair:
         return self.sum + self.least, self.sum + self.most
 
     def ess(self, n: Floats) -> Pair:
-        """A square over a linear function is convex: least at its stationary point, greatest at an end."""
+        """(least, greatest) ESS. A square over a linear function of a is convex: least where stationary, greatest at an end."""
 
         def at(a: Floats, slope: Floats) -> Floats:
             squares = self.squares + slope * a
@@ -183,7 +197,7 @@ class _Left:
         return np.minimum(lowest, 1.0), np.minimum(highest, 1.0)
 
     def variance(self, n: Floats, scale: Floats) -> Pair:
-        """Concave in a: greatest at its stationary point, least at an end."""
+        """(least, greatest) variance. It is concave in a: greatest at its stationary point, least at an end."""
 
         def at(a: Floats, slope: Floats) -> Floats:
             return np.maximum((self.squares + slope * a) / n - ((self.sum + a) / n) ** 2, 0.0)
@@ -193,35 +207,37 @@ class _Left:
         return scale * ends, scale * at(stationary, self.steepest)
 
 
-def _left(rows: _Rows, threshold: Threshold, found: Sides) -> _Left:
+def _left(rows: _Rows, threshold: Threshold, side_of: Sides) -> _Left:
+    """The sums after the threshold. side_of: the side of each row of `rows`."""
     low, high = rows.bounds
     if threshold.rule == "reject":
-        sums, squares = rows.number * rows.one * found.inside, rows.number * rows.one**2 * found.inside
+        sums, squares = rows.number * rows.one * side_of.inside, rows.number * rows.one**2 * side_of.inside
         least, most, flat, steep = np.zeros_like(sums), rows.number * rows.one, rows.one, rows.one
     else:
-        sums, squares = np.where(found.inside, rows.weights, 0.0), np.where(found.inside, rows.squares, 0.0)
+        sums, squares = np.where(side_of.inside, rows.weights, 0.0), np.where(side_of.inside, rows.squares, 0.0)
         flat, steep = np.maximum(rows.ends[0], low), np.minimum(rows.ends[1], high)
         least, most = (np.zeros_like(sums), rows.weights) if threshold.rule == "mask" else _held(rows)
     if threshold.rule == "truncate":
-        for side, bound in ((found.below, low), (found.above, high)):
+        for side, bound in ((side_of.below, low), (side_of.above, high)):
             sums, squares = np.where(side, rows.number * bound, sums), np.where(side, rows.number * bound**2, squares)
     if not len(rows.starts):
         return _Left(*(np.empty(0) for _ in range(6)))
-    flattest = np.minimum.reduceat(np.where(found.cut, flat, np.inf), rows.starts)
+    flattest = np.minimum.reduceat(np.where(side_of.cut, flat, np.inf), rows.starts)
     return _Left(
         sum=rows.total(sums),
         squares=rows.total(squares),
-        least=rows.total(np.where(found.cut, least, 0.0)),
-        most=rows.total(np.where(found.cut, most, 0.0)),
+        least=rows.total(np.where(side_of.cut, least, 0.0)),
+        most=rows.total(np.where(side_of.cut, most, 0.0)),
         flattest=np.where(np.isfinite(flattest), flattest, 0.0),
-        steepest=np.maximum.reduceat(np.where(found.cut, steep, 0.0), rows.starts),
+        steepest=np.maximum.reduceat(np.where(side_of.cut, steep, 0.0), rows.starts),
     )
 
 
 def _held(rows: _Rows) -> Pair:
-    """What weights of a bucket can sum to once they are held to the bounds.
+    """(least, greatest) sum of the weights of each bucket after truncation.
 
-    Where one bound cuts, v is concave or convex in w, so its mean lies between that of the chord and that at the mean of w.
+    If one bound cuts the bucket, v is concave or convex in w: its mean lies between the value of the chord at the mean of w
+    and the value of v there.
     """
     (low, high), (floor, cap) = rows.ends, rows.bounds
     smallest, largest = np.clip(low, floor, cap), np.clip(high, floor, cap)
@@ -232,22 +248,21 @@ def _held(rows: _Rows) -> Pair:
     return rows.number * least, rows.number * np.where(both, largest, np.maximum(chord, at_mean))
 
 
-def _bias(rows: _Rows, threshold: Threshold, found: Sides) -> Pair:
-    """Bounds of the sum of |v - w| per bucket."""
-    if (
-        threshold.rule == "reject"
-    ):  # no bucket reaches across 1/2, so in each one of the two is the smaller for all of it
+def _bias(rows: _Rows, threshold: Threshold, side_of: Sides) -> Pair:
+    """(least, greatest) sum of |v - w| in each bucket."""
+    if threshold.rule == "reject":
+        # 1/2 is an edge: in a bucket either |1 - w| or |0 - w| is the smaller one for all its weights.
         kept, gone = np.abs(rows.weights - rows.number * rows.one), rows.weights
-        sure = np.where(found.inside, kept, gone)
-        return np.where(found.cut, np.minimum(kept, gone), sure), np.where(found.cut, np.maximum(kept, gone), sure)
+        sure = np.where(side_of.inside, kept, gone)
+        return np.where(side_of.cut, np.minimum(kept, gone), sure), np.where(side_of.cut, np.maximum(kept, gone), sure)
     if threshold.rule == "mask":
-        return np.where(found.inside | found.cut, 0.0, rows.weights), np.where(found.inside, 0.0, rows.weights)
+        return np.where(side_of.inside | side_of.cut, 0.0, rows.weights), np.where(side_of.inside, 0.0, rows.weights)
     floor, cap = rows.bounds
-    moved = np.where(found.below, rows.number * floor - rows.weights, 0.0)
-    moved = np.where(found.above, rows.weights - rows.number * cap, moved)
+    moved = np.where(side_of.below, rows.number * floor - rows.weights, 0.0)
+    moved = np.where(side_of.above, rows.weights - rows.number * cap, moved)
     first, second = (np.abs(held - rows.weights) for held in _held(rows))
     both = (rows.ends[0] < floor) & (rows.ends[1] > cap)
     widest = rows.number * np.maximum(floor - rows.ends[0], rows.ends[1] - cap)
     least = np.where(both, 0.0, np.minimum(first, second))
     most = np.where(both, widest, np.maximum(first, second))
-    return np.where(found.cut, least, moved), np.where(found.cut, most, moved)
+    return np.where(side_of.cut, least, moved), np.where(side_of.cut, most, moved)

@@ -1,4 +1,4 @@
-"""How the weights that a correction leaves are distributed, on the edges of every other distribution."""
+"""The distribution of the weights that a correction leaves, on the same bucket edges as every other distribution."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def weights_left(each: CarriedOut) -> tuple[npt.NDArray[np.int64], Floats]:
-    """(occupied buckets of log v, how many tokens lie in each), v > 0 the weight of a token that is still in the loss.
+    """(occupied buckets of log v, number of tokens in each); v > 0 is the weight of a token that is still in the loss.
 
-    Counts are estimates where chance kept the rows.
+    The counts are estimates if the recording budget kept rows by chance.
     """
     result = each.result
     kept = result.mask & (result.weight > 0)

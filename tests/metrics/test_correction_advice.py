@@ -54,7 +54,7 @@ def test_making_the_step_smaller_is_no_help() -> None:
 
 def test_the_clear_winner_is_named_with_its_margin() -> None:
     found = advice({"a": values(0.5, seed=1), "b": values(0.7, seed=2)}, values(1.0), ACT)
-    assert (found.standing, found.best, found.confidence) == ("one helps", "a", "high")
+    assert (found.outcome, found.best, found.confidence) == ("one helps", "a", "high")
     assert "below that of no correction, lower in 40 of 40 steps" in found.why and "Next is b" in found.why
     assert ACT.remedy in found.why
 
@@ -74,28 +74,28 @@ def test_few_steps_say_nothing_for_sure(steps: int) -> None:
 
 def test_what_is_no_better_than_nothing_is_not_advised() -> None:
     found = advice({"a": values(1.0, seed=1), "b": values(1.5, seed=2)}, values(1.0), ACT)
-    assert found.standing == "none makes a difference" and found.best is None and found.confidence == "high"
+    assert found.outcome == "none makes a difference" and found.best is None and found.confidence == "high"
     vague = advice({"a": values(1.0, noise=1.0, seed=1)}, values(1.0, noise=1.0, seed=5), ACT)
-    assert vague.standing == "none helps for sure" and vague.best is None
+    assert vague.outcome == "none helps for sure" and vague.best is None
 
 
 def test_a_difference_too_small_to_matter_needs_no_correction_however_sure_it_is() -> None:
     found = advice({"truncate token at 2": values(0.985, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT)
-    assert found.standing == "none makes a difference" and found.best is None and "helps most" not in found.title
+    assert found.outcome == "none makes a difference" and found.best is None and "helps most" not in found.title
     assert "1.5% below that of no correction" in found.why and "below 5% it makes no difference" in found.why
     assert found.confidence == "high" and ACT.remedy in found.why
-    assert advice({"a": values(0.9, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT).standing == "one helps"
+    assert advice({"a": values(0.9, noise=1e-4)}, values(1.0, noise=1e-4, seed=1), ACT).outcome == "one helps"
     assert advice({"a": values(0.0, noise=0)}, values(0.0, noise=0), ACT).best is None
 
 
 def test_a_healthy_run_needs_none_and_bad_records_are_repaired_first() -> None:
-    assert advice({"a": values(0.5)}, values(1.0), HEALTHY).standing == "none is needed"
+    assert advice({"a": values(0.5)}, values(1.0), HEALTHY).outcome == "none is needed"
     assert RECORDS <= {signal.name for signal in SIGNALS}
     for name in RECORDS:
         signal = next(signal for signal in SIGNALS if signal.name == name)
         verdict = replace(ACT, signal=name, title=signal.title, remedy=signal.remedy)
         found = advice({"a": values(0.5)}, values(1.0), verdict)
-        assert found.standing == "repair the records first" and found.best is None and signal.remedy in found.why
+        assert found.outcome == "repair the records first" and found.best is None and signal.remedy in found.why
 
 
 def test_nothing_measured_gives_no_advice() -> None:
