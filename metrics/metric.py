@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
@@ -14,6 +14,11 @@ from ratioscope.record import GAPS
 from .statistic import Statistic, product
 
 Values = npt.NDArray[np.float64]
+
+Kind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
+"""How a value comes about. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value over its standard error."""
+Topic = Literal["divergence", "weights", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
+"""The question that a metric answers. Pages list metrics by topic."""
 
 ALL_GAPS = tuple(GAPS)
 SAMPLED = ("mismatch", "total")
@@ -73,6 +78,20 @@ class Metric:
     range: str = ""
     bands: tuple[Band, ...] = ()
     absent: str = "no usable token is on record"
+    kind: Kind = field(kw_only=True)
+    topic: Topic = field(kw_only=True)
+    neutral: float = 0.0
+    """The value where the two policies agree; 0 for a metric that has no such value."""
+    worse: Literal["above", "below", "away"] = "away"
+    """The side of the neutral value on which a value is worse; away: both sides."""
+    bound: Literal["", "at least", "at most"] = ""
+    """What a value without a standard error is: k-hat has failed, so the sample shows too little of the tail."""
+    signal: str = ""
+    """The signal that grades this metric's value by itself (metrics/grading/signals.py); empty: none does."""
+
+    def is_bound(self, error: float | None) -> bool:
+        """Whether a value with this standard error is only a bound."""
+        return error is None and self.bound != ""
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -3,7 +3,8 @@
 They compute nothing but where to draw. Each says what it shows: metric, unit, weighting, N, band, and how rows became points.
 """
 
-from ..presentation.limit import Limit as Limit
+from ratioscope.metrics.grading.limits import Limit as Limit
+
 from .heat_map import log_ratio_heat_map as log_ratio_heat_map
 from .html.tinted_text import token_text as token_text
 from .over_steps import metric_over_steps as metric_over_steps

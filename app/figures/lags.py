@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.analysis.step_holes import holes
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, percent
-from ..presentation.limit import Limit
 from ..presentation.theme import LIGHT, Theme, channels
 from ..presentation.value_text import measured
 from .drawing.bands import BAND, COUNTED, ERROR_OPACITY, NO_ERROR, interval, reach, shaded
@@ -68,7 +68,7 @@ def lags_over_steps(
             line={"color": colour, "width": 1.4, "dash": ("solid", "dash", "dot", "dashdot")[at % 4]},
             marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 7, "color": colour},
             name=f"lag {lag}",
-            customdata=[_words(row, metric.name, name, gap) for row in rows.iter_rows(named=True)],
+            customdata=[_words(row, metric, name, gap) for row in rows.iter_rows(named=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )
     _finish(figure, course, events, theme)
@@ -180,9 +180,9 @@ def _steps(row: dict[str, object]) -> str:
     return f"step {row['step']}" if row["step"] == row["last"] else f"steps {row['step']}–{row['last']}"
 
 
-def _words(row: dict[str, object], metric: str, name: str, gap: str) -> str:
+def _words(row: dict[str, object], metric: Metric, name: str, gap: str) -> str:
     value, error, tokens = (row.get(column) for column in (name, f"{name}_se", f"{gap}/tokens"))
     if not isinstance(value, float) or not isinstance(tokens, float):
         return ""
     said = measured(metric, value, error if isinstance(error, float) else None)
-    return f"{_steps(row)}<br>lag {row['lag']}: {metric} {said}<br>{count(tokens, 'token')}"
+    return f"{_steps(row)}<br>lag {row['lag']}: {metric.name} {said}<br>{count(tokens, 'token')}"

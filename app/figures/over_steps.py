@@ -8,14 +8,15 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.analysis.unseen_share import unseen_share
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
 from ..presentation.digits import a_step, digits
-from ..presentation.limit import Limit
 from ..presentation.theme import LIGHT, Theme
 from ..presentation.value_text import measured
-from .drawing.bands import BOUNDS, around, band_words, edges, reach, unseen_share
+from .drawing.bands import around, band_words, edges, reach
 from .drawing.canvas import canvas, saying
 from .drawing.floats import floats, typical
 from .drawing.hover import tell_steps
@@ -64,7 +65,7 @@ def metric_over_steps(
     shown = _axis(figure, drawn, scale, limits, reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
     figure.add_traces(around(drawn, scale, shown[0], colour))
-    _add_line(figure, drawn, scale, metric.name, colour)
+    _add_line(figure, drawn, scale, metric, colour)
     _add_infinities(figure, steps, values, shown, theme)
     add_events(figure, events, theme)
     step_axis(figure, steps)
@@ -89,9 +90,9 @@ def _axis(
     return fit(figure, reach(scale, [drawn.mean], edges(drawn)), scale, limits, zeros=zeros)
 
 
-def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour: str) -> None:
+def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, metric: Metric, colour: str) -> None:
     few = len(drawn.mean) <= FEW
-    bounds = np.isnan(drawn.error) & (name in BOUNDS)
+    bounds = np.isnan(drawn.error) & (metric.bound != "")
     hollow = {"symbol": np.where(bounds, "circle-open", "circle"), "line": {"width": np.where(bounds, 1.2, 0.0)}}
     figure.add_scatter(
         x=drawn.middle,
@@ -99,16 +100,16 @@ def _add_line(figure: go.Figure, drawn: Thinned, scale: Scale, name: str, colour
         **line_and_marks(drawn, 4, all_marked=few),
         line={"color": colour, "width": 1.6},
         marker={"color": colour, **(hollow if bounds.any() else {})},
-        name=name,
-        customdata=_hover(drawn, name),
+        name=metric.name,
+        customdata=_hover(drawn, metric),
         hovertemplate="%{customdata}<extra></extra>",
     )
 
 
-def _hover(drawn: Thinned, name: str) -> list[str]:
+def _hover(drawn: Thinned, metric: Metric) -> list[str]:
     if drawn.exact:
         pairs = zip(drawn.mean.tolist(), drawn.error.tolist(), strict=True)
-        return [measured(name, mean, None if math.isnan(error) else error) for mean, error in pairs]
+        return [measured(metric, mean, None if math.isnan(error) else error) for mean, error in pairs]
     return [
         f"steps {first:.0f}–{last:.0f}: mean {digits(mean)}, from {digits(low)} to {digits(high)}"
         for first, last, low, mean, high in zip(drawn.first, drawn.last, drawn.low, drawn.mean, drawn.high, strict=True)

@@ -8,11 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import digits
 from ..presentation.escape import plotly as escaped
-from ..presentation.limit import Limit
 from ..presentation.run_colours import MARKS, SYMBOLS
 from ..presentation.run_names import shortened
 from ..presentation.theme import LIGHT, Theme, faded
@@ -88,7 +88,7 @@ def metric_of_runs(
     traces: list[dict[str, Any]] = []
     for part in drawn:
         pen = _Pen(traces, scale, shown, _colour(part.line, gap, theme))
-        pen.draw(part, metric.name, named=len(lines) > 1 or part.line.is_group)
+        pen.draw(part, metric, named=len(lines) > 1 or part.line.is_group)
     figure.add_traces(traces)  # in one go: each call looks at the whole figure
     add_events(figure, events, theme)
     axis_along(figure, np.concatenate([line.x for line in lines]), along)
@@ -127,7 +127,7 @@ class _Pen:
     def __init__(self, traces: list[dict[str, Any]], scale: Scale, shown: tuple[float, float], colour: str) -> None:
         self.traces, self.scale, self.shown, self.colour = traces, scale, shown, colour
 
-    def draw(self, part: Drawn, metric: str, *, named: bool) -> None:
+    def draw(self, part: Drawn, metric: Metric, *, named: bool) -> None:
         line, main = part.line, part.main
         for low, high, opacity in part.areas:
             self.traces += shaded(part.raw.middle, low, high, self.scale, self.shown[0], self.colour, opacity)
@@ -178,7 +178,7 @@ class _Pen:
                 )
 
 
-def _hover(part: Drawn, metric: str, named: bool) -> list[str]:
+def _hover(part: Drawn, metric: Metric, named: bool) -> list[str]:
     raw = part.raw
     name = f"{escaped(shortened(part.line.name))}: " if named else ""
     told = []

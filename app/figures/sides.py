@@ -8,16 +8,17 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.metrics.analysis.unseen_share import unseen_share
 from ratioscope.metrics.distribution import Histogram, share_beyond
 from ratioscope.metrics.grading.finding import LABELS
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import a_step, count, digits, percent
 from ..presentation.escape import plotly as escaped
-from ..presentation.limit import Limit
 from ..presentation.theme import LIGHT, MARKS, Theme
 from ..presentation.value_text import measured
-from .drawing.bands import COUNTED, around, band_words, edges, on_hover, reach, unseen_share
+from .drawing.bands import COUNTED, around, band_words, edges, on_hover, reach
 from .drawing.canvas import canvas, saying
 from .drawing.cells import cells
 from .drawing.floats import floats, typical
@@ -82,7 +83,7 @@ def courses(
     shown = fit(figure, found, scale, limits, zeros=reach_of_zeros(metric))
     add_limits(figure, limits, scale, shown, theme)
     for run, line in known:
-        _add_course(figure, run, line, scale, metric.name, shown[0] if banded else None, theme, gap)
+        _add_course(figure, run, line, scale, metric, shown[0] if banded else None, theme, gap)
     for row, (side, happened) in enumerate(events):
         add_events(figure, happened, theme, row=row, side=side)
     step_axis(figure, np.concatenate([line.middle for _, line in known]))
@@ -217,7 +218,7 @@ def _add_course(
     run: Course,
     line: Thinned,
     scale: Scale,
-    metric: str,
+    metric: Metric,
     bottom: float | None,
     theme: Theme,
     gap: str,

@@ -9,12 +9,13 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.analysis.slice_parts import size_metric
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, percent
 from ..presentation.escape import plotly as escaped
 from ..presentation.escape import visible
-from ..presentation.limit import Limit
+from ..presentation.limit import limit_words
 from ..presentation.theme import LIGHT, MARKS, Theme, faded
 from ..presentation.value_text import measured
 from .drawing.bands import ERRORS, NO_ERROR, interval
@@ -63,7 +64,7 @@ def slice_bars(
     low, high = _range(parts, scale, overall, metric)
     share = f"right: share of the summed {size_metric(gap)} ▬ and of the tokens │"
     near = [limit for limit in limits if limit.severity and low <= float(scale.place(limit.at)) <= high]
-    graded = " ".join(limit.words for limit in near)
+    graded = " ".join(limit_words(limit) for limit in near)
     figure = canvas(title, (size, whiskers, shown, *notes, graded, scale.word, share), theme=theme, height=height)
     rows = np.arange(len(parts), 0, -1, dtype=np.float64)
     colours = [theme.primary if key == chosen is not None else theme.gaps[gap] for key in parts["key"]]
@@ -257,7 +258,7 @@ def _side(place: float, scale: Scale, shown: tuple[float, float], overall: float
 
 
 def _range(parts: pl.DataFrame, scale: Scale, overall: float | None, metric: Metric) -> tuple[float, float]:
-    """Ends of the value axis: zero is in it where bars can begin there."""
+    """Ends of the value axis: zero is in it where bars can begin there, unless policies that agree have the value 1."""
     value, error = floats(parts, "value"), np.nan_to_num(floats(parts, "error"))
     reach = [*interval(value, error, metric.bounds), np.array([math.nan if overall is None else overall])]
     reach[0] = np.where(reach[0] > 0, reach[0], value) if scale.logarithmic else reach[0]
@@ -266,8 +267,7 @@ def _range(parts: pl.DataFrame, scale: Scale, overall: float | None, metric: Met
     low, high = float(places.min()), float(places.max())
     if scale.logarithmic:
         return low - 0.15, high + 0.08
-    around_one = metric.name.startswith(("ess", "mean_weight"))
-    if around_one or low < 0 < high:
+    if metric.neutral == 1 or low < 0 < high:
         return padded(low, high)
     return (0.0, padded(0.0, high)[1]) if high > 0 else (padded(low, 0.0)[0], 0.0)
 
@@ -281,7 +281,7 @@ def _words(row: dict[str, object], metric: Metric) -> str:
         for share, whole in ((row["share_of_gap"], "gap"), (row["share_of_tokens"], "tokens"))
         if isinstance(share, float)
     ]
-    said = measured(metric.name, value, error)  # type: ignore[arg-type]
+    said = measured(metric, value, error)  # type: ignore[arg-type]
     return "<br>".join(
         (escaped(str(row["label"]), 80), f"{metric.name} {said}", " · ".join(shares), f"N = {count(tokens, 'token')}")
     )

@@ -1,27 +1,13 @@
-"""A Limit: where the reading of a metric changes. Charts draw it and tables name it, so it needs neither of them."""
+"""A Limit in words, for charts."""
 
-from dataclasses import dataclass
+from ratioscope.metrics.grading.limits import Limit
 
 from .digits import digits
 from .escape import plotly as escaped
 from .theme import MARKS
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A value at which a metric's reading changes, the reading beyond it, and (where it is graded) that grade."""
-
-    at: float
-    reading: str
-    worse: str = "above"
-    """above or below: the side of `at` on which the reading holds."""
-    severity: str | None = None
-
-    def reached(self, value: float) -> bool:
-        """Whether the reading holds for this value."""
-        return value >= self.at if self.worse == "above" else value <= self.at
-
-    @property
-    def words(self) -> str:
-        mark = f"{MARKS[self.severity]} " if self.severity else ""
-        return f"{mark}{escaped(self.reading, 40)} {'≥' if self.worse == 'above' else '≤'} {digits(self.at)}"
+def limit_words(limit: Limit) -> str:
+    """The mark of the limit's grade, its reading, and from where on the reading holds."""
+    mark = f"{MARKS[limit.severity]} " if limit.severity else ""
+    return f"{mark}{escaped(limit.reading, 40)} {'≥' if limit.worse == 'above' else '≤'} {digits(limit.at)}"

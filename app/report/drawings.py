@@ -10,8 +10,10 @@ import polars as pl
 
 from ratioscope.metrics.distribution import whole_histogram
 
+from ...metrics.definitions.registry import BY_NAME
+from ...metrics.grading.limits import limits_of
 from .. import figures
-from ..presentation.headline_metrics import BY_NAME, CHARTS, limits_of
+from ..presentation.headline_metrics import CHARTS
 from ..presentation.theme import DARK, LIGHT
 from .data import ReportData
 

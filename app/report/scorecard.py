@@ -1,6 +1,5 @@
 """The scorecard: what every metric is over the whole run, how sure, over how many, where it was worst and how it went."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,21 +7,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ratioscope.ingest.analysis.grades import signal_grades, whole_run_grades
+from ratioscope.metrics.analysis.worst_step import worst_step
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.grading.floor import Floors
+from ratioscope.metrics.grading.limits import Limit, furthest_reading, limits_of, reading_of
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import digits
-from ..presentation.headline_metrics import CHARTS, limits_of, signal_of
-from ..presentation.limit import Limit
-from ..presentation.value_text import is_bound
+from ..presentation.headline_metrics import CHARTS
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
-
-
-AROUND_ONE = frozenset({"ppl_ratio", "mean_weight_token", "mean_weight_sequence"})
-"""Metrics that are 1, not 0, where the policies agree."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +85,8 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
     name = f"{gap}/{metric.name}"
     value = table.whole.get(name)
     limits = limits_of(metric, gap)
-    worst, worst_step = _worst(metric, table.steps, name, falls=_falls(metric, limits))
-    worst_error = _error_at(worst_step, table.steps, name)
-    signal = signal_of(metric) or ""
+    worst, at = worst_step(metric, table.steps, gap)
+    worst_error = _error_at(at, table.steps, name)
     counted = "sequences" if metric.level == "sequence" else "tokens"
     return Score(
         gap,
@@ -104,12 +98,15 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
         counted,
         worst,
         worst_error,
-        worst_step,
+        at,
         _or_worse(
-            table.grades.get((signal, gap)) or reading_of(value, limits), metric, limits, table.whole.get(f"{name}_se")
+            table.grades.get((metric.signal, gap)) or reading_of(value, limits),
+            metric,
+            limits,
+            table.whole.get(f"{name}_se"),
         ),
         _or_worse(
-            table.step_grades.get((signal, gap, -1 if worst_step is None else worst_step)) or reading_of(worst, limits),
+            table.step_grades.get((metric.signal, gap, -1 if at is None else at)) or reading_of(worst, limits),
             metric,
             limits,
             worst_error,
@@ -128,16 +125,10 @@ def _reason(reasons: Mapping[str, str], name: str, metric: Metric) -> str:
     return reason if reason.startswith("because") else f"because {reason}"
 
 
-def reading_of(value: float | None, limits: Sequence[Limit]) -> str:
-    """The reading of the furthest limit that the value has reached; empty where it has reached none."""
-    reached = [limit for limit in limits if value is not None and limit.reached(value)]
-    return max(reached, key=lambda limit: limit.at if limit.worse == "above" else -limit.at).reading if reached else ""
-
-
 def _or_worse(reading: str, metric: Metric, limits: Sequence[Limit], error: float | None) -> str:
     """The reading of a value that may be a bound: what it bounds may lie beyond the next limit, too."""
-    furthest = reading_of(-math.inf if any(limit.worse == "below" for limit in limits) else math.inf, limits)
-    return f"{reading} or worse" if is_bound(metric.name, error) and reading not in ("", furthest) else reading
+    further = reading not in ("", furthest_reading(limits))
+    return f"{reading} or worse" if metric.is_bound(error) and further else reading
 
 
 def _error_at(step: int | None, steps: pl.DataFrame, name: str) -> float | None:
@@ -151,19 +142,3 @@ def _error_at(step: int | None, steps: pl.DataFrame, name: str) -> float | None:
 def words_of(limit: Limit) -> str:
     """The limit in words: its reading and from where on it holds."""
     return f"{limit.reading} {'≥' if limit.worse == 'above' else '≤'} {digits(limit.at)}"
-
-
-def _worst(metric: Metric, steps: pl.DataFrame, name: str, *, falls: bool) -> tuple[float | None, int | None]:
-    if name not in steps.columns or metric.estimator == "count":
-        return None, None
-    known = steps.select("step", value=pl.col(name)).drop_nulls().drop_nans()
-    if known.is_empty():
-        return None, None
-    size = -pl.col("value") if falls else (pl.col("value") - (metric.name in AROUND_ONE)).abs()
-    row = known.sort(size, "step", descending=[True, False]).row(0, named=True)
-    return row["value"], row["step"]
-
-
-def _falls(metric: Metric, limits: Sequence[Limit]) -> bool:
-    """Whether smaller values of the metric are the worse ones."""
-    return any(limit.worse == "below" for limit in limits) or metric.name.endswith("_correlation")

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.ingest.commits.conservation import UNSEEN
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Band, Metric
 from ratioscope.record import GAPS
 
@@ -22,7 +22,6 @@ from .reproduction import Reproduction
 from .scorecard import Score
 from .worst import WorstSequence
 
-CARDS = {metric.name: metric for metric in METRICS}
 NAMES = {
     "max_abs_log_ratio": "max |x|",
     "kl_k3": "KL K3",
@@ -37,12 +36,12 @@ def value_of(score: Score) -> str:
     """The value ± its standard error, or why there is none."""
     if score.value is None:
         return f"not available, {score.absent}"
-    return count(score.value) if score.estimator == "count" else measured(score.name, score.value, score.error)
+    return measured(BY_NAME[score.name], score.value, score.error)
 
 
 def unit_of(name: str) -> str:
     """The unit in brackets; empty for pure numbers."""
-    unit = CARDS[name].unit
+    unit = BY_NAME[name].unit
     return "" if unit == "1" else f" [{unit}]"
 
 
@@ -57,7 +56,7 @@ def size_of(score: Score) -> str:
 
 def worst_value(score: Score) -> str:
     """The value at the worst step ± its standard error."""
-    return count(score.worst) if score.estimator == "count" else measured(score.name, score.worst, score.worst_error)
+    return measured(BY_NAME[score.name], score.worst, score.worst_error)
 
 
 def worst_of(score: Score) -> str:
@@ -112,7 +111,7 @@ def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
 
 
 def _cell(row: dict[str, Any], gap: str, name: str) -> str:
-    return measured(name, row[f"{gap}/{name}"], row.get(f"{gap}/{name}_se"))
+    return measured(BY_NAME[name], row[f"{gap}/{name}"], row.get(f"{gap}/{name}_se"))
 
 
 def sequence_facts(item: WorstSequence) -> str:

@@ -4,6 +4,8 @@ On tokens sampled from the earlier policy, -x, x^2/2 and exp(x) - 1 - x are the 
 KL(earlier || later) (Schulman 2020, "Approximating KL divergence"). For drift they are plain means over rollout samples.
 """
 
+from typing import Literal
+
 import numpy as np
 
 from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
@@ -49,6 +51,7 @@ KL_BANDS = (
 def _mean(
     name: str, total: Statistic, formula: str, meaning: str, *, scale: float = 1.0, gaps: tuple[str, ...] = ALL_GAPS,
     unit: str = "nats/token", estimator: str = "mean", direction: str = "", range: str = "[0, inf)", bands: tuple[Band, ...] = (),
+    worse: Literal["above", "away"] = "above", signal: str = "",
 ) -> Metric:  # fmt: skip
     def value(a: Values, n: Values) -> Values:
         return scale * ratio(a, n)
@@ -56,12 +59,13 @@ def _mean(
     return Metric(
         name, unit, formula, meaning, needs=(total, FINITE), value=value, gaps=gaps,
         error=clustered_error(total, FINITE, scale=scale), estimator=estimator, direction=direction, range=range, bands=bands,
-        weighting="every unmasked token of finite log-ratio counts once",
+        weighting="every unmasked token of finite log-ratio counts once", kind="mean", topic="divergence", worse=worse,
+        signal=signal,
     )  # fmt: skip
 
 
 def _extreme(needs: tuple[Statistic, ...], name: str, formula: str, meaning: str, *, sign: float = 1.0,
-             range: str = "(-inf, inf)") -> Metric:  # fmt: skip
+             range: str = "(-inf, inf)", worse: Literal["above", "away"] = "away") -> Metric:  # fmt: skip
     def value(*extremes: Values) -> Values:
         largest = np.maximum.reduce(extremes)
         return np.where(np.isneginf(largest), np.nan, sign * largest)
@@ -76,6 +80,9 @@ def _extreme(needs: tuple[Statistic, ...], name: str, formula: str, meaning: str
         estimator="extreme",
         weighting="one token decides",
         range=range,
+        kind="extreme",
+        topic="tails",
+        worse=worse,
     )
 
 
@@ -84,20 +91,21 @@ _KL = "KL(earlier || later) for mismatch and total; for drift a plain mean over 
 METRICS = (
     _mean("kl_direct", SUM_LOG_RATIO, "mean(-x)",
           "K1: unbiased for the KL, can be negative; blind to misalignment, because shifting logprobs keeps their mean.",
-          scale=-1.0, gaps=SAMPLED, estimator="K1", direction="KL(earlier || later)", range="(-inf, inf)"),
+          scale=-1.0, gaps=SAMPLED, estimator="K1", direction="KL(earlier || later)", range="(-inf, inf)", worse="away"),
     _mean("kl_k2", SUM_SQUARE_LOG_RATIO, "mean(x^2 / 2)", "K2: low variance, biased away from x = 0.",
           scale=0.5, estimator="K2", direction=_KL),
     _mean("kl_k3", SUM_K3, "mean(exp(x) - 1 - x)",
           "K3: unbiased for the KL and never negative; the headline size of a gap.",
-          estimator="K3", direction=_KL, gaps=SAMPLED, bands=KL_BANDS),
+          estimator="K3", direction=_KL, gaps=SAMPLED, bands=KL_BANDS, signal="kl_k3"),
     _mean("mean_log_ratio", SUM_LOG_RATIO, "mean(x)",
-          "Mean log-ratio; on one token set total = mismatch + drift.", range="(-inf, inf)", direction="later minus earlier"),
+          "Mean log-ratio; on one token set total = mismatch + drift.", range="(-inf, inf)", worse="away",
+          direction="later minus earlier"),
     _mean("ppo_kl", SUM_LOG_RATIO, "mean(old - current)",
           "What trainers log as ppo_kl or approx_kl; no divergence, because the tokens were not sampled from old.",
-          scale=-1.0, gaps=("drift",), range="(-inf, inf)", direction="earlier minus later"),
+          scale=-1.0, gaps=("drift",), range="(-inf, inf)", worse="away", direction="earlier minus later"),
     _mean("abs_log_ratio", SUM_ABS_LOG_RATIO, "mean(|x|)", "Typical distance of the two logprobs of a token.", unit="nats"),
     _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)", "The worst token.",
-             range="[0, inf)"),
+             range="[0, inf)", worse="above"),
     _extreme((MAX_LOG_RATIO,), "max_log_ratio", "max(x)", "The token whose probability grew most."),
     _extreme((MAX_NEGATIVE_LOG_RATIO,), "min_log_ratio", "min(x)", "The token whose probability shrank most.", sign=-1.0),
 )  # fmt: skip

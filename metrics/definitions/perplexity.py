@@ -52,15 +52,18 @@ def _linear(name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str
         name, "nats", formula, meaning, needs=(of.total, SEQUENCES), value=ratio,
         error=Reading((of.total, of.squares, SEQUENCES), error_of_mean), gaps=gaps, level="sequence",
         estimator="mean", weighting="every sequence counts once", absent="a slice by token has no whole sequences",
+        kind="mean", topic="perplexity",
     )  # fmt: skip
 
 
-def _exponential(name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
+def _exponential(
+    name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str, ...], neutral: float = 0.0
+) -> Metric:
     return Metric(
         name, "1", formula, meaning, needs=(of.log_total, SEQUENCES), value=_mean_of_logs,
         error=Reading((of.log_total, of.log_squares, SEQUENCES), error_of_log_sums), gaps=gaps, level="sequence",
         estimator="mean", weighting="every sequence counts once", range="[0, inf)",
-        absent="a slice by token has no whole sequences",
+        absent="a slice by token has no whole sequences", kind="mean", topic="perplexity", neutral=neutral,
     )  # fmt: skip
 
 
@@ -80,5 +83,5 @@ METRICS = (
     _linear("log_ppl_gap", GAP, "mean over sequences of -m, m the sequence's mean x",
             "Log-perplexity of later minus earlier: positive where the later policy is the more surprised.", ALL_GAPS),
     _exponential("ppl_ratio", GAP, "mean over sequences of exp(-m)",
-                 "Perplexity later / earlier, averaged per sequence; not exp of the mean gap.", ALL_GAPS),
+                 "Perplexity later / earlier, averaged per sequence; not exp of the mean gap.", ALL_GAPS, neutral=1.0),
 )  # fmt: skip

@@ -4,6 +4,7 @@ Correlations are Pearson's over tokens, from raw moments, so that they merge; fl
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -78,33 +79,39 @@ MAX_PROB_DIFF = Statistic(
 _CORRELATION = "Pearson's correlation over tokens"
 
 
-def _correlation(name: str, needs: tuple[Statistic, ...], formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
+def _correlation(
+    name: str, needs: tuple[Statistic, ...], formula: str, meaning: str, gaps: tuple[str, ...] = ALL_GAPS,
+) -> Metric:  # fmt: skip
     return Metric(
         name, "1", formula, meaning, needs=needs, value=correlation, gaps=gaps, estimator="Pearson", range="[-1, 1]",
         absent="there are fewer than two tokens, or one side is the same at every token",
+        kind="correlation", topic="agreement", neutral=1.0, worse="below",
     )  # fmt: skip
 
 
 def _shift_correlation(shift: int) -> Metric:
-    return _correlation(
+    shifted = _correlation(
         f"shift_correlation_{shift:+d}", SHIFTED[shift], f"{_CORRELATION} of later[t] and earlier[t{-shift:+d}]",
         f"Near 1 where the correlation at shift 0 is not: the earlier policy's list is off by {shift:+d}.", SAMPLED,
     )  # fmt: skip
+    return replace(shifted, topic="faults", neutral=0.0, worse="away")
 
 
 METRICS = (
     Metric("prob_diff", "1", "mean(|exp(later) - exp(earlier)|)", "Typical difference of the two probabilities of a token.",
            needs=(SUM_PROB_DIFF, TOKENS), value=ratio, error=clustered_error(SUM_PROB_DIFF, TOKENS), range="[0, 1]",
-           estimator="mean", bands=(Band(0.0, 0.005, "healthy", "verl FAQ: about 0.005 or lower"),)),
+           estimator="mean", bands=(Band(0.0, 0.005, "healthy", "verl FAQ: about 0.005 or lower"),),
+           kind="mean", topic="agreement", worse="above"),
     Metric("max_prob_diff", "1", "max(|exp(later) - exp(earlier)|)", "The token whose probability differs most.",
            needs=(MAX_PROB_DIFF,), value=lambda largest: np.where(np.isneginf(largest), np.nan, largest), range="[0, 1]",
-           estimator="extreme", weighting="one token decides"),
+           estimator="extreme", weighting="one token decides", kind="extreme", topic="agreement", worse="above"),
     _correlation("prob_correlation", PROBABILITY, f"{_CORRELATION} of exp(logprob)",
-                 "Saturates: above 0.98 even for gross faults; useful only below 0.9.", ALL_GAPS),
+                 "Saturates: above 0.98 even for gross faults; useful only below 0.9."),
     _correlation("logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
-                 "Below 0.5 the two lists are not of the same tokens.", ALL_GAPS),
+                 "Below 0.5 the two lists are not of the same tokens."),
     *(_shift_correlation(shift) for shift in SHIFTS),
     Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
            "Least squares of later on earlier through 0; not 1 where the two sides differ in temperature.",
-           needs=(LOGPROB[3], LOGPROB[5]), value=_slope, estimator="least squares", range="(-inf, inf)"),
+           needs=(LOGPROB[3], LOGPROB[5]), value=_slope, estimator="least squares", range="(-inf, inf)",
+           kind="ratio", topic="faults"),
 )  # fmt: skip

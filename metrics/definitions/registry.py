@@ -16,6 +16,19 @@ METRICS: tuple[Metric, ...] = (
     *structure.METRICS,
 )
 
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def of_column(column: str) -> Metric | None:
+    """The metric of a column of a metric frame, its value's or its standard error's; None for keys and other columns.
+
+    >>> of_column("mismatch/kl_k3_se").name, of_column("kl_k3").name, of_column("step")
+    ('kl_k3', 'kl_k3', None)
+    """
+    name = column.rpartition("/")[2]
+    return BY_NAME.get(name) or BY_NAME.get(name.removesuffix("_se"))
+
+
 _INGREDIENTS = (
     validity.UNMASKED, validity.TOKENS, validity.FINITE, validity.NON_FINITE, validity.ZERO_WEIGHT,
     divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER,

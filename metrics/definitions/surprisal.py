@@ -28,10 +28,10 @@ METRICS = (
            "rollouts are sharper than it believes (top-p, top-k, lower temperature).",
            needs=(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), value=ratio, gaps=SAMPLED,
            error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), estimator="mean", range="(-inf, inf)",
-           weighting="every unmasked token with an entropy counts once", absent=_ABSENT),
+           weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="mean", topic="honesty"),
     Metric("surprisal_gap_z", "1", "surprisal_gap / (sd over tokens / sqrt(tokens))",
            "Beyond 4 in size, sampling did not follow the later policy.",
            needs=(SUM_SURPRISAL_GAP, SUM_SQUARE_SURPRISAL_GAP, SURPRISAL_TOKENS), value=_z, gaps=SAMPLED,
            estimator="z of a martingale difference", range="(-inf, inf)",
-           weighting="every unmasked token with an entropy counts once", absent=_ABSENT),
+           weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="z", topic="honesty"),
 )  # fmt: skip

@@ -24,6 +24,8 @@ def _count(statistic: Statistic, meaning: str, formula: str, *, unit: str = "1")
         value=lambda n: n,
         level="sequence" if statistic.level == "sequence" else "token",
         estimator="count",
+        kind="count",
+        topic="counts",
         range="0, 1, 2, ...",
         absent="a slice by token has no whole sequences" if statistic.level == "sequence" else "no row is on record",
     )

@@ -32,7 +32,8 @@ SUM_SQUARE_WEIGHT = Statistic("sum_square_weight", lambda c, xp: c.weight * c.we
 LOG_SUM_WEIGHT = Statistic("log_sum_weight", lambda c, xp: c.log_weight, combine="logsumexp")
 LOG_SUM_SQUARE_WEIGHT = Statistic("log_sum_square_weight", lambda c, xp: 2 * c.log_weight, combine="logsumexp")
 
-BAND_EDGES = ((0.9, 1.1), (0.8, 1.2), (0.5, 2.0))
+BAND_EDGES = {(0.9, 1.1): "", (0.8, 1.2): "ppo_clip", (0.5, 2.0): "share_outside"}
+"""The bands of weights outside of which tokens are counted -> the signal that grades their share."""
 
 
 def _powers(level: str, column: str) -> tuple[Statistic, ...]:
@@ -157,15 +158,23 @@ def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
         needs=needs, value=_ess, error=errors[level],
         level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
         weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
+        kind="ratio", topic="weights", neutral=1.0, worse="below", bound="at most",
+        signal="" if level == "geometric" else f"chi2_of_ess_{level}",
     )  # fmt: skip
 
 
-def _share_outside(low: float, high: float) -> Metric:
+_LEVELS: tuple[Literal["token", "sequence", "geometric"], ...] = ("token", "sequence", "geometric")
+ESS: dict[str, Metric] = {level: _ess_metric(level) for level in _LEVELS}
+"""Level -> the effective sample size of its weights."""
+
+
+def _share_outside(low: float, high: float, signal: str) -> Metric:
     counted = outside(low, high)
     return Metric(
         f"share_outside_{low:g}_{high:g}", "1", f"share of tokens with w = exp(x) < {low:g} or > {high:g}",
         f"Tokens a trust region of [{low:g}, {high:g}] would clip or mask.",
         needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS), estimator="share", range="[0, 1]",
+        kind="share", topic="weights", worse="above", signal=signal,
     )  # fmt: skip
 
 
@@ -173,17 +182,19 @@ METRICS = (
     Metric("chi2_token", "1", "mean(exp(2x)) - 1",
            "Chi-squared of later from earlier, per token: the variance that per-token weighting costs.",
            needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=_chi2_token_error(),
-           gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS),
+           gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS,
+           kind="mean", topic="weights", bound="at least"),
     Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
            "Chi-squared of whole sequences; grows with length from noise alone. A lower bound where k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
            error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
-           weighting="every sequence counts once", absent=_NO_SEQUENCES),
+           weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights", bound="at least"),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
            "log(1 + chi2_sequence), the form that is plotted. A lower bound where k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
-           weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES),
-    *(_ess_metric(level) for level in ("token", "sequence", "geometric")),
-    *(_share_outside(low, high) for low, high in BAND_EDGES),
+           weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES,
+           kind="mean", topic="weights"),
+    *ESS.values(),
+    *(_share_outside(low, high, signal) for (low, high), signal in BAND_EDGES.items()),
 )  # fmt: skip

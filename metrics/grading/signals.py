@@ -65,6 +65,8 @@ class Signal:
     source: str
     lasting: bool = False
     size: Callable[[Values], Values] = np.abs
+    limit: Callable[[float], float] = float
+    """From a threshold of `tested` to the value of the metric `reads` at which it is reached."""
 
 
 def at_least(value: Values, error: Values) -> Values:
@@ -145,6 +147,11 @@ def _surprised(column: Column, floor: Values) -> Measured:
     return Measured(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
+def _ess_of_chi2(chi2: float) -> float:
+    """The effective sample size at which 1/ess - 1 is chi2."""
+    return 1 / (1 + chi2)
+
+
 def _below_one(value: Values) -> Values:
     return 1 - value
 
@@ -204,7 +211,7 @@ SIGNALS: tuple[Signal, ...] = (
            "1/ess_token - 1 is {least}{value:.3g}",
            "Correcting with per-token weights would leave this small a share of the tokens in effect.",
            "Truncate or mask token weights; find out first why the policies differ so much.",
-           "published reading of chi-squared: below 1 low, from 10 high and in need of correction"),
+           "published reading of chi-squared: below 1 low, from 10 high and in need of correction", limit=_ess_of_chi2),
     Signal("share_outside", "share_outside_0.5_2", "many tokens lie outside [0.5, 2]",
            SAMPLED, _share("share_outside_0.5_2"), 0.01, 0.1,
            "{value:.1%} of the tokens have a weight outside [0.5, 2]",
@@ -223,5 +230,5 @@ SIGNALS: tuple[Signal, ...] = (
            "Noise of sd s per token gives sequence log-weights of sd s sqrt(length), so long sequences lose their weights "
            "to noise alone: no fault by itself. variance_ratio far above 1 says it is more than noise.",
            "Correct per token or by the geometric mean, not by the product over the sequence.",
-           "published reading of chi-squared; at most watch by itself"),
+           "published reading of chi-squared; at most watch by itself", limit=_ess_of_chi2),
 )  # fmt: skip

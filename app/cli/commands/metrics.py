@@ -150,7 +150,7 @@ def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], met
     """The frame with the columns of these gaps and metrics; all where none are named."""
     import polars as pl
 
-    from ratioscope.metrics.definitions.registry import METRICS
+    from ratioscope.metrics.definitions.registry import METRICS, of_column
     from ratioscope.record import GAPS
 
     names = [metric.name for metric in METRICS]
@@ -163,13 +163,11 @@ def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], met
         )
 
     def wanted(column: str) -> bool:
-        gap, _, name = column.partition("/")
-        if not name:
-            return True
-        return (not gaps or gap in gaps) and (not metrics or name.removesuffix("_se") in metrics)
+        gap, metric = column.partition("/")[0], of_column(column)
+        return metric is None or ((not gaps or gap in gaps) and (not metrics or metric.name in metrics))
 
     chosen = frame.select(column for column in frame.columns if wanted(column))
-    counts = {f"{gap}/{metric.name}" for metric in METRICS if metric.estimator == "count" for gap in GAPS}
+    counts = {f"{gap}/{metric.name}" for metric in METRICS if metric.kind == "count" for gap in GAPS}
     return chosen.cast({column: pl.Int64 for column in chosen.columns if column in counts})
 
 
@@ -228,7 +226,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
 
     def cells(row: dict[str, Any]) -> list[str]:
         facts = [str(row[key]) for key in keys] or [run.name]
-        numbers = (measured(m, row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
+        numbers = (measured(cards[m], row[f"{gap}/{m}"], row.get(f"{gap}/{m}_se")) for m in present)
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     print_table(header, [cells(row) for row in frame.iter_rows(named=True)])

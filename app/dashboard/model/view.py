@@ -18,6 +18,8 @@ import streamlit as st
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import signal_grades, step_grades, verdict_of
 from ratioscope.ingest.run import Run, open_run
+from ratioscope.metrics.definitions.registry import of_column
+from ratioscope.metrics.definitions.weights import ESS
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.grading.finding import Finding
 
@@ -92,15 +94,17 @@ class View:
         """One column of `metrics` over all these steps together; None where it is not available."""
         known = self.steps
         every = steps is None or not known or (steps.start <= known[0] and known[-1] < steps.stop)
-        metric = name.partition("/")[2].removesuffix("_se")
-        frame = self.metrics(()) if every else self.of(_whole_of, metric, steps)
+        metric = of_column(name)
+        if metric is None:
+            return None
+        frame = self.metrics(()) if every else self.of(_whole_of, metric.name, steps)
         found = frame[name][0] if name in frame.columns and len(frame) else None
         return None if found is None else float(found)
 
     def bound_of_ess(self, level: Level, gap: str, steps: range | None = None) -> str:
         """`≤ ` where the tail of these weights cannot be trusted, so that their effective sample size is only a bound."""
-        metric = f"ess_{level}"
-        return bound(metric, *(self.whole(f"{gap}/{metric}{end}", steps) for end in ("", "_se")))
+        metric = ESS[level]
+        return bound(metric, *(self.whole(f"{gap}/{metric.name}{end}", steps) for end in ("", "_se")))
 
     def grades(self) -> pl.DataFrame:
         """One row per graded step: severity, signal, gap, value, floor, reading."""

@@ -15,6 +15,8 @@ from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 
+from ....metrics.definitions.registry import BY_NAME
+from ....metrics.grading.limits import limits_of
 from ...browser.chart import points
 from ...figures.html.cards import facts_line, metric_cards, verdict_line
 from ...figures.over_steps import metric_over_steps
@@ -22,7 +24,7 @@ from ...figures.ribbon import severity_ribbon
 from ...presentation.ages import age
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
-from ...presentation.headline_metrics import BY_NAME, CARDS, CHARTS, limits_of
+from ...presentation.headline_metrics import CARDS, CHARTS
 from ...presentation.slice_names import part_words
 from ...presentation.theme import MARKS, THEMES, ThemeName
 from ..model.scope import Scope

@@ -14,13 +14,14 @@ from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, s
 from ratioscope.metrics.analysis.staleness import Lagged, Staleness, staleness
 from ratioscope.metrics.metric import SAMPLED
 
+from ....metrics.definitions.registry import BY_NAME
+from ....metrics.grading.limits import limits_of
 from ...figures.gap_parts import gap_parts
 from ...figures.html.both_sides import both_sides
 from ...figures.lags import lag_shares, lags_over_steps
 from ...figures.slice_bars import slice_bars
 from ...presentation.digits import count, percent, plus_minus
 from ...presentation.escape import streamlit_label as label
-from ...presentation.headline_metrics import BY_NAME, limits_of
 from ...presentation.theme import THEMES, ThemeName
 from ..model.scope import Scope
 from ..model.slice_absences import absences

@@ -103,8 +103,8 @@ def _first_figure() -> None:
     a metric's card every trainer's names for it."""
     from ratioscope.metrics.card import card
 
+    from ....metrics.definitions.registry import BY_NAME
     from ...figures.over_steps import metric_over_steps
-    from ...presentation.headline_metrics import BY_NAME
 
     card("kl_k3")
     frame = pl.DataFrame({"step": [0, 1], "mismatch/kl_k3": [0.1, 0.2], "mismatch/kl_k3_se": [0.01, 0.01]})

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.theme import faded
-from ...presentation.value_text import AT_LEAST, AT_MOST
 from .scale import Floats, Scale
 from .thinned import Thinned
 
@@ -20,8 +19,6 @@ NO_ERROR = "no standard error"
 ON_HOVER = "standard errors on hover"
 COUNTED = "every one counted"
 """Of what is a count of all there is: nothing was estimated."""
-BOUNDS = dict.fromkeys(AT_LEAST, "at least") | dict.fromkeys(AT_MOST, "at most")
-"""Metrics that are bounds where they have no standard error."""
 BELOW = 0.3
 """In decades."""
 ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
@@ -83,12 +80,6 @@ def interval(values: Floats, errors: Floats, bounds: tuple[float, float]) -> tup
     return np.clip(values - ERRORS * errors, *bounds), np.clip(values + ERRORS * errors, *bounds)
 
 
-def unseen_share(metric: Metric, size: float) -> float:
-    """How large a share may be of which nothing was counted among so many tokens: 3/N, the rule of three. It takes tokens for
-    independent."""
-    return 3 / size if metric.name.startswith("share_outside") and size > 0 else 0.0
-
-
 def _nothing_counted(drawn: Thinned) -> Bools:
     nothing: Bools = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
     return nothing
@@ -99,7 +90,7 @@ def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "with
     means, errors = (
         np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error")
     )
-    known, bound = np.isfinite(errors), BOUNDS.get(metric.name)
+    known, bound = np.isfinite(errors), metric.bound
     told = BAND if known.any() else NO_ERROR
     if bound and not known[np.isfinite(means)].all():
         hidden = f"{bound}, the tail may hide more"

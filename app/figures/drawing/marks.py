@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.layout import FIRST_ROWS
+from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
-from ...presentation.limit import Limit
+from ...presentation.limit import limit_words
 from ...presentation.theme import Theme, faded
 from .hover import EVENTS, in_lines
 from .overlay import Overlay, across, lay_over, shelf, upright, words
@@ -71,7 +72,7 @@ def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale)
 
 def reach_of_zeros(metric: Metric) -> float:
     """How far the axis goes where all values are 0: to one for a count, to a hundredth for a share, of which 1 is all."""
-    return 0.01 if "share" in metric.name else 1.0
+    return 0.01 if metric.kind == "share" else 1.0
 
 
 def fit(
@@ -130,7 +131,7 @@ def _beyond(limits: Sequence[Limit], scale: Scale, shown: tuple[float, float], t
     below = max((each for each in places if each[0] < shown[0]), key=lambda each: each[0], default=None)
     return [
         words(
-            f"{found[1].words} {arrow}",
+            f"{limit_words(found[1])} {arrow}",
             theme.muted,
             size=10,
             x=1,
@@ -151,7 +152,7 @@ def _limit_words(limit: Limit, place: float, shown: tuple[float, float], theme: 
     share = (place - shown[0]) / (shown[1] - shown[0])
     above = share < 0.86 if limit.worse == "above" else share < 0.14
     return words(
-        limit.words,
+        limit_words(limit),
         theme.ink[limit.severity] if limit.severity else theme.muted,
         size=10,
         x=0,

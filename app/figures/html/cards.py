@@ -58,7 +58,7 @@ def _card(frame: pl.DataFrame, metric: Metric, gap: str, theme: Theme) -> str:
     value, error, size = (_last(frame, column) for column in (name, f"{name}_se", f"{gap}/{metric.level}s"))
     unit = "" if metric.unit == "1" else metric.unit
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
-    spoken, _, spread = measured(metric.name, value, error).partition(" ± ")
+    spoken, _, spread = measured(metric, value, error).partition(" ± ")
     sure = "± 1 se · " if spread else ""
     below = f"{sure}{count(size, metric.level)}{at}" if value is not None else "not available"
     spread = f"<small> ± {spread}</small>" if spread else ""

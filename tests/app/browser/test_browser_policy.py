@@ -11,10 +11,10 @@ from support.edge_runs import made
 from ratioscope import open_run
 from ratioscope.app.dashboard.model.export import html_of
 from ratioscope.app.figures.over_steps import metric_over_steps
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.app.report.data import report_data
 from ratioscope.app.report.html import html_report
+from ratioscope.metrics.definitions.registry import BY_NAME
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 SERVED = ("stale",)

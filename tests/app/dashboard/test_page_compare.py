@@ -32,11 +32,11 @@ from ratioscope.app.dashboard.pages.compare.words import (
 )
 from ratioscope.app.figures.sides import Course, courses, graded_shares, survivals
 from ratioscope.app.presentation.digits import digits
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.distribution import histogram
 from ratioscope.record import SCHEMA_VERSION
 

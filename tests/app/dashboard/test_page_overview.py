@@ -16,8 +16,9 @@ from support.run_folders import FakeWriter
 from ratioscope.app.dashboard.pages.overview import FIRST, _collector, _state
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.presentation.ages import age
-from ratioscope.app.presentation.headline_metrics import BY_NAME, CHARTS
+from ratioscope.app.presentation.headline_metrics import CHARTS
 from ratioscope.ingest.run import open_run
+from ratioscope.metrics.definitions.registry import BY_NAME
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4))
 

@@ -11,12 +11,12 @@ from support.pages_open import Open, charts, plain
 from ratioscope.app.figures.gap_parts import gap_parts
 from ratioscope.app.figures.html.both_sides import both_sides
 from ratioscope.app.figures.lags import lag_shares, lags_over_steps
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.comparability import Compared
 from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.decomposition import decomposition
+from ratioscope.metrics.definitions.registry import BY_NAME
 
 
 def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open, runs: Path) -> None:

@@ -18,7 +18,6 @@ from support.pages_open import Open, charts
 from ratioscope.app.dashboard.pages.where.slice_pickers import METRICS
 from ratioscope.app.figures.slice_bars import LABEL, short_label, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.slice_names import SLICES
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, step_buckets
@@ -26,6 +25,7 @@ from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.rows.slices import ON_DEMAND
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.analysis.slice_parts import PARTS, slice_parts
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.engines.slices import WRITTEN
 
 

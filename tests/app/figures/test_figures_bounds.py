@@ -20,12 +20,11 @@ from ratioscope.app.figures.drawing.scale import PLAIN
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import Course, courses
-from ratioscope.app.presentation.headline_metrics import BY_NAME
-from ratioscope.app.presentation.limit import Limit
 from ratioscope.app.presentation.theme import LIGHT
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame as measured_frame
+from ratioscope.metrics.grading.limits import Limit
 
 K3 = BY_NAME["kl_k3"]
 

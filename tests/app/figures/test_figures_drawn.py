@@ -20,13 +20,13 @@ from ratioscope.app.figures.drawing.weight_axis import SLICES
 from ratioscope.app.figures.html.cards import metric_cards, verdict_line
 from ratioscope.app.figures.html.tinted_text import tint
 from ratioscope.app.figures.ribbon import worst_of_buckets
-from ratioscope.app.presentation.headline_metrics import BY_NAME, CARDS, CHARTS, limits_of
-from ratioscope.app.presentation.limit import Limit
+from ratioscope.app.presentation.headline_metrics import CARDS, CHARTS
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
 from ratioscope.metrics.grading.finding import Finding, Severity
+from ratioscope.metrics.grading.limits import Limit, limits_of
 
 K3 = BY_NAME["kl_k3"]
 EVENTS = pl.DataFrame({"step": [3, 9], "event": ["weight_sync", "resume"], "note": ["v2", None], "time": [0.0, 1.0]})

@@ -23,8 +23,8 @@ from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
 from ratioscope.app.figures.sides import Course, courses
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.slice_names import Only
+from ratioscope.metrics.definitions.registry import BY_NAME
 
 K3 = BY_NAME["kl_k3"]
 STEPS = (*range(30), *range(35, 60))

@@ -14,8 +14,8 @@ from ratioscope.app.figures.drawing import marks
 from ratioscope.app.figures.drawing.hover import WIDEST, tell_steps
 from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.presentation.headline_metrics import BY_NAME
 from ratioscope.app.presentation.theme import LIGHT
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import alert_frame
 
 K3 = BY_NAME["kl_k3"]

@@ -21,9 +21,10 @@ from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.html.key import key_of_runs
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
 from ratioscope.app.presentation.run_colours import SYMBOLS, slots
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.limits import limits_of
 
 K3 = BY_NAME["kl_k3"]
 

@@ -28,7 +28,6 @@ from ratioscope import open_run
 from ratioscope.app import figures
 from ratioscope.app.presentation.digits import plus_minus
 from ratioscope.app.presentation.escape import visible
-from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.app.report import drawings
 from ratioscope.app.report import json as json_twin
@@ -37,7 +36,8 @@ from ratioscope.app.report.drawings import POINTS
 from ratioscope.app.report.html import html_report
 from ratioscope.app.report.json import json_report
 from ratioscope.app.report.markdown import markdown_report
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
+from ratioscope.metrics.grading.limits import limits_of
 
 RENDERERS = (html_report, markdown_report, json_report)
 

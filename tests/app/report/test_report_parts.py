@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratioscope.app.presentation.headline_metrics import BY_NAME, limits_of
-from ratioscope.app.presentation.limit import Limit
-from ratioscope.app.report.scorecard import _or_worse, reading_of, words_of
+from ratioscope.app.report.scorecard import _or_worse, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.course import spells
+from ratioscope.metrics.grading.limits import Limit, limits_of, reading_of
 from ratioscope.metrics.grading.severity import grade
 
 VALUES = st.lists(st.none() | st.floats(), max_size=200)

@@ -6,8 +6,10 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
+from .....metrics.definitions.registry import BY_NAME
+from .....metrics.grading.limits import limits_of
 from ....figures.sides import Course, courses
-from ....presentation.headline_metrics import BY_NAME, CHARTS, limits_of
+from ....presentation.headline_metrics import CHARTS
 from ...panels.charts import appearance, draw
 from ...panels.layout import control_row
 from .sides import Side

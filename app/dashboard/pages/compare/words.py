@@ -7,11 +7,11 @@ import polars as pl
 
 from ratioscope.ingest.analysis.run_settings import settings
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
-from ratioscope.metrics.definitions.registry import METRICS
+from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 
 from ....presentation.digits import count, digits, plus_minus
 from ....presentation.headline_metrics import CARDS
-from ....presentation.value_text import AT_LEAST, AT_MOST, COUNTS, bound, measured
+from ....presentation.value_text import bound, measured
 
 SURE = 0.05
 """Adjusted chance below which a difference is called one."""
@@ -40,7 +40,7 @@ def table_of(found: Sequence[Compared]) -> pl.DataFrame:
             if math.isfinite(one.error)
             else _bounded(one, digits(one.difference)),
             _bounded(one, digits(one.ratio)),
-            digits(math.nan if one.metric in COUNTS else one.z, 2),
+            digits(math.nan if _is_count(one) else one.z, 2),
             _reading(one, chance),
         )
         for one, chance in zip(found, chances, strict=True)
@@ -129,31 +129,35 @@ def _first(frame: pl.DataFrame, name: str) -> float | None:
 
 
 def _judged(found: Sequence[Compared]) -> list[float]:
-    return holm([math.nan if one.metric in COUNTS else one.p for one in found])
+    return holm([math.nan if _is_count(one) else one.p for one in found])
 
 
 def _told(metric: str, estimate: Estimate) -> str:
-    return measured(metric, estimate.value, None if math.isnan(estimate.error) else estimate.error)
+    return measured(BY_NAME[metric], estimate.value, None if math.isnan(estimate.error) else estimate.error)
 
 
 def _bounded(one: Compared, shown: str) -> str:
     """A difference or ratio of what may be bounds: a bound on B is one on it, a bound on A one the other way, both none."""
     a, b = (
-        bound(one.metric, each.value, None if math.isnan(each.error) else each.error).strip() for each in (one.a, one.b)
+        bound(BY_NAME[one.metric], each.value, None if math.isnan(each.error) else each.error).strip()
+        for each in (one.a, one.b)
     )
     if shown == "–" or not (a or b):
         return shown
     return "–" if a and b else f"{b or {'≥': '≤', '≤': '≥'}[a]} {shown}"
 
 
+def _is_count(one: Compared) -> bool:
+    return BY_NAME[one.metric].kind == "count"
+
+
 def _reading(one: Compared, chance: float) -> str:
-    if one.metric in COUNTS:
+    if _is_count(one):
         return "a count"
     if one.difference == 0:
         return "the same"
     if math.isnan(chance):
-        bound = one.metric in AT_LEAST | AT_MOST
-        return "bounds: a tail hides the rest" if bound else "no standard error"
+        return "bounds: a tail hides the rest" if BY_NAME[one.metric].bound else "no standard error"
     return "differs" if chance < SURE else "may be chance"
 
 

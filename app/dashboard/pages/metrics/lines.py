@@ -10,10 +10,10 @@ import polars as pl
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.across_runs import Course, across
 from ratioscope.metrics.analysis.smoothing import smoothed
+from ratioscope.metrics.analysis.unseen_share import unseen_share
 from ratioscope.metrics.metric import Metric
 
 from ....figures.drawing.along import Along
-from ....figures.drawing.bands import unseen_share
 from ....figures.drawing.floats import floats, typical
 from ....figures.drawing.lines import Line
 from ....figures.drawing.scale import Floats

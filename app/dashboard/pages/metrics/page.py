@@ -14,13 +14,14 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.quantiles import quantiles_over_steps
 from ratioscope.metrics.metric import Metric
 
+from .....metrics.definitions.registry import BY_NAME
+from .....metrics.grading.limits import limits_of
 from ....figures.drawing.along import Along
 from ....figures.drawing.lines import Axis, Line
 from ....figures.html.key import key_of_runs
 from ....figures.log_ratio_quantiles import log_ratio_quantiles
 from ....figures.several_runs import metric_of_runs
 from ....presentation.escape import streamlit_label as label
-from ....presentation.headline_metrics import BY_NAME, limits_of
 from ....presentation.run_colours import slots
 from ....presentation.run_names import shortened
 from ....presentation.slice_names import part_words

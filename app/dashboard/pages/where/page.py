@@ -9,9 +9,9 @@ from streamlit.delta_generator import DeltaGenerator
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
 from ratioscope.metrics.analysis.slice_parts import MOST, slice_parts
 
+from .....metrics.definitions.registry import BY_NAME
 from ....figures.slice_heat import slice_heat
 from ....presentation.escape import streamlit_label as label
-from ....presentation.headline_metrics import BY_NAME
 from ....presentation.slice_names import BY_NAME as WORDS
 from ....presentation.slice_names import SLICES, UNFILTERED, SliceWords, part_words
 from ...model.scope import Scope

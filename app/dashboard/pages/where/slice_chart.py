@@ -10,10 +10,11 @@ from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import slice_parts
 
+from .....metrics.definitions.registry import BY_NAME
+from .....metrics.grading.limits import limits_of
 from ....figures.slice_bars import slice_bars
 from ....presentation.digits import count, percent
 from ....presentation.escape import visible
-from ....presentation.headline_metrics import BY_NAME, limits_of
 from ....presentation.slice_names import UNFILTERED, Only, SliceWords
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope, only_of
