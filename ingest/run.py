@@ -19,7 +19,7 @@ from ratioscope.metrics.engines.join import joined
 from ratioscope.record import GAPS, POLICIES
 
 from .commits.attempts import Shadow
-from .commits.catalog import Catalog, VisibleFiles
+from .commits.catalog import Catalog
 from .commits.conservation import Conservation, conservation, endings
 from .commits.entries import TokenFile
 from .commits.history_frames import (
@@ -29,6 +29,7 @@ from .commits.history_frames import (
     times_frame,
     writers_frame,
 )
+from .commits.visible_files import VisibleFiles
 from .files.cache import Cache
 from .files.cache_folder import cache_folder
 from .files.folder import run_folder

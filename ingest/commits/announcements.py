@@ -1,4 +1,7 @@
-"""Whether a writer says of its newest statistics segment, which it replaces in place, that it wrote these very bytes."""
+"""Checks a statistics segment that is newer than its commit against the announcement in its writer's log.
+
+A writer replaces its newest segment in place. It announces the new digest first, so that a reader in between can trust the file.
+"""
 
 import os
 from pathlib import Path
@@ -11,8 +14,10 @@ _HEAD, _TAIL = 1 << 14, 1 << 20
 
 
 def is_vouched_for(root: Path, path: str, sha256: str) -> bool:
-    """Whether the last megabyte of the writer's log, as it is on disk, announces or commits the segment with this digest. A log
-    of before there were announcements vouches for any, until it is closed."""
+    """Whether the last megabyte of the writer's log on disk announces or commits the segment with this digest.
+
+    A log by an old ratioscope has no announcements. It vouches for any digest until its writer has closed.
+    """
     try:
         with open_regular(root, commit_file(writer_of(path)).as_posix()) as log:
             first = log.readline(_HEAD)
@@ -24,10 +29,10 @@ def is_vouched_for(root: Path, path: str, sha256: str) -> bool:
         last = decode_line(lines[-1]) if lines else None
         return bool(lines) and (last is None or last.get("kind") != CLOSE)
     likely = (line for line in reversed(lines) if sha256.encode() in line)
-    return any(_says(line, path, sha256) for line in likely)
+    return any(_names(line, path, sha256) for line in likely)
 
 
-def _says(line: bytes, path: str, sha256: str) -> bool:
+def _names(line: bytes, path: str, sha256: str) -> bool:
     entry = decode_line(line)
     if entry is None or entry.get("kind") not in (ANNOUNCED, COMMIT):
         return False

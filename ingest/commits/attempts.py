@@ -1,21 +1,20 @@
-"""What a later start of a run replaces of an earlier one: its steps, from the first one that was recorded again.
+"""Which steps of an earlier start of a run are replaced by a later start: all from the first step that was recorded again.
 
-A start of the whole job is a new attempt and replaces the steps of all ranks. A rank that was started again by itself replaces
-only what its own earlier process recorded; the other ranks go on, and a writer that went on after a start is not replaced by it.
+A start of the whole job is a new attempt. It replaces the steps of all ranks. A single rank can be started again while the
+other ranks go on; it replaces only what its own earlier process recorded. A writer that went on after a start is not replaced.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 STRAGGLES_SECONDS = 60.0
-"""A writer that is still heard of so long after a start goes on beside it: until then it may be writing its last. A convention,
-also for what the clocks of two hosts differ by."""
+"""A writer that still commits this long after a later start goes on beside that start. Until then it may only be finishing its
+last step, or the clocks of two hosts may differ. A convention."""
 
 
 @dataclass(frozen=True)
 class WriterSteps:
-    """What one writer recorded. opened, spoke: when it was first and last heard of. job: what the job's launcher named its start.
-    takes_over: writers whose work it said that it goes on with."""
+    """What one writer recorded in one attempt."""
 
     writer: str
     attempt: int
@@ -23,9 +22,13 @@ class WriterSteps:
     policies: frozenset[str] = frozenset()
     rank: int | None = None
     opened: float | None = None
+    """When the writer opened its log, in seconds since 1970."""
     last_heard: float | None = None
+    """When the writer last committed or closed, in seconds since 1970."""
     job: str | None = None
+    """The name that the job's launcher gave to this start."""
     takes_over: frozenset[str] = frozenset()
+    """Earlier writers whose work this writer continues, as its log says."""
 
     @property
     def first(self) -> int:
@@ -34,33 +37,38 @@ class WriterSteps:
 
 @dataclass(frozen=True)
 class Limit:
-    """From which step on something is replaced, and by which attempt; rank: by this rank of it alone."""
+    """Where the rows of an attempt or of a writer stop being shown."""
 
     step: int
+    """The first step that is replaced."""
     by: int
+    """The attempt that replaces it."""
     rank: int | None = None
+    """The rank that was started again; None where the whole job was."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of attempts and of single writers."""
+    """All limits of a run."""
 
     attempts: Mapping[int, Limit] = field(default_factory=dict)
+    """attempt -> its limit, for attempts that a later start of the whole job replaces."""
     writers: Mapping[str, Limit] = field(default_factory=dict)
+    """writer -> its limit, for writers whose rank was started again alone."""
 
     def __bool__(self) -> bool:
         return bool(self.attempts or self.writers)
 
     def of(self, attempt: int, writers: Collection[str]) -> Limit | None:
-        """Of a file with rows of these writers: it is shown as long as one of them is."""
+        """The limit of a file with rows of these writers. The file is shown as long as one of the writers is."""
         if not self.writers:
             return self.attempts.get(attempt)
-        own = [self._of_writer(attempt, writer) for writer in writers] or [self.attempts.get(attempt)]
-        known = [limit for limit in own if limit is not None]
-        return max(known, key=lambda limit: limit.step) if len(known) == len(own) else None
+        limits = [self._of_writer(attempt, writer) for writer in writers] or [self.attempts.get(attempt)]
+        actual = [limit for limit in limits if limit is not None]
+        return max(actual, key=lambda limit: limit.step) if len(actual) == len(limits) else None
 
     def taken_over(self, writers: Collection[str], step: int | None = None) -> bool:
-        """Whether all of these writers were replaced by themselves, at this step or at any."""
+        """Whether a restart of their own ranks replaced all of these writers: at this step, or (None) at any step."""
         own = [self.writers.get(writer) for writer in writers]
         return bool(own) and all(limit is not None and (step is None or step >= limit.step) for limit in own)
 
@@ -71,20 +79,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Shadow:
-    """Steps of an attempt that are not shown, because a later attempt began at or before them. rank: of this rank alone, which
-    was started again by itself. rows: token rows of them."""
+    """Steps of an attempt that are not shown, because a later attempt recorded them again."""
 
     attempt: int
     by: int
+    """The later attempt."""
     first_step: int
     last_step: int
     steps: int
+    """How many steps are not shown."""
     rank: int | None = None
+    """The rank that was started again alone; None where the whole job was."""
     rows: int = field(default=0, compare=False)
+    """How many token rows these steps have."""
 
 
 def limits(parts: Sequence[WriterSteps]) -> Limits:
-    """What of these writers later ones replace."""
+    """From which steps on these attempts and writers are replaced."""
     recorded = [part for part in parts if part.steps]
     first: dict[int, int] = {}
     for part in recorded:
@@ -94,12 +105,12 @@ def limits(parts: Sequence[WriterSteps]) -> Limits:
 
 
 def shadows(hidden: Mapping[tuple[int, Limit], tuple[Collection[int], int]]) -> tuple[Shadow, ...]:
-    """hidden: (attempt, what replaces it) -> the steps that are not shown, and their token rows."""
-    found: dict[tuple[int, int, int | None], tuple[set[int], int]] = {}
+    """One Shadow for each attempt and what replaces it. hidden: (attempt, limit) -> (steps not shown, their token rows)."""
+    totals: dict[tuple[int, int, int | None], tuple[set[int], int]] = {}
     for (attempt, limit), (steps, rows) in hidden.items():
-        known = found.get((attempt, limit.by, limit.rank), (set[int](), 0))
-        found[attempt, limit.by, limit.rank] = known[0] | set(steps), known[1] + rows
-    ordered = sorted(found.items(), key=lambda item: (item[0][:2], -1 if item[0][2] is None else item[0][2]))
+        total = totals.get((attempt, limit.by, limit.rank), (set[int](), 0))
+        totals[attempt, limit.by, limit.rank] = total[0] | set(steps), total[1] + rows
+    ordered = sorted(totals.items(), key=lambda item: (item[0][:2], -1 if item[0][2] is None else item[0][2]))
     return tuple(
         Shadow(attempt, by, min(steps), max(steps), len(steps), rank, rows)
         for (attempt, by, rank), (steps, rows) in ordered
@@ -133,7 +144,7 @@ def _takes_over(later: WriterSteps, part: WriterSteps, alone: Collection[tuple[i
 
 
 def _started_alone(parts: Sequence[WriterSteps]) -> set[tuple[int, int]]:
-    """(attempt, later attempt) where a writer of the first went on, so that the later one was no start of the whole job."""
+    """(attempt, later attempt) where a writer of the earlier one went on: the later one was no start of the whole job."""
     opened: dict[int, float] = {}
     jobs: dict[int, set[str]] = {}
     for part in parts:

@@ -1,8 +1,9 @@
-"""What a run consists of: every writer's commits together, kept current, and what was recovered, uncommitted or set aside."""
+"""The files that a run consists of: all commit logs together with what lies on disk, kept current by `refresh`."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import TOKENS, commit_file, is_offline, writer_of
@@ -21,35 +22,40 @@ from .writer_history import WriterHistory
 
 @dataclass
 class Catalog:
-    """The run at `root` as far as `refresh` has read it. version: grows with every change, files set aside included. in_short:
-    logs that `compact` condensed are read by their short forms, as long as none of the files left out there is wanted. replaced:
-    a log that was read is gone and others lie there, so that this is another run, which has to be opened anew."""
+    """The run at `root` as far as `refresh` has read it."""
 
     root: Path
     files: ParquetFiles
     use_short_forms: bool = False
+    """Read a log that `compact` condensed from its short form, unless a file omitted there is needed."""
     histories: dict[str, WriterHistory] = field(default_factory=dict)
+    """writer -> the content of its log; the logs of verbs are among them."""
     version: int = 0
+    """Grows with every change, also when a file is set aside."""
     replaced: bool = False
+    """Whether a log that was read is gone while other logs lie there: another run was recorded in this folder."""
     _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
-    _seen: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
-    _looked: bool = False
+    """path -> file that no commit names, as its footer describes it."""
+    _states: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
+    """path of a file set aside -> its state at that time, see `_state`."""
+    _is_compared: bool = False
+    """Whether the logs were compared with the folders since a file that was set aside changed."""
     _run_id: str | None = None
 
     def refresh(self) -> bool:
         """Reads what was appended to the commit logs since the last call; True if it changed anything."""
-        changed, found = False, logs(self.root)
-        self.replaced |= bool(found) and any(commit_file(writer).as_posix() not in found for writer in self.histories)
-        for file in sorted(found, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
+        changed, paths = False, logs(self.root)
+        self.replaced |= bool(paths) and any(commit_file(writer).as_posix() not in paths for writer in self.histories)
+        for file in sorted(paths, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
         changed |= self._retry()
-        if not self._looked or self._notes or self._doubtful():
-            changed |= self._look_around()
-            self._looked = True
+        if not self._is_compared or self._notes or self._is_doubtful():
+            changed |= self._compare_with_folders()
+            self._is_compared = True
         if changed:
-            self._spell_out()
+            self._read_needed_logs_in_full()
         self.version += changed
         return changed
 
@@ -65,21 +71,21 @@ class Catalog:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the run was read."""
-        return (*self._notes, *self._lost())
+        """Sentences about how the run was read: what is missing, damaged or recovered."""
+        return (*self._notes, *self._notes_on_lost_parts())
 
-    def _lost(self) -> Iterator[str]:
-        """Writers whose part of a step is nowhere, though others' is: what is shown of the step looks whole."""
+    def _notes_on_lost_parts(self) -> Iterator[str]:
+        """A sentence on writers whose part of a step is lost while other writers' parts are shown: the step looks complete."""
         set_aside = self.set_aside
-        gone = [*(item for item in self._items() if item.path in set_aside), *self._moved_items()]
-        measured = {pair for item in gone if isinstance(item, Segment) for pair in item.writers_and_steps}
-        if not measured:
+        unreadable = [*(item for item in self._items() if item.path in set_aside), *self._moved_items()]
+        lost = {pair for item in unreadable if isinstance(item, Segment) for pair in item.writers_and_steps}
+        if not lost:
             return
-        measured -= {pair for segment in self.segments() for pair in segment.writers_and_steps}
-        measured -= {(writer, file.step) for file in self.token_files() for writer, _ in file.policies_by_writer}
-        steps = sorted({step for _, step in measured})
+        lost -= {pair for segment in self.segments() for pair in segment.writers_and_steps}
+        lost -= {(writer, file.step) for file in self.token_files() for writer, _ in file.policies_by_writer}
+        steps = sorted({step for _, step in lost})
         if steps:
-            writers = sorted({writer for writer, _ in measured})
+            writers = sorted({writer for writer, _ in lost})
             who = writers[0] if len(writers) == 1 else f"{len(writers)} writers, such as {writers[0]},"
             when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
             yield f"statistics and token rows of {who} at {when} are lost: what is shown of them is without these"
@@ -88,42 +94,42 @@ class Catalog:
         return any(path in history.pruned for history in self.histories.values())
 
     def moved(self) -> dict[str, str]:
-        """path -> why a repair moved it away; one that was copied again is not among them."""
-        told = {path: why for history in self.histories.values() for path, why in history.moved.items()}
-        return {path: why for path, why in told.items() if self.files.signature(path) is None}
+        """path -> why `repair` moved the file away, without files that were copied back since."""
+        reasons = {path: why for history in self.histories.values() for path, why in history.moved.items()}
+        return {path: why for path, why in reasons.items() if self.files.signature(path) is None}
 
     def noted(self, log: str) -> tuple[int, int, int] | None:
-        """The faults that a repair has seen in the log; None: no repair has."""
+        """The faults of the log that `repair` noted; None where it noted none."""
         return next((h.noted[log] for h in reversed(self.histories.values()) if log in h.noted), None)
 
     def quarantine(self, path: str, reason: str) -> None:
-        """Sets a file aside until it changes, or is committed anew."""
+        """Sets a file aside until the file or its commit changes."""
         self.version += self._set_aside.get(path) != reason
         self._set_aside[path] = reason
-        self._seen[path] = self._state(path)
+        self._states[path] = self._state(path)
         item = self._described(path)
-        if item is not None and item.replaces:  # what it stood for is wanted after all
-            self._spell_out()
+        if item is not None and item.replaces:  # the files it replaced are needed again
+            self._read_needed_logs_in_full()
 
     def gone(self) -> set[str]:
-        """Files that are no part of the run, because others hold their rows or because they were pruned."""
+        """Files that are no part of the run any more: a merged file holds their rows, or they were pruned."""
         set_aside = self.set_aside
-        standing = (item for item in self._items() if item.replaces and item.path not in set_aside)
-        return {origin.path for item in standing for origin in item.replaces} | self._pruned()
+        merged = (item for item in self._items() if item.replaces and item.path not in set_aside)
+        return {origin.path for item in merged for origin in item.replaces} | self._pruned()
 
-    def _spell_out(self, writer: str | None = None) -> bool:
-        """Reads the logs of which short forms leave out files that are wanted, or that of one writer; True if there are any."""
+    def _read_needed_logs_in_full(self, writer: str | None = None) -> bool:
+        """Reads logs whose short forms omit a needed file, or (writer) the log of one writer. True if there were any."""
         short = [history for history in self.histories.values() if history.omitted.files]
         if not short:
             return False
         own = [history for history in short if history.log.writer == writer]
-        wanted = lacking_wanted_files(self.histories.values(), self.gone()) if writer is None else own
-        for history in wanted:
+        incomplete = lacking_wanted_files(self.histories.values(), self.gone()) if writer is None else own
+        for history in incomplete:
             fresh = WriterHistory(CommitLog(self.root, history.log.writer))
             fresh.advance()
             history.__dict__.update(fresh.__dict__)
-        self.version += bool(wanted)
-        return bool(wanted)
+        self.version += bool(incomplete)
+        return bool(incomplete)
 
     def token_files(self) -> list[TokenFile]:
         """Every token file on record that was not set aside, of every attempt."""
@@ -136,70 +142,72 @@ class Catalog:
         return [item for item in self._items() if isinstance(item, Segment) and item.path not in set_aside]
 
     def steps_of_attempts(self) -> dict[int, set[int]]:
-        """attempt -> the steps it committed, files that were set aside included."""
-        found: dict[int, set[int]] = {}
+        """attempt -> the steps it committed, also those in files that were set aside."""
+        steps: dict[int, set[int]] = {}
         for item in self.recorded():
-            found.setdefault(item.attempt, set()).update(steps_of(item))
-        return found
+            steps.setdefault(item.attempt, set()).update(steps_of(item))
+        return steps
 
     def recorded(self) -> Iterator[TokenFile | Segment]:
-        """What the run consists of, files that were set aside or moved included."""
+        """Every file of the run, also those that were set aside or moved away."""
         yield from self._items()
         yield from self._moved_items()
 
     def limits(self) -> Limits:
-        """From which steps on attempts, and single writers, are replaced by later ones."""
-        again = any(history.takes_over for history in self.histories.values())
-        if not again and len({item.attempt for item in self.recorded()}) < 2:  # as in most runs, of many files
+        """From which steps on attempts and single writers are replaced by later ones."""
+        is_restarted = any(history.takes_over for history in self.histories.values())
+        if (
+            not is_restarted and len({item.attempt for item in self.recorded()}) < 2
+        ):  # most runs: saves a pass over all files
             return Limits()
         steps: dict[tuple[int, str], set[int]] = {}
         policies: dict[str, frozenset[str]] = {}
         for item in self.recorded():
-            for writer, held, own in held_of(item):
-                steps.setdefault((item.attempt, writer), set()).update(own)
-                policies[writer] = policies.get(writer, frozenset()) | held
-        return limits([self._part(*key, own, policies[key[1]]) for key, own in steps.items()])
+            for part in parts_by_writer(item):
+                steps.setdefault((item.attempt, part.writer), set()).update(part.steps)
+                policies[part.writer] = policies.get(part.writer, frozenset()) | part.policies
+        return limits([self._writer_steps(*key, own, policies[key[1]]) for key, own in steps.items()])
 
-    def _part(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> WriterSteps:
+    def _writer_steps(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> WriterSteps:
         history = self.histories.get(writer)
         if history is None or history.is_offline:
             return WriterSteps(writer, attempt, steps, policies)
-        heard = [time for time in (history.last_commit, history.closed) if time is not None]
+        last_times = [time for time in (history.last_commit, history.closed) if time is not None]
         job = history.launch if history.launch is not None and history.launch.startswith("job:") else None
-        times = history.opened, max(heard, default=None)
+        times = history.opened, max(last_times, default=None)
         return WriterSteps(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
 
     def rows_set_aside(self) -> int:
-        """Token rows on record in files that are not read, but for those that the files still hold which such a one replaced."""
-        found = [item for path in self.set_aside if isinstance(item := self._described(path), TokenFile)]
-        read = {item.path: item.rows for item in self.token_files()} if any(item.replaces for item in found) else {}
-        return sum(max(0, item.rows - sum(read.get(origin.path, 0) for origin in item.replaces)) for item in found)
+        """Token rows in files that are not read. Rows of a merged file do not count where the files it replaced are read."""
+        files = [item for path in self.set_aside if isinstance(item := self._described(path), TokenFile)]
+        read = {item.path: item.rows for item in self.token_files()} if any(item.replaces for item in files) else {}
+        return sum(max(0, item.rows - sum(read.get(origin.path, 0) for origin in item.replaces)) for item in files)
 
     def _moved_items(self) -> list[TokenFile | Segment]:
         return [item for path in self.moved() if (item := self._described(path)) is not None]
 
     def shadows(self) -> tuple[Shadow, ...]:
-        """What is not shown, because it was recorded again."""
-        found, hidden = self.limits(), dict[tuple[int, Limit], tuple[set[int], int]]()
-        for item in self.recorded() if found else ():
-            limit = found.of(item.attempt, writers_of(item))
+        """The steps that are not shown because they were recorded again."""
+        limits, hidden = self.limits(), dict[tuple[int, Limit], tuple[set[int], int]]()
+        for item in self.recorded() if limits else ():
+            limit = limits.of(item.attempt, writers_of(item))
             steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
             if limit is not None and steps:
-                known, rows = hidden.get((item.attempt, limit), (set[int](), 0))
-                hidden[item.attempt, limit] = known | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
+                before, rows = hidden.get((item.attempt, limit), (set[int](), 0))
+                hidden[item.attempt, limit] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
         return shadows(hidden)
 
     @property
     def writers(self) -> list[WriterHistory]:
-        """The processes that recorded; verbs that worked on the run are none."""
+        """The logs of the processes that recorded, without the logs of verbs such as `compact`."""
         return [history for history in self.histories.values() if not history.is_offline]
 
     def uncommitted(self) -> list[str]:
-        """Files that lie in the run and are not part of it: the last steps of a writer that was killed, or is at work."""
+        """Files on disk that no commit names: the last steps of a writer that was killed or is still writing."""
         return sorted(path for path in self._unnamed() if not is_offline(writer_of(path)))
 
     def committed(self, path: str) -> TokenFile | Segment:
-        """The file as its commit describes it, whether or not it is part of the run; SourceError where none does."""
+        """The file as its commit describes it, whether or not it is part of the run. SourceError where no commit names it."""
         if (item := self._described(path)) is None:
             raise SourceError(f"no commit names {path}")
         return item
@@ -208,24 +216,24 @@ class Catalog:
         for history in self._histories():
             if (item := history.token_files.get(path) or history.segments.get(path)) is not None:
                 return item
-        return self._described(path) if self._spell_out(writer_of(path)) else None
+        return self._described(path) if self._read_needed_logs_in_full(writer_of(path)) else None
 
     def _histories(self) -> list[WriterHistory]:
-        """Repairs first: what they say of a file is the last word."""
+        """All logs, those of verbs first: a commit by `repair` counts more than the writer's own."""
         return sorted(self.histories.values(), key=lambda history: not history.is_offline)
 
     def leftovers(self) -> list[str]:
-        """Files that lie in the run and that it can do without: other files hold their rows, or they were pruned."""
-        found = listing(self.root)
-        mine = {item.path for item in self._items()}
-        superseded = (self._committed() | self.gone()) - mine - set(self.set_aside)
+        """Files on disk that the run can do without: other files hold their rows, they were pruned, or a verb left them
+        unfinished."""
+        in_use = {item.path for item in self._items()}
+        superseded = (self._committed() | self.gone()) - in_use - set(self.set_aside)
         unfinished = {path for path in self._unnamed() if is_offline(writer_of(path))}
-        return sorted((found.token_files | found.segments) & superseded | unfinished)
+        return sorted(listing(self.root).parquet_files & superseded | unfinished)
 
     def _unnamed(self) -> set[str]:
-        found = listing(self.root)
-        known = self._committed() | set(self._recovered) | set(self.set_aside) | self.gone()
-        return (found.token_files | found.segments) - known
+        """Parquet files on disk that nothing accounts for."""
+        accounted = self._committed() | set(self._recovered) | set(self.set_aside) | self.gone()
+        return listing(self.root).parquet_files - accounted
 
     def _committed(self) -> set[str]:
         return {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
@@ -234,7 +242,7 @@ class Catalog:
         return {path for history in self.histories.values() for path in history.pruned}
 
     def _items(self) -> Iterator[TokenFile | Segment]:
-        """What the run consists of. A file is left out as long as another one, that can be read, replaces it."""
+        """The files of the run. A file is left out as long as a merged file replaces it and can be read."""
         every: dict[str, TokenFile | Segment] = dict(self._recovered)
         for history in reversed(self._histories()):
             every.update(history.token_files)
@@ -252,7 +260,7 @@ class Catalog:
             origins = {origin.path for origin in item.replaces}
             if item.path in set_aside or item.path in replaced:
                 continue
-            if origins & replaced:  # two merges of one file: the rows of one of them would count twice
+            if origins & replaced:  # two merges hold the same file: its rows must not count twice
                 replaced.add(item.path)
             else:
                 replaced |= origins
@@ -262,8 +270,8 @@ class Catalog:
         writer = PurePosixPath(file).stem
         if commit_file(writer).as_posix() != file:
             return False
-        known = self.histories.values() if self.use_short_forms else ()
-        history = self.histories.get(writer) or begun_from_short_form(CommitLog(self.root, writer), known)
+        verbs = self.histories.values() if self.use_short_forms else ()
+        history = self.histories.get(writer) or begun_from_short_form(CommitLog(self.root, writer), verbs)
         try:
             changed = history.advance()
         except (OSError, SourceError) as error:
@@ -272,47 +280,51 @@ class Catalog:
         self.histories[writer] = history
         return changed
 
-    def _doubtful(self) -> bool:
-        return any(not history.is_whole for history in self.histories.values()) or bool(self._strange())
+    def _is_doubtful(self) -> bool:
+        return any(not history.is_whole for history in self.histories.values()) or bool(self._disagreements())
 
-    def _look_around(self) -> bool:
-        """Compares the logs with what lies in the folders: sets aside what is foreign or missing, recovers what can be."""
-        found = listing(self.root)
+    def _compare_with_folders(self) -> bool:
+        """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
+        on_disk = listing(self.root)
         self._run_id = stated_id(self.root)
         before = (dict(self._recovered), dict(self._set_aside))
-        for path, reason in found.foreign.items():
+        for path, reason in on_disk.foreign.items():
             self.quarantine(path, reason)
-        self._set_missing_aside(found)
-        self._recover(found)
-        self._notes = tuple(self._told(found))
+        self._set_missing_aside(on_disk)
+        self._recover(on_disk)
+        self._notes = tuple(self._comparison_notes())
         return before != (self._recovered, self._set_aside)
 
-    def _set_missing_aside(self, found: Listing) -> None:
-        present = found.token_files | found.segments
-        missing = [item for item in self._items() if item.path not in present and item.path not in self._set_aside]
+    def _set_missing_aside(self, on_disk: Listing) -> None:
+        """Sets aside committed files that are not on disk."""
+        paths = on_disk.parquet_files
+        missing = [item for item in self._items() if item.path not in paths and item.path not in self._set_aside]
         for item in missing:
             self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
-        if any(item.replaces for item in missing):  # what these replaced is wanted after all
-            self._set_missing_aside(found)
+        if any(
+            item.replaces for item in missing
+        ):  # the files they replaced belong to the run again, and may be missing too
+            self._set_missing_aside(on_disk)
 
-    def _recover(self, found: Listing) -> None:
-        sound = {writer for writer, history in self.histories.items() if history.is_whole}
-        known = self._committed() | self._pruned()
-        wanted = {path for path in found.token_files | found.segments if writer_of(path) not in sound} - known
-        self._recovered = {path: item for path, item in self._recovered.items() if path in wanted}
-        for path in sorted(wanted - set(self._recovered) - set(self._set_aside)):
+    def _recover(self, on_disk: Listing) -> None:
+        """Describes files without a commit by their footers, where the log of their writer is missing or damaged."""
+        whole_logs = {writer for writer, history in self.histories.items() if history.is_whole}
+        unnamed = on_disk.parquet_files - self._committed() - self._pruned()
+        paths = {path for path in unnamed if writer_of(path) not in whole_logs}
+        self._recovered = {path: item for path, item in self._recovered.items() if path in paths}
+        for path in sorted(paths - set(self._recovered) - set(self._set_aside)):
             item = recovered(self.files, path, self.quarantine)
             if item is not None:
                 self._recovered[path] = item
-        tokens = [item for item in self._recovered.values() if isinstance(item, TokenFile)]
-        uncounted = self.uncounted(tokens)
-        self._recovered |= {item.path: replace(item, unmeasured=True) for item in tokens if item.path in uncounted}
+        token_files = [item for item in self._recovered.values() if isinstance(item, TokenFile)]
+        uncounted = self.uncounted(token_files)
+        self._recovered |= {item.path: replace(item, unmeasured=True) for item in token_files if item.path in uncounted}
 
     def uncounted(self, recovered: Collection[TokenFile]) -> set[str]:
-        """Those of the files whose rows no statistics of their step count, although statistics of the step are on record."""
+        """Paths of the recovered files whose rows the statistics of their step do not count, see recovery.uncounted."""
         return uncounted(self.files, recovered, self.token_files(), self.segments()) if recovered else set()
 
-    def _told(self, found: Listing) -> Iterator[str]:
+    def _comparison_notes(self) -> Iterator[str]:
         pruned = _joined({pair for history in self.histories.values() for pair in history.pruned_steps})
         if pruned:
             number, first, last = sum(b - a + 1 for a, b in pruned), pruned[0][0], pruned[-1][1]
@@ -321,7 +333,7 @@ class Catalog:
         torn = sorted(writer for writer, history in self.histories.items() if not history.is_whole)
         for writer in torn:
             yield f"{self.histories[writer].log.file} {self.histories[writer].doubt}; its other lines were read"
-        yield from self._strange()
+        yield from self._disagreements()
         if self._recovered:
             tokens = sum(path.startswith(f"{TOKENS}/") for path in self._recovered)
             yield (
@@ -330,86 +342,60 @@ class Catalog:
                 " their digests are unknown"
             )
 
-    def _strange(self) -> tuple[str, ...]:
-        """What logs say of each other, and of their run, that does not hold."""
+    def _disagreements(self) -> tuple[str, ...]:
+        """Sentences on logs that disagree with each other or with run.json."""
         return disagreements(self.histories, self._run_id)
 
     def _retry(self) -> bool:
-        """Gives files that were set aside another chance once they, or what their commits say, have changed."""
-        again = [path for path, seen in self._seen.items() if self._state(path) != seen]
-        for path in again:
-            del self._seen[path]
+        """Takes files out of quarantine that have changed, or whose commits have, so that they are read again."""
+        changed = [path for path, state in self._states.items() if self._state(path) != state]
+        for path in changed:
+            del self._states[path]
             self._set_aside.pop(path, None)
-        self._looked &= not again
-        return bool(again)
+        self._is_compared &= not changed
+        return bool(changed)
 
     def _state(self, path: str) -> tuple[Signature | None, str | None]:
-        """What tells whether a file is worth another look: itself, and the digest that was committed for it."""
+        """(signature of the file on disk, digest in its commit): a file set aside is read again when one of them changes."""
         item = self._described(path)
         return self.files.signature(path), None if item is None else item.sha256
 
 
 def writers_of(item: TokenFile | Segment) -> tuple[str, ...]:
-    """All whose rows, or statistics, the file holds."""
-    return (item.writer,) if not item.replaces else tuple(dict.fromkeys(writer for writer, _, _ in held_of(item)))
+    """All writers whose rows or statistics the file holds; several for a merged file."""
+    return (item.writer,) if not item.replaces else tuple(dict.fromkeys(part.writer for part in parts_by_writer(item)))
 
 
-def held_of(item: TokenFile | Segment) -> Iterator[tuple[str, frozenset[str], frozenset[int]]]:
-    """(writer, policies, steps) of each of them."""
+class WriterPart(NamedTuple):
+    """The part of a file that comes from one writer."""
+
+    writer: str
+    policies: frozenset[str]
+    """Empty for statistics."""
+    steps: frozenset[int]
+
+
+def parts_by_writer(item: TokenFile | Segment) -> Iterator[WriterPart]:
+    """The part of each writer in the file."""
     if isinstance(item, TokenFile):
-        yield from ((writer, policies, steps_of(item)) for writer, policies in item.policies_by_writer)
+        yield from (WriterPart(writer, policies, steps_of(item)) for writer, policies in item.policies_by_writer)
     elif item.measured:
-        yield from ((part.writer, frozenset[str](), part.steps) for part in item.measured)
+        yield from (WriterPart(part.writer, frozenset[str](), part.steps) for part in item.measured)
     else:
-        yield item.writer, frozenset(), item.steps
+        yield WriterPart(item.writer, frozenset(), item.steps)
 
 
 def steps_of(item: TokenFile | Segment) -> frozenset[int]:
+    """The steps of the file's rows."""
     return frozenset((item.step,)) if isinstance(item, TokenFile) else item.steps
 
 
-def _joined(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Pairs of first and last, ascending, none of which reach into each other."""
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(pairs):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(last, found[-1][1])
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The (first, last) spans in ascending order, overlapping ones joined."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
         else:
-            found.append((first, last))
-    return found
-
-
-@dataclass(frozen=True)
-class VisibleFiles:
-    """The part of a catalog that is shown: what was recorded again is cut where that begins.
-
-    steps: ascending, also those of which every file was set aside.
-    """
-
-    steps: tuple[int, ...]
-    token_files: dict[int, tuple[TokenFile, ...]]
-    segments: tuple[Segment, ...]
-    limits: Limits
-
-    def limit(self, item: TokenFile | Segment) -> Limit | None:
-        """From which step on the file is not part of the run as it is shown."""
-        return self.limits.of(item.attempt, writers_of(item))
-
-    def shown(self, item: TokenFile | Segment) -> frozenset[int]:
-        """The steps of a file that are."""
-        limit = self.limit(item)
-        return steps_of(item) if limit is None else frozenset(step for step in steps_of(item) if step < limit.step)
-
-
-def visible_files(catalog: Catalog) -> VisibleFiles:
-    """Visible token files by step, ascending, and the segments that hold a visible step."""
-    bare = VisibleFiles((), {}, (), catalog.limits())
-    by_step: dict[int, list[TokenFile]] = {}
-    for file in catalog.token_files():
-        if not bare.limits or bare.shown(file):
-            by_step.setdefault(file.step, []).append(file)
-    segments = (segment for segment in catalog.segments() if bare.shown(segment))
-    ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
-    found = (bare.shown(i) for i in catalog.recorded()) if bare.limits else catalog.steps_of_attempts().values()
-    steps = set[int]().union(*found)
-    return VisibleFiles(tuple(sorted(steps)), ordered, tuple(sorted(segments, key=lambda s: s.path)), bare.limits)
+            joined.append((first, last))
+    return joined

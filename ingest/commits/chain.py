@@ -1,39 +1,45 @@
-"""Whether the lines of a commit log are those that its writer wrote, in order: each has a number and a digest of all before it.
+"""Checks that the lines of a commit log are those that its writer wrote, in order.
 
-A digest is no signature: who rewrites a log from some line to its end leaves no trace there. Lines that are lost at the end look
-like those of a writer that was killed.
+Each line has a number and a digest of all lines before it. A digest is no signature: somebody who rewrites a log from some
+line to its end leaves no trace. A log that lost its last lines looks like the log of a writer that was killed.
 """
 
 from dataclasses import dataclass, field
 
 from ratioscope.layout import chain_of, chained_line, decode_line, follows
 
-_MOST_TOLD = 3
+_MOST_DESCRIBED = 3
 
 
 @dataclass(frozen=True)
 class Link:
-    """The number that the next line has, and the digest of the line before it; None: unknown. is_numbered None: no line yet."""
+    """State of the chain between two lines."""
 
     number: int = 0
+    """Number of the next line."""
     chain: str | None = ""
+    """Digest of all lines so far; None where it is unknown."""
     is_numbered: bool | None = None
+    """Whether the lines have numbers; None before the first line."""
 
 
 UNNUMBERED = Link(0, None, False)
-"""Anywhere in a log of before there were numbers."""
+"""State at any place of a log by an old ratioscope, whose lines have no numbers."""
 
 
 @dataclass
 class Chain:
-    """link: how far it reaches; breaks: how often it broke; told: the first of them in words."""
+    """The check of one log, line by line."""
 
     link: Link = Link()
+    """State behind the last line."""
     breaks: int = 0
-    told: list[str] = field(default_factory=list)
+    """How often a line did not follow the line before it."""
+    descriptions: list[str] = field(default_factory=list)
+    """The first breaks in words."""
 
     def take(self, line: bytes) -> None:
-        """The next line of the log, without its newline. One that is altered is told of elsewhere: the next goes on from it."""
+        """Checks the next line of the log, without its newline. An altered line is no break: CommitLog counts it."""
         if not line:
             return
         link = self.link
@@ -51,36 +57,35 @@ class Chain:
             self._break(f"a line without a number stands before line {link.number}")
 
     def _take_other(self, entry: dict[str, object], own: str) -> None:
-        """A sound line that is not, byte for byte, the next one."""
-        wanted, number = self.link.number, entry.get("line")
+        """Takes a sound line that does not have the expected number or digest."""
+        expected, number = self.link.number, entry.get("line")
         if self.link.is_numbered is False:
             self._break("lines without a number stand before those that have one")
         elif type(number) is not int or number < 0:
-            self._break(f"line {wanted} has no number")
-        elif number > wanted:
-            self._break(
-                f"line {wanted} is missing" if number == wanted + 1 else f"lines {wanted} to {number - 1} are missing"
-            )
-        elif number < wanted:
-            self._break(f"line {number} stands again, or moved, where line {wanted} should")
+            self._break(f"line {expected} has no number")
+        elif number > expected:
+            last = number - 1
+            self._break(f"line {last} is missing" if last == expected else f"lines {expected} to {last} are missing")
+        elif number < expected:
+            self._break(f"line {number} stands again, or moved, where line {expected} should")
         elif self.link.chain is not None and _rewritten(entry, self.link.chain) != own:
             self._break(f"line {number} is not the one that was written there")
-        self.link = Link(number + 1 if type(number) is int else wanted + 1, own, True)
+        self.link = Link(number + 1 if type(number) is int else expected + 1, own, True)
 
-    def _break(self, told: str) -> None:
+    def _break(self, description: str) -> None:
         self.breaks += 1
-        if self.breaks <= _MOST_TOLD:
-            self.told.append(told)
+        if self.breaks <= _MOST_DESCRIBED:
+            self.descriptions.append(description)
 
     @property
-    def said(self) -> str:
-        """All of it in words."""
-        more = self.breaks - len(self.told)
-        return "; ".join([*self.told, *([f"{more} more like these"] if more > 0 else [])])
+    def description(self) -> str:
+        """All breaks in words."""
+        more = self.breaks - len(self.descriptions)
+        return "; ".join([*self.descriptions, *([f"{more} more like these"] if more > 0 else [])])
 
 
 def _rewritten(entry: dict[str, object], before: str) -> str:
-    """The digest that the entry would have after this one, in whatever form its line was written."""
+    """The digest that the entry would have behind the digest `before`, whatever spacing its line was written with."""
     own = {name: value for name, value in entry.items() if name not in ("line", "chain")}
     number = entry["line"]
     assert isinstance(number, int)

@@ -1,4 +1,4 @@
-"""One writer's commit log, read as it grows: each byte once, torn and altered lines counted, never fatal."""
+"""One writer's commit log, read as it grows. Each byte is read once. Damaged lines are counted and never raise."""
 
 import hashlib
 import os
@@ -23,25 +23,25 @@ _SEGMENT_LINE = re.compile(
     + STATISTICS.encode()
     + rb'/[^"\\]*"), "kind": "(announced|commit)", '
 )
-"""How the line begins that commits a statistics segment, or announces that it will be replaced."""
+"""Beginning of a line that commits a statistics segment, or announces that the segment will be replaced."""
 
 
 @dataclass
 class CommitLog:
-    """The place reached in RUN/commits/<writer>.jsonl.
-
-    `altered` counts whole lines whose checksum does not hold; `tail` is what follows the last newline: a line that is
-    being written, or one that a crash cut; `chain` tells of lines that were removed, moved or replaced. Each means that commits
-    may be missing from what was read.
-    """
+    """How far RUN/commits/<writer>.jsonl was read, and the damage found in it. Damage means that commits may be missing."""
 
     root: Path
     writer: str
     altered: int = 0
+    """Complete lines whose checksum is wrong."""
     tail: bytes = b""
+    """The bytes after the last newline: a line that is being written, or that a crash cut off."""
     chain: Chain = field(default_factory=Chain)
+    """Finds lines that were removed, moved or replaced."""
     _offset: int = 0
+    """Bytes read so far."""
     _identity: tuple[int, int] | None = field(default=None, repr=False)
+    """Device and inode of the file that was read."""
 
     @property
     def file(self) -> str:
@@ -53,12 +53,11 @@ class CommitLog:
 
     @property
     def faults(self) -> tuple[int, int, int]:
-        """Altered lines, bytes of an unfinished one, and breaks of the chain."""
+        """Number of altered lines, bytes of an unfinished last line, and breaks of the chain."""
         return self.altered, len(self.tail), self.chain.breaks
 
     def skip(self, nbytes: int, sha256: str, link: Link) -> bool:
-        """Goes on behind the first bytes of the log, if they have this digest; reads them without parsing a line. link: where its
-        chain is there."""
+        """Skips the first bytes of the log without parsing them, if they have this digest. link: the chain behind them."""
         digest, left = hashlib.sha256(), nbytes
         with open_regular(self.root, self.file) as file:
             while left and (chunk := file.read(min(left, _CHUNK))):
@@ -73,13 +72,13 @@ class CommitLog:
 
     @property
     def reached(self) -> int:
-        """Bytes of it that were read."""
+        """Bytes read so far."""
         return self._offset
 
     def advance(self) -> list[dict[str, Any]] | None:
-        """The entries appended since the last call; None if the log was replaced or cut and must be read afresh.
+        """The entries appended since the last call; None if the log was replaced or cut and must be read from its start.
 
-        A segment is committed again with every step; what a later line of what was appended says anew is left out.
+        A writer commits its newest segment again with every step. Only the last of these commits is returned.
         """
         with open_regular(self.root, self.file) as file:
             found = os.fstat(file.fileno())
@@ -98,17 +97,18 @@ class CommitLog:
 
     def _entries(self, chunk: bytes) -> list[dict[str, Any]]:
         *lines, self.tail = (self.tail + chunk).split(b"\n")
-        if (
-            len(self.tail) > _LONGEST_LINE
-        ):  # no line of ours is that long: what follows is read from its next newline on
+        if len(self.tail) > _LONGEST_LINE:
+            # no writer of ours writes such a line: forget its bytes, and go on at the next newline
             self.tail = self.tail[:1]
         for line in lines:
             self.chain.take(line)
         return self._newest(lines)
 
     def _newest(self, lines: list[bytes]) -> list[dict[str, Any]]:
-        """Entries of the lines, in order, those left out whose segment a later one commits again: half of a log, and the longer
-        half."""
+        """Entries of the lines, in order, without commits of segments that a later line commits again.
+
+        Commits of segments are half of the lines of a log, and its longer half.
+        """
         entries: list[dict[str, Any]] = []
         committed: set[bytes] = set()
         for line in reversed(lines):
@@ -131,6 +131,6 @@ class CommitLog:
 
 
 def glued_entry(line: bytes) -> dict[str, Any] | None:
-    """The whole entry behind a torn one on the same line: a writer went on after a crash without a newline."""
+    """The complete entry behind a torn one on the same line, where a writer went on after a crash without a newline."""
     starts = islice(re.finditer(rb'\{"', line), 1, _MOST_TRIES)
     return next((entry for match in starts if (entry := decode_line(line[match.start() :])) is not None), None)

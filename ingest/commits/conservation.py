@@ -1,7 +1,7 @@
-"""The account of a run: what became of every sequence that was offered. Header, pages, `info`, report and JSON tell this one.
+"""What became of every sequence that was offered to the writers of a run. All faces show the numbers of this file.
 
-Offered = written + left out + dropped + pending + lost. Pending is what a writer at work still holds; what a writer held that
-ended without it is lost. Hidden and set aside are rows that were written and are not shown.
+Offered = written + left out + dropped + pending + lost. Pending sequences are held by a writer that still runs; lost ones were
+held by a writer that ended. Hidden rows and rows set aside were written, and are not shown.
 """
 
 import time
@@ -20,42 +20,48 @@ UNTOLD = "its log does not say why"
 
 @dataclass(frozen=True)
 class Dropped:
-    """Sequences that were dropped for one reason. tokens: of those that were looked at; unseen: sequences that never were, whose
-    tokens nobody knows."""
+    """Sequences that were dropped for one reason."""
 
     reason: str
     sequences: int
     tokens: int
+    """Tokens of those sequences whose tokens were counted."""
     unseen: int
+    """Sequences whose tokens nobody counted."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Sequences that a writer had taken when it was last heard of, at its step, and that it ended without."""
+    """Sequences that a writer had taken and not written when it ended."""
 
     writer: str
     step: int | None
+    """The last step that the writer committed."""
     sequences: int
 
 
 @dataclass(frozen=True)
 class Conservation:
-    """Sequences over all writers and attempts, a sequence logged twice counted twice. left_out: by a budget; they are in the
-    statistics. writers: of the newest attempt that nobody took over from; gone, silent: those of them that ended without closing,
-    or that were not heard of for an hour from where nobody here can tell. hidden, set_aside: token rows on record that are not
-    shown, because they were recorded again, or because their file cannot be read."""
+    """Numbers of sequences over all writers and attempts. A sequence that was logged twice counts twice."""
 
     offered: int
     written: int
     left_out: int
+    """Left out of the token rows by a budget; the statistics count them."""
     pending: int
+    """Held by writers that still run."""
     reasons: tuple[Dropped, ...] = ()
     losses: tuple[Lost, ...] = ()
     writers: int = 0
+    """Writers of the newest attempt, without those that a later writer replaced."""
     gone: int = 0
+    """How many of these writers ended without closing."""
     silent: int = 0
+    """How many of them did not commit for an hour, on a machine that cannot be seen from here."""
     hidden: int = 0
+    """Token rows that are not shown because their step was recorded again."""
     set_aside: int = 0
+    """Token rows that are not shown because their file cannot be read."""
 
     @property
     def dropped(self) -> int:
@@ -63,7 +69,7 @@ class Conservation:
 
     @property
     def dropped_tokens(self) -> int | None:
-        """Tokens of what was dropped; None where some of it was never looked at."""
+        """Tokens of the dropped sequences; None where some of them were never counted."""
         return None if any(part.unseen for part in self.reasons) else sum(part.tokens for part in self.reasons)
 
     @property
@@ -72,13 +78,13 @@ class Conservation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was offered is on record, or left out by a budget, or still at work."""
+        """Whether every sequence is written, left out by a budget, or pending."""
         return not (self.dropped or self.lost)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """One writer's sequences: as it counted when it closed, else as far as its commits and gaps tell."""
+    """One writer's numbers of sequences: its own totals if it closed, else the sums over its lines."""
 
     offered: int
     written: int
@@ -87,7 +93,7 @@ class Counts:
 
     @property
     def open(self) -> int:
-        """Of which nothing is known to have become yet."""
+        """Sequences that were offered and have no known fate yet."""
         return max(0, self.offered - self.written - self.left_out - self.dropped)
 
 
@@ -97,8 +103,11 @@ Ending = Literal["closed", "replaced", "gone", "silent"]
 def endings(
     histories: Iterable[WriterHistory], asking: Here | None = None, now: float | None = None
 ) -> dict[str, Ending]:
-    """How writers ended that will write no more: closed, replaced by one that took over, gone, or silent for an hour where nobody
-    here can tell."""
+    """writer -> how it ended, for writers that will write no more.
+
+    closed: in order. replaced: another writer took over. gone: its process does not run any more. silent: it did not commit for
+    an hour, and its process cannot be seen from here. asking: the machine that asks, this one unless given.
+    """
     every, asking, now = list(histories), asking or here(), time.time() if now is None else now
     replaced = {writer for history in every for writer in history.takes_over}
     found: dict[str, Ending] = {}
@@ -117,7 +126,7 @@ def endings(
 def conservation(
     histories: Collection[WriterHistory], ended: Mapping[str, Ending], hidden: int = 0, set_aside: int = 0
 ) -> Conservation:
-    """The account of these writers. ended: those that will write no more."""
+    """What became of the sequences of these writers. ended: writers that will write no more, see `endings`."""
     counted = {history.log.writer: counts(history) for history in histories}
     open_of = {writer: own.open for writer, own in counted.items()}
     newest = max((history.attempt for history in histories), default=0)
@@ -143,6 +152,7 @@ def conservation(
 
 
 def counts(history: WriterHistory) -> Counts:
+    """The numbers of sequences of one writer."""
     files, unnamed = history.token_files.values(), history.omitted
     written = unnamed.rows + sum(file.rows for file in files)
     left_out = unnamed.left_out + sum(file.left_out for file in files)
@@ -157,7 +167,7 @@ def counts(history: WriterHistory) -> Counts:
 
 
 def last_step(history: WriterHistory) -> int | None:
-    """The last of which it committed token rows."""
+    """The last step whose token rows the writer committed."""
     unnamed = [] if history.omitted.last_step is None else [history.omitted.last_step]
     return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
 

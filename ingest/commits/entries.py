@@ -1,6 +1,6 @@
-"""Commit entries as values with types: what each line of a commit log claims. A claim that cannot be is refused here.
+"""Typed values of commit entries. An entry with an impossible member raises SourceError here.
 
-A checksum says that a line is as it was written, not that its writer meant well, so every member is checked.
+A checksum proves that a line is unchanged, not that its content makes sense, so every member is checked.
 """
 
 import re
@@ -19,29 +19,31 @@ _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _INT64 = 1 << 63
 _GAPS = tuple(GAPS)
-_TOLD = 256
-"""Steps that a commit may tell of in pairs of first and last, for each number or pair that stands in it: 300 lines of 100 bytes
-could name a million steps each. A merge tells of 512 steps for each writer."""
+_MOST_STEPS_PER_NUMBER = 256
+"""Largest number of measured steps in an entry, per number or span in the entry. A span [first, last] of a few bytes could
+otherwise name a million steps. A merge names 512 steps for each writer."""
 _MOST_COUNT = 1 << 48
-"""So that sums over all lines of a run fit into 64 bits."""
+"""Largest count in an entry. Sums of such counts over all lines of a run fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A file that was merged into another one, which holds all of its rows. policies: of its log-probs, if it is a token
-    file. merged: it was itself the result of a merge."""
+    """A file whose rows were merged into another file."""
 
     path: str
     sha256: str
     writer: str
     policies: frozenset[str] = frozenset()
+    """Policies whose log-probs a token file holds; empty for a statistics segment."""
     merged: bool = False
+    """Whether this file was itself the result of a merge."""
     slice_columns: frozenset[str] = frozenset()
+    """Columns of SLICED_BY that a token file holds. The commit line calls them `facts`."""
 
 
 @dataclass(frozen=True)
 class MeasuredGaps:
-    """Gaps that a writer measured of these steps: what merged statistics no longer say."""
+    """Which gaps a writer measured at which steps. Kept because merged statistics no longer name their writers."""
 
     writer: str
     gaps: frozenset[str]
@@ -50,63 +52,81 @@ class MeasuredGaps:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A committed token file. `recovered`: no commit names it, its footer was read instead, and no digest is known.
-    slices: rows that hold a part of their sequence's tokens. left_out: rows that the budget left to the statistics.
-    facts: which of SLICED_BY it has. unmeasured: its writer's statistics of the step are without its rows.
-    replaces: the files whose rows it holds, which are no part of the run as long as it can be read."""
+    """A token file as its commit describes it."""
 
     path: str
+    """Path relative to the run."""
     writer: str
     attempt: int
     step: int
     rows: int
     tokens: int
+    """Response tokens in all rows."""
     bytes: int
+    """Size of the file; 0 where no commit names it."""
     sha256: str | None
+    """Digest of the file; None where no commit names it."""
     policies: frozenset[str]
+    """Policies whose log-probs the file holds."""
     gaps: frozenset[str]
+    """Gaps of which the file holds both sides."""
     offered: int | None = None
+    """Sequences offered to the writer since it opened."""
     dropped: int | None = None
+    """Sequences the writer had dropped when it committed the file."""
     time: float | None = None
+    """When the file was committed, in seconds since 1970."""
     recovered: bool = False
+    """Whether no commit names the file, so that its footer was read instead."""
     slices: int = 0
+    """Rows that hold only a part of their sequence's tokens."""
     left_out: int = 0
+    """Rows that the budget left out of the file. The statistics count them."""
     slice_columns: frozenset[str] = frozenset()
+    """Columns of SLICED_BY that the file holds. The commit line calls them `facts`."""
     replaces: tuple[Origin, ...] = ()
+    """Files whose rows this file holds. They are no part of the run as long as this file can be read."""
     unmeasured: bool = False
+    """Whether the writer's statistics of the step do not count the rows of this file."""
 
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:
-        """(path, digest) of every file that was written during the run: itself, or what was merged into it."""
+        """(path, digest) of every file written during the run: this file, or the files that were merged into it."""
         return _recorded(self.replaces) or ((self.path, self.sha256),)
 
     @property
     def policies_by_writer(self) -> tuple[tuple[str, frozenset[str]], ...]:
-        """(writer, policies) of each of these."""
+        """(writer, policies) of each of the recorded files."""
         first = tuple((origin.writer, origin.policies) for origin in self.replaces if not origin.merged)
         return first or ((self.writer, self.policies),)
 
     @property
     def slice_columns_by_writer(self) -> tuple[tuple[str, frozenset[str]], ...]:
-        """(writer, facts), likewise."""
+        """(writer, slice columns) of each of the recorded files."""
         first = tuple((origin.writer, origin.slice_columns) for origin in self.replaces if not origin.merged)
         return first or ((self.writer, self.slice_columns),)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A statistics segment as its newest commit describes it; `steps` are those of all its rows. sha256 None: recovered.
-    replaces, measured: what was merged into it, and what the writers of that had measured."""
+    """A statistics segment as its newest commit describes it."""
 
     path: str
+    """Path relative to the run."""
     writer: str
     attempt: int
     steps: frozenset[int]
+    """Steps of all its rows."""
     bytes: int
+    """Size of the file; 0 where no commit names it."""
     sha256: str | None
+    """Digest of the file; None where no commit names it."""
     time: float | None = None
+    """When the segment was last committed, in seconds since 1970."""
     replaces: tuple[Origin, ...] = ()
+    """Segments that were merged into this one."""
     measured: tuple[MeasuredGaps, ...] = ()
+    """What the writers of the merged segments had measured; empty for a segment that is no merge."""
 
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:
@@ -126,9 +146,9 @@ def _recorded(origins: tuple[Origin, ...]) -> tuple[tuple[str, str | None], ...]
 
 
 def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile | Segment:
-    """What a commit entry describes; SourceError says which member is not as it should be.
+    """The file that a commit entry describes. SourceError names the member that is wrong.
 
-    writer: whose log it is; an entry that commits a file for another one names that one.
+    writer: the writer of the log. `repair` commits files of other writers; such an entry names the file's writer itself.
     """
     path = text(entry, "file")
     writer = text(entry, "writer") if "writer" in entry else writer
@@ -207,12 +227,12 @@ def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps,
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
     spans = [step_spans(item) for item in found]
-    told = sum(last - first + 1 for own in spans for first, last in own)
-    if told > _TOLD * (len(steps) + sum(1 + len(own) for own in spans)):
-        raise SourceError(f"its commit says that {told} steps were measured; it is of {len(steps)}")
+    number = sum(last - first + 1 for own in spans for first, last in own)
+    if number > _MOST_STEPS_PER_NUMBER * (len(steps) + sum(1 + len(own) for own in spans)):
+        raise SourceError(f"its commit says that {number} steps were measured; the segment has {len(steps)}")
     known = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
     if not all(own <= set(steps) for own in known.values()):
-        raise SourceError("its commit says that steps were measured which it is not of")
+        raise SourceError("its commit says that steps were measured which the segment does not have")
     return tuple(
         MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), known[own])
         for i, own in zip(found, spans, strict=True)
@@ -223,12 +243,12 @@ def step_spans(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Steps written as [first, last, first, last, ...], as pairs of first and last."""
     found = item.get("steps")
     if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
-        raise SourceError(f"its commit tells of steps {str(found)[:60]!r}; wanted pairs of first and last")
+        raise SourceError(f"its commit has steps {str(found)[:60]!r}; wanted pairs of first and last")
     return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
 
 
 def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
-    """A member that must be a 64-bit whole number of at least `least`; a count, which has a least, of fewer bits."""
+    """A member that must be a 64-bit whole number of at least `least`. A count (`least` is 0 or more) has at most 48 bits."""
     value = entry.get(name)
     if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
         return value
@@ -236,10 +256,12 @@ def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> i
 
 
 def optional_count(entry: Mapping[str, Any], name: str) -> int | None:
+    """A member that must be a count; None where it is absent or null."""
     return None if entry.get(name) is None else whole_number(entry, name, least=0)
 
 
 def text(entry: Mapping[str, Any], name: str) -> str:
+    """A member that must be a text."""
     value = entry.get(name)
     if not isinstance(value, str):
         raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a text")
@@ -247,30 +269,30 @@ def text(entry: Mapping[str, Any], name: str) -> str:
 
 
 def seconds(entry: Mapping[str, Any]) -> float | None:
-    """`time`, seconds since 1970; None where it is absent or no time a clock shows (years 1970 to 9999)."""
+    """The member `time` in seconds since 1970; None where it is absent or outside the years 1970 to 9999."""
     value = entry.get("time")
     return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
 
 
 def names(value: object) -> frozenset[str]:
-    """The texts of a list; nothing of anything else."""
+    """The texts in a list; empty for any other value."""
     return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
 
 
 def _names(entry: Mapping[str, Any], name: str, known: tuple[str, ...]) -> frozenset[str]:
-    """Those of the known names that the member lists."""
+    """The names that the member lists, without those that are not `known`."""
     value = entry.get(name)
     if not isinstance(value, list):
         return frozenset()
     try:
         return _among(tuple(value), known)
-    except TypeError:  # of things that are no names
+    except TypeError:  # an item of the list is no text and cannot be hashed
         return frozenset(item for item in value if isinstance(item, str) and item in known)
 
 
 @lru_cache(256)
 def _among(names: tuple[str, ...], known: tuple[str, ...]) -> frozenset[str]:
-    """One set for all the files that hold the same, of which a run has hundreds of thousands."""
+    """The known ones of these names. One set is shared by all files with equal names: a run has hundreds of thousands."""
     return frozenset(name for name in names if name in known)
 
 

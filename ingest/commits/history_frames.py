@@ -1,4 +1,4 @@
-"""Commit logs as tables: who wrote, what happened, and what was dropped."""
+"""The content of all commit logs as tables: writers, events, dropped sequences, times of steps."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
@@ -24,15 +24,18 @@ _DROPS = pl.Schema({"step": Number, "sequences": Number, "tokens": Number, "reas
 
 
 def writers_frame(histories: Iterable[WriterHistory], ended: Mapping[str, Ending]) -> pl.DataFrame:
-    """One row per writer. closed: null while it may still write; state: ok, degraded (statistics only) or paused; offered,
-    written, left_out (by a budget), dropped, pending and lost are sequences. ended: how, null while it may still write.
+    """One row per writer.
+
+    closed: when it closed, null while it may still write. state: ok, degraded (it writes statistics only) or paused. offered,
+    written, left_out (by a budget), dropped, pending, lost: numbers of sequences. ended: how it ended (see conservation.Ending),
+    null while it may still write.
     """
     rows = [_writer(history, ended.get(history.log.writer)) for history in histories]
     return pl.DataFrame(rows, schema=_WRITERS, orient="row").sort("attempt", "rank", "writer", nulls_last=True)
 
 
 def events_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
-    """What happened, by step. What several writers noted of one step is told once, as the first of them saw it."""
+    """One row per event, by step. An event that several writers noted at one step is listed once, from the first of them."""
     events = [event for history in histories for event in history.events]
     rows = [(event.step, event.event, event.note, _micros(event.time), event.writer) for event in events]
     frame = pl.DataFrame(rows, schema=_EVENTS, orient="row").sort("step", "time", "writer", nulls_last=True)
@@ -40,15 +43,17 @@ def events_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
 
 
 def drops_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
-    """What was offered and not written, with its reason; step null where it is not known, tokens where nobody looked at them."""
+    """One row per drop: sequences that were offered and not written. Null: a step nobody knows, tokens nobody counted."""
     drops = [drop for history in histories for drop in history.drops]
     rows = [(drop.step, drop.sequences, drop.tokens or None, drop.reason, drop.writer) for drop in drops]
     return pl.DataFrame(rows, schema=_DROPS, orient="row").sort("step", "writer", nulls_last=True)
 
 
 def times_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
-    """step, time: when the newest attempt that recorded a step first committed something of it. Of steps without
-    token rows only the last of each segment has one."""
+    """step, time: when a step was first committed, by the newest attempt that recorded it.
+
+    A step without token rows has a time only if it is the last step of a statistics segment.
+    """
     latest: dict[int, tuple[int, float]] = {}
     for history in histories:
         for step, time in history.times.items():
@@ -60,9 +65,9 @@ def times_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
 
 
 def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
-    """The last step to which every writer of the newest attempt that has not closed has come; None if all have closed.
+    """The last step that every open writer of the newest attempt has reached; None if all have closed.
 
-    A writer that died counts as one that may still write, unless another took over from it: nothing on disk tells them apart.
+    A writer that died counts as open, unless another one took over from it: the files on disk look the same.
     """
     every = list(histories)
     ended = {writer for history in every for writer in history.takes_over}

@@ -1,4 +1,8 @@
-"""Whether a run is being written, told by its folder of commit logs alone: cheap enough to be asked every second."""
+"""Whether a run is still being written, from the size, first line and last line of its commit logs. Cheap, for every second.
+
+A writer is closed (its log ends with a close line), alive or gone (its process runs, or does not run, on this machine), or
+unknown (its process belongs to another machine). app/dashboard/model/run_state.py words these states: live, ended, silent, dead.
+"""
 
 import os
 import stat
@@ -16,36 +20,42 @@ from .entries import names
 
 State = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
-"""Commit log, relative to the run -> its bytes and when it changed (ns)."""
+"""Path of a commit log, relative to the run -> (its size in bytes, when it changed in ns)."""
 _HEAD, _TAIL = 1 << 14, 1 << 16
+"""Bytes that are read of the first line, and of the last lines."""
 _MOST_READ = 1 << 23
 _MOST_LOGS = 20_000
 
 
 @dataclass(frozen=True)
 class WriterStatus:
-    """The first and last thing a writer said. spoke: seconds since 1970. step: the last it committed, where its log ends with
-    one. takes_over: writers whose work it goes on with."""
+    """What the first and last lines of a writer's log contain."""
 
     writer: str
     attempt: int
     closed: bool
+    """Whether the last line closes the log."""
     last_heard: float
+    """When the last line was written, in seconds since 1970."""
     host: str | None = None
+    """Host, process id, start time and process namespace identify the writer's process, see ratioscope/process.py."""
     pid: int | None = None
     started: str | None = None
     namespace: str | None = None
     step: int | None = None
+    """The last step committed, if one of the last lines is a commit."""
     takes_over: frozenset[str] = frozenset()
+    """Earlier writers whose work this writer continues."""
 
     def state(self, here: Here) -> State:
+        """Whether the writer has closed, else whether its process runs, as far as somebody at `here` can see."""
         if self.closed:
             return "closed"
         return Process(self.host, self.pid, self.started, self.namespace).life(here)
 
 
 def sizes(root: Path) -> Sizes:
-    """The commit logs of a run as they lie there; they grow with every commit. SourceError where the folder is gone."""
+    """The commit logs of a run with their sizes, which grow with every commit. SourceError where the run's folder is gone."""
     try:
         with folder(root, COMMITS) as at, os.scandir(at) as entries:
             first = [entry for entry, _ in zip(entries, range(_MOST_LOGS), strict=False)]
@@ -61,7 +71,7 @@ def sizes(root: Path) -> Sizes:
 def writer_statuses(
     root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], WriterStatus | None]]
 ) -> dict[str, Any]:
-    """Log -> (its size, its writer's word), read anew only for those that have changed since `known`. None: no writer's log."""
+    """log -> (its size, its writer's status). Only logs that changed since `known` are read. None: not the log of a writer."""
     return {
         log: known[log] if log in known and known[log][0] == size else (size, _word(root, log, size))
         for log, size in logs.items()
@@ -69,7 +79,7 @@ def writer_statuses(
 
 
 def current_writers(found: Iterable[WriterStatus | None]) -> list[WriterStatus]:
-    """The writers of the newest attempt that no other has taken over from: those of older ones have ended, whatever they said."""
+    """The writers of the newest attempt that no later writer replaces. Writers of older attempts count as ended."""
     writers = [word for word in found if word is not None]
     newest = max((word.attempt for word in writers), default=0)
     replaced = {writer for word in writers for writer in word.takes_over}
@@ -77,7 +87,7 @@ def current_writers(found: Iterable[WriterStatus | None]) -> list[WriterStatus]:
 
 
 def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
-    """Steps of which rows were committed since `before`; at most some megabytes of lines are read."""
+    """Steps whose token rows were committed between these two sizes. At most some megabytes of lines are read."""
     found: set[int] = set()
     left = _MOST_READ
     for log, (size, _) in now.items():
@@ -113,7 +123,7 @@ def _word(root: Path, log: str, size: tuple[int, int]) -> WriterStatus | None:
 
 
 def _last_step(lines: Sequence[bytes]) -> int | None:
-    """The step of the last commit among these lines, of token rows or of statistics."""
+    """The step of the last commit (of token rows or of statistics) among these lines."""
     for line in reversed(lines):
         entry = decode_line(line) if b'"commit"' in line else None
         if entry is not None and entry.get("kind") == COMMIT:
@@ -133,7 +143,7 @@ def _read(root: Path, log: str, offset: int, length: int) -> bytes:
         with open_regular(root, log) as file:
             file.seek(offset)
             return file.read(length)
-    except (OSError, SourceError):  # removed or replaced meanwhile: the next look tells
+    except (OSError, SourceError):  # removed or replaced meanwhile: the next call notices
         return b""
 
 

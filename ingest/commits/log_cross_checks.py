@@ -1,4 +1,7 @@
-"""What binds the logs of a run: each states the run that it is of, other logs that it saw, and at its end what it wrote."""
+"""Compares the commit logs of a run with each other: a log that is missing, that belongs to another run, or that lost lines.
+
+Each log names its run, the other logs that its writer saw, and in its last line how many sequences were written.
+"""
 
 from collections.abc import Mapping
 
@@ -9,16 +12,16 @@ _MOST_NAMED = 3
 
 
 def disagreements(histories: Mapping[str, WriterHistory], run_id: str | None) -> tuple[str, ...]:
-    """A sentence for each bond that does not hold."""
+    """One sentence for each of the three checks that a log fails."""
     return (
-        *(told for _, told in missing_logs(histories)),
-        *(told for _, told in foreign_logs(histories, run_id)),
-        *(told for _, told in miscounted_logs(histories)),
+        *(sentence for _, sentence in missing_logs(histories)),
+        *(sentence for _, sentence in foreign_logs(histories, run_id)),
+        *(sentence for _, sentence in miscounted_logs(histories)),
     )
 
 
 def missing_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
-    """(log, what is missing) for logs that others saw."""
+    """(writer, sentence) for each log that is not there although other writers saw it."""
     seen: dict[str, list[str]] = {}
     for writer, history in sorted(histories.items()):
         for name in history.beside - histories.keys():
@@ -30,7 +33,7 @@ def missing_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]
 
 
 def foreign_logs(histories: Mapping[str, WriterHistory], run_id: str | None) -> list[tuple[str, str]]:
-    """(log, what is odd) for logs that say they are of another run."""
+    """(writer, sentence) for each log that names another run. run_id: the id in run.json."""
     return [
         (
             writer,
@@ -42,7 +45,7 @@ def foreign_logs(histories: Mapping[str, WriterHistory], run_id: str | None) -> 
 
 
 def miscounted_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]]:
-    """(log, what is odd) for logs whose last line counts other sequences than their commits name."""
+    """(writer, sentence) for each log whose last line counts other sequences than its commits."""
     return [
         (
             writer,

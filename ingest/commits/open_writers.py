@@ -1,4 +1,4 @@
-"""Who may still write into a run. Verbs that change a run wait for them: what they change must not move under them."""
+"""Writers that may still write into a run. `repair`, `compact` and `prune` refuse to change a run while there are any."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ from ratioscope.process import Here
 from .writer_history import WriterHistory
 
 SILENT_SECONDS = 3600.0
-"""A writer whose process cannot be asked for and that has said nothing for so long counts as ended. A convention; a step
-rarely takes an hour."""
+"""A writer counts as ended after this long without a commit, if nobody here can see its process. A convention: a step rarely
+takes an hour."""
 
 
 def at_work(histories: Iterable[WriterHistory], here: Here, now: float) -> list[str]:
-    """A sentence for every writer that has not closed and may be alive."""
+    """One sentence for each writer that has not closed and may still be running."""
     return [reason for history in histories if (reason := _alive(history, here, now)) is not None]
 
 

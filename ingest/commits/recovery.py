@@ -1,7 +1,7 @@
-"""Files that no commit names, because the log that named them is missing or torn: believed by their footers.
+"""Describes files that no commit names, because their log is missing or torn, by their Parquet footers.
 
-A file has its name only once it is whole, so its footer says what its commit would have said, save the digest, and save
-whether the statistics of its step were written after it: the sequences that they count tell that.
+A writer renames a file only when it is complete, so the footer holds what the commit held, except two things: the digest, and
+whether the statistics of the step were written after the file. The sequences counted by the statistics answer the second.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ from ..files.required_columns import demand_columns, demand_segment
 from .entries import Segment, TokenFile, committed
 
 COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
-"""Statistics that together count every sequence of a gap."""
+"""Statistics whose sum is the number of all sequences of a gap."""
 
 _Part = tuple[str, int, int]
 """(writer, attempt, step)."""
 
 
 def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
-    """What a token file says of itself; SourceError if it is none."""
+    """The token file as its footer and keys describe it. SourceError if it is no token file."""
     with files.opened(path, None, None) as parquet:
         demand_columns(parquet.schema_arrow)
         keys = read(parquet, ("step", "attempt"))
@@ -60,7 +60,7 @@ def recovered_token_file(files: ParquetFiles, path: str) -> TokenFile:
 
 
 def recovered_segment(files: ParquetFiles, path: str) -> Segment:
-    """What a statistics segment says of itself; SourceError if it is none."""
+    """The statistics segment as its footer and keys describe it. SourceError if it is no segment."""
     with files.opened(path, None, None) as parquet:
         demand_segment(parquet.schema_arrow)
         keys = read(parquet, ("attempt", "step"))
@@ -71,7 +71,7 @@ def recovered_segment(files: ParquetFiles, path: str) -> Segment:
 
 
 def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile | Segment | None:
-    """The file as a commit would have described it; None, and set aside, if it is not one of ours."""
+    """The file as a commit would have described it. A file that is not ours is set aside, and the result is None."""
     try:
         if is_offline(writer_of(path)):
             return _recovered_merge(files, path)
@@ -84,8 +84,11 @@ def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile 
 def uncounted(
     files: ParquetFiles, recovered: Collection[TokenFile], others: Collection[TokenFile], segments: Collection[Segment]
 ) -> set[str]:
-    """Paths of the recovered files that their writer wrote before it ended, without the statistics that count their rows:
-    statistics of their step are on record, and count fewer sequences than there are rows."""
+    """Paths of recovered files whose rows the statistics on record do not count.
+
+    The writer ended after it had written the file and before it wrote the statistics: the statistics of the step count fewer
+    sequences than the step has rows.
+    """
     suspects = {_part(file): file for file in recovered if not file.replaces}
     if not suspects:
         return set()
@@ -106,7 +109,7 @@ def _part(file: TokenFile) -> _Part:
 
 
 def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
-    """step -> sequences of the gap that has most of them; nothing where the segment cannot be believed."""
+    """step -> number of sequences, of the gap with the most. Empty where the segment cannot be read."""
     try:
         with files.opened(segment.path, None, None) as parquet:
             table = read(parquet, ("step", "slice", *COUNTS))
@@ -120,7 +123,8 @@ def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
 
 
 def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
-    """A merged file by the copy of its commit in its own footer: what it replaces must not count beside it."""
+    """A merged file, read from the copy of its commit in its footer. The copy names the files it replaces, which must not be
+    counted beside it."""
     with files.opened(path, None, None) as parquet:
         stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
     try:
@@ -134,7 +138,7 @@ def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
 
 
 def _tokens(parquet: Opened, policies: frozenset[str]) -> int:
-    """Values of the longest log-prob column; absent rows count as none."""
+    """Number of values in the longest log-prob column. Null lists count as none."""
     schema = parquet.metadata.schema
     paths = [schema.column(index).path for index in range(parquet.metadata.num_columns)]
     columns = [index for index, path in enumerate(paths) if path.split("_logprobs.")[0] in policies]

@@ -1,8 +1,9 @@
-"""A commit log in short: what it says but for files whose rows others hold, so that a reader need not parse a line per file.
+"""The short form of a commit log: its entries without the commits of files that were merged into others.
 
-The log stays as it is and `compact` says in its own what the first bytes of it amount to, and their digest. A reader that finds
-these bytes takes the short form, and reads on from there; whatever else it finds, it reads the log. It goes back to the log as
-soon as a file that was left out is wanted after all.
+A reader of a compacted run would otherwise parse one line for each file that is gone. The log itself stays unchanged. `compact`
+writes short forms into its own log, each with the length and digest of the bytes that it stands for. A reader whose log begins
+with these bytes uses the short form and reads on behind them; otherwise it reads the log. It reads the full log also when it
+needs a file that the short form omits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,38 +17,46 @@ from .chain import UNNUMBERED, Link
 from .entries import Segment, TokenFile, optional_count, seconds, text, whole_number
 
 _ENTRIES, _TIMES = 256, 4096
-"""Of one line, so that it stays far shorter than the longest that is read."""
+"""Most entries and times in one line, so that it stays far shorter than the longest line that is read."""
 
 
 @dataclass(frozen=True)
 class OmittedFiles:
-    """Files that a log commits and its short form does not name: how many, and what they add to the writer's counts. newest:
-    (offered, step, dropped) of the token file that was offered last."""
+    """Files that a log commits and that its short form does not name, and what they add to the writer's counts."""
 
     files: int = 0
+    """How many files there are."""
     rows: int = 0
+    """Token rows in them."""
     left_out: int = 0
+    """Rows that the budget left out of them."""
     newest: tuple[int, int, int] | None = None
+    """(offered, step, dropped) in the commit of the token file with the most sequences offered."""
     last_step: int | None = None
+    """The largest step of their token rows."""
     last_commit: float | None = None
+    """When the writer last committed before the end of the short form, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class ShortForm:
-    """The first `bytes` of a log, if they have this digest. link: where its chain is behind them; entries: its lines but for
-    commits of files left out; times: as WriterHistory has them."""
+    """What the first `bytes` of a log contain, if they have the digest `sha256`."""
 
     log: str
+    """Path of the log, relative to the run."""
     bytes: int
     sha256: str
     entries: tuple[Mapping[str, Any], ...]
+    """The entries of the log, without commits of omitted files."""
     times: Mapping[int, float]
+    """step -> when something of it was first committed, as in WriterHistory."""
     omitted: OmittedFiles
     link: Link = UNNUMBERED
+    """State of the log's chain behind these bytes."""
 
 
 def omitted_files(items: Iterable[TokenFile | Segment], last_commit: float | None) -> OmittedFiles:
-    """What these files add to the counts of their writer."""
+    """What these files add to their writer's counts."""
     every = list(items)
     files = [item for item in every if isinstance(item, TokenFile)]
     rows, budgeted = sum(file.rows for file in files), sum(file.left_out for file in files)
@@ -57,7 +66,7 @@ def omitted_files(items: Iterable[TokenFile | Segment], last_commit: float | Non
 
 
 def short_form_lines(found: ShortForm) -> list[dict[str, Any]]:
-    """The entries of a verb's log that say it."""
+    """The short form as entries for the log of the verb that writes it."""
     times = list(found.times.items())
     left = found.omitted
     parts = max(1, -(-len(found.entries) // _ENTRIES), -(-len(times) // _TIMES))
@@ -87,7 +96,7 @@ def short_form_lines(found: ShortForm) -> list[dict[str, Any]]:
 
 
 def short_form_of_lines(parts: Sequence[Mapping[str, Any]]) -> ShortForm | None:
-    """What the lines say, given in their order; None where one of them is missing. SourceError for a claim that cannot be."""
+    """The short form that these entries hold, given in order; None where one is missing. SourceError for an impossible value."""
     if len(parts) != whole_number(parts[0], "parts", least=1) or [part.get("part") for part in parts] != list(
         range(len(parts))
     ):
@@ -109,7 +118,7 @@ def short_form_of_lines(parts: Sequence[Mapping[str, Any]]) -> ShortForm | None:
 
 
 def kept(entries: Iterable[Mapping[str, Any]], gone: frozenset[str]) -> Iterator[Mapping[str, Any]]:
-    """Entries but for commits of files that are gone."""
+    """The entries, without commits of files that are gone."""
     return (entry for entry in entries if entry.get("kind") != COMMIT or entry.get("file") not in gone)
 
 
@@ -126,7 +135,7 @@ def _left(entry: Mapping[str, Any]) -> OmittedFiles:
 
 
 def _link(entry: Mapping[str, Any]) -> Link:
-    """Where the chain of the log is; of a log of before there were any where it is not said."""
+    """State of the log's chain. An old ratioscope wrote none: then the log has no numbers."""
     if (found := entry.get("link")) is None:
         return UNNUMBERED
     kinds = ((int,), (str, type(None)), (bool, type(None)))

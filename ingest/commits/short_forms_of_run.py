@@ -1,4 +1,4 @@
-"""Short forms of commit logs: which a run may have, whether they say what their logs say, and whether they are enough."""
+"""Makes short forms of commit logs, compares them with their logs, and tells when a reader needs the full log after all."""
 
 import hashlib
 from collections import Counter
@@ -16,11 +16,11 @@ from .writer_history import WriterHistory
 
 _LONGEST_LINE = 1 << 19
 _OWN = {"log", "token_files", "segments", "omitted", "short_forms", "_parts"}
-"""Of a history what two readings of one log need not share, or what is compared by itself."""
+"""Fields of a WriterHistory that the comparison skips: they may differ, or are compared separately."""
 
 
 def short_form(history: WriterHistory, gone: Collection[str]) -> ShortForm | None:
-    """The log without the commits of files that are gone; None where that would leave out nothing, or change what is read."""
+    """The short form that omits the commits of files that are gone. None where it would omit nothing or read differently."""
     mine = {path: item for path, item in _items(history).items() if path in gone and _is_own(item, history.log.writer)}
     log = CommitLog(history.log.root, history.log.writer)
     entries = log.advance() if mine and not history.omitted.files else None
@@ -38,8 +38,10 @@ def short_form(history: WriterHistory, gone: Collection[str]) -> ShortForm | Non
 
 
 def difference(history: WriterHistory, short: ShortForm) -> str | None:
-    """What of the whole log the short form says otherwise, in words; "" if nothing; None where the log does not begin with the
-    bytes that it is of, so that no reader believes it."""
+    """What the short form has different from the log, in words; "" if nothing differs.
+
+    None where the log does not begin with the bytes of the short form: then no reader uses it.
+    """
     begun = WriterHistory(CommitLog(history.log.root, history.log.writer))
     try:
         if not begun.begin(short):
@@ -60,7 +62,7 @@ def difference(history: WriterHistory, short: ShortForm) -> str | None:
 
 
 def new_short_forms(histories: Collection[WriterHistory], gone: Collection[str]) -> Iterator[ShortForm]:
-    """Short forms that no verb's log says yet."""
+    """Short forms that can be made of these logs and that no log of a verb holds yet."""
     for history in (history for history in histories if not history.is_offline):
         short = short_form(history, gone)
         if short is not None and all(verb.short_forms.get(short.log) != short for verb in histories):
@@ -68,17 +70,17 @@ def new_short_forms(histories: Collection[WriterHistory], gone: Collection[str])
 
 
 def compared_with_logs(histories: Iterable[WriterHistory]) -> Iterator[tuple[str, str, str]]:
-    """(log that says it, log that it is of, what differs, "" if nothing) of every short form that a reader would believe."""
-    known = {history.log.file: history for history in histories}
-    for verb in known.values():
+    """(log with the short form, log it stands for, what differs or "") for every short form that a reader would use."""
+    by_file = {history.log.file: history for history in histories}
+    for verb in by_file.values():
         for file, short in verb.short_forms.items():
-            told = difference(known[file], short) if file in known else None
-            if told is not None:
-                yield verb.log.file, file, told
+            words = difference(by_file[file], short) if file in by_file else None
+            if words is not None:
+                yield verb.log.file, file, words
 
 
 def begun_from_short_form(log: CommitLog, histories: Iterable[WriterHistory]) -> WriterHistory:
-    """What the short forms say of the log, the newest that holds; else nothing yet."""
+    """A history begun from the newest short form that fits the log; an empty history where none does."""
     verbs = sorted((h for h in histories if log.file in h.short_forms), key=lambda h: h.opened or 0.0, reverse=True)
     for verb in verbs:
         fresh = WriterHistory(CommitLog(log.root, log.writer))
@@ -88,7 +90,7 @@ def begun_from_short_form(log: CommitLog, histories: Iterable[WriterHistory]) ->
 
 
 def lacking_wanted_files(histories: Collection[WriterHistory], gone: Collection[str]) -> list[WriterHistory]:
-    """Histories that leave out a file which is not gone: it must be read from the log after all."""
+    """Histories whose short form omits a file that the run still needs. Their full logs must be read."""
     short = [history for history in histories if history.omitted.files]
     if not short:
         return []
@@ -102,7 +104,7 @@ def _items(history: WriterHistory) -> dict[str, TokenFile | Segment]:
 
 
 def _is_own(item: TokenFile | Segment, writer: str) -> bool:
-    """Whether its name says whose it is: so is it told whether it is left out."""
+    """Whether the file's name begins with its writer: only then can a reader count omitted files by writer."""
     return item.writer == writer == writer_of(item.path)
 
 

@@ -1,4 +1,4 @@
-"""What one writer's commit log says so far: its files, events, drops and how it stands."""
+"""The content of one writer's commit log, as far as it was read: files, events, dropped sequences, and the writer's state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,101 +33,122 @@ class Event:
 
     step: int
     event: str
+    """Its kind, such as weight_sync."""
     note: str
+    """A sentence by the writer; may be empty."""
     time: float | None
+    """Seconds since 1970."""
     writer: str
 
 
 @dataclass(frozen=True)
 class Drop:
-    """What was offered to a writer and not written."""
+    """Sequences that were offered to a writer and that it did not write."""
 
     step: int | None
+    """None where the writer does not know it."""
     sequences: int
     tokens: int
+    """Their tokens; 0 where nobody counted them."""
     reason: str
     writer: str
 
 
 @dataclass
 class WriterHistory:
-    """The state a commit log has reached. `takes_over`: writers of its rank whose work it goes on with. `closed`: when the
-    writer ended, None while it may still write; `totals`: its own final counts. `state`: what it could write when it last
-    said so, and `state_note` why. `run`: the id of the run that it is of, `says`: the writer; `beside`: other logs that it
-    saw. `unmeasured`: token files without whose rows the statistics of their steps are. `pruned`: files that were deleted,
-    `pruned_steps`: (first, last) of those whose token rows went with them. `moved`: files that a repair moved away, and why;
-    `noted`: the faults of logs that a repair has seen. `times`: step -> when something of it was first committed. `left`:
-    files that it does not name, because it was begun from a short form; `condensed`: the short forms of other logs that this
-    one says.
-    """
+    """What the commit log of one writer, or of a verb such as `compact`, contains as far as it was read."""
 
     log: CommitLog
     state: str = "ok"
+    """What the writer last reported: ok, degraded (it writes statistics only) or paused (it writes nothing)."""
     state_note: str = ""
+    """Why the writer is in this state."""
     rank: int | None = None
     run: str | None = None
-    says: str | None = None
+    """The id of the run that the log names."""
+    named_writer: str | None = None
+    """The writer that the log's open line names."""
     beside: set[str] = field(default_factory=set)
+    """Other writers whose logs this writer saw."""
     host: str | None = None
     process: Process = Process()
     attempt: int = 0
     launch: str | None = None
+    """The id that the processes of one start share."""
     takes_over: frozenset[str] = frozenset()
+    """Earlier writers of the same rank whose work this writer continues."""
     opened: float | None = None
+    """When the log was opened. This and the next two are seconds since 1970."""
     last_commit: float | None = None
     closed: float | None = None
+    """When the writer ended in order; None while it may still write."""
     totals: Mapping[str, int | None] | None = None
+    """The writer's own counts, from the line that closes the log."""
     token_files: dict[str, TokenFile] = field(default_factory=dict)
+    """path -> token file."""
     segments: dict[str, Segment] = field(default_factory=dict)
+    """path -> statistics segment, by its newest commit."""
     events: list[Event] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    """path -> why the file's commit is not believed."""
     unmeasured: set[str] = field(default_factory=set)
+    """Token files whose rows no statistics segment counts yet."""
     pruned: set[str] = field(default_factory=set)
+    """Files that `prune` deleted."""
     pruned_steps: set[tuple[int, int]] = field(default_factory=set)
+    """(first, last) of the steps whose token rows `prune` deleted."""
     moved: dict[str, str] = field(default_factory=dict)
+    """path -> where `repair` moved the file, and why."""
     noted: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """log -> its faults (see CommitLog.faults) when `repair` had restored what they hid."""
     times: dict[int, float] = field(default_factory=dict)
+    """step -> when something of it was first committed, in seconds since 1970."""
     omitted: OmittedFiles = OmittedFiles()
+    """Files that this history does not name, because it was begun from a short form."""
     short_forms: dict[str, ShortForm] = field(default_factory=dict)
+    """log -> its short form; only the logs of `compact` hold any."""
     _parts: list[Mapping[str, Any]] = field(default_factory=list)
+    """The entries of a short form that is not complete yet."""
 
     @property
     def is_headless(self) -> bool:
-        """Whether no line says whose log it is: it was emptied, or its first line is lost."""
+        """Whether no line names the writer: the log was emptied, or its first line is lost."""
         return self.opened is None and self.rank is None and not self.is_offline
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing says that lines of it are missing."""
+        """Whether nothing shows that lines of the log are missing."""
         return not (self.log.torn or self.is_headless or self.is_of_another)
 
     @property
     def is_of_another(self) -> bool:
-        """Whether it says that it is another writer's log: it lies where the one of this name was."""
-        return self.says is not None and self.says != self.log.writer
+        """Whether the log names another writer than its file name does: somebody copied it over this writer's log."""
+        return self.named_writer is not None and self.named_writer != self.log.writer
 
     @property
     def doubt(self) -> str:
-        """What makes it not whole, in words."""
+        """Why the log is not whole, in words."""
         log = self.log
-        found = (
+        reasons = (
             [f"has {log.altered} altered lines"] if log.altered else ["has an unfinished last line"] if log.tail else []
         )
-        found += [f"does not hold together: {log.chain.said}"] if log.chain.breaks else []
-        found += [f"says that it is the log of {printable(self.says or '')[:200]}"] if self.is_of_another else []
-        return ", ".join(found) or "has no line that says whose it is: it was emptied, or cut at its beginning"
+        reasons += [f"does not hold together: {log.chain.description}"] if log.chain.breaks else []
+        reasons += (
+            [f"says that it is the log of {printable(self.named_writer or '')[:200]}"] if self.is_of_another else []
+        )
+        return ", ".join(reasons) or "has no line that says whose it is: it was emptied, or cut at its beginning"
 
     @property
     def is_unaccounted(self) -> bool:
-        """Whether it is whole, but its last word says of other sequences than its commits."""
+        """Whether the log looks whole, but its last line counts other sequences than its commits."""
         if self.totals is None or not self.is_whole or self.is_offline:
             return False
         return self.totals.get("written") not in (None, self.rows)
 
     @property
     def rows(self) -> int:
-        """Sequences whose token rows it committed."""
+        """Sequences whose token rows the writer committed."""
         return self.omitted.rows + sum(file.rows for file in self.token_files.values())
 
     @property
@@ -163,7 +184,7 @@ class WriterHistory:
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         taker = {
-            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._gap,
+            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._drop,
             PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close, CONDENSED: self._condense,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
@@ -178,12 +199,12 @@ class WriterHistory:
         self.rank = optional_count(entry, "rank")
         self.host = None if entry.get("host") is None else printable(str(entry["host"]))
         self.process = Process(
-            self.host, optional_count(entry, "pid"), _said(entry, "started"), _said(entry, "namespace")
+            self.host, optional_count(entry, "pid"), _text_or_none(entry, "started"), _text_or_none(entry, "namespace")
         )
         self.attempt = optional_count(entry, "attempt") or 0
-        self.launch = _said(entry, "launch")
+        self.launch = _text_or_none(entry, "launch")
         self.takes_over |= names(entry.get("takes_over"))
-        self.run, self.says = _said(entry, "run"), _said(entry, "writer")
+        self.run, self.named_writer = _text_or_none(entry, "run"), _text_or_none(entry, "writer")
         self._see(entry)
         self.opened = seconds(entry)
         self.closed, self.totals = None, None
@@ -195,7 +216,7 @@ class WriterHistory:
             self._tell_time(item.step, item.time)
             self.token_files[item.path] = item
             self.unmeasured |= {item.path} if item.unmeasured else set()
-        else:  # it is committed again with every step, so that its time is that of its last one
+        else:  # a segment is committed again with every step, so its time belongs to its last step
             self._tell_time(max(item.steps, default=None), item.time)
             self.segments[item.path] = item
             self._settle(item)
@@ -206,7 +227,7 @@ class WriterHistory:
             self.times.setdefault(step, time)
 
     def _settle(self, segment: Segment) -> None:
-        """What waited in memory is in the next segment that holds its step."""
+        """Clears `unmeasured` for token files whose step the new segment covers."""
         for path in [path for path in self.unmeasured if self.token_files[path].step in segment.steps]:
             self.token_files[path] = replace(self.token_files[path], unmeasured=False)
             self.unmeasured.remove(path)
@@ -225,7 +246,7 @@ class WriterHistory:
             )
         )
 
-    def _gap(self, entry: Mapping[str, Any]) -> None:
+    def _drop(self, entry: Mapping[str, Any]) -> None:
         step = None if entry.get("step") is None else whole_number(entry, "step")
         sequences, tokens = optional_count(entry, "sequences") or 0, optional_count(entry, "tokens") or 0
         self.drops.append(Drop(step, sequences, tokens, printable(str(entry.get("reason", ""))), self.log.writer))
@@ -265,6 +286,6 @@ class WriterHistory:
         self.beside |= {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
-def _said(entry: Mapping[str, Any], name: str) -> str | None:
+def _text_or_none(entry: Mapping[str, Any], name: str) -> str | None:
     value = entry.get(name)
     return value if isinstance(value, str) else None

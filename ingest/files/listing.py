@@ -1,4 +1,4 @@
-"""What lies in a run's folders: Parquet files by path, and what does not belong there. Opens nothing, follows no link."""
+"""The files in a run's folders: Parquet files and logs by path, and foreign files. Opens none, follows no link."""
 
 import re
 from dataclasses import dataclass, field
@@ -16,18 +16,29 @@ _MOST_ENTRIES = 4_000_000
 
 @dataclass
 class Listing:
-    """Paths relative to the run. `foreign`: path -> why it is no file of a run. Names that begin with a dot or an underscore
-    are files being written or another program's marks, and are left out."""
+    """Paths relative to the run.
+
+    Names that begin with a dot or an underscore are left out: files being written, or another program's marks.
+    """
 
     token_files: set[str] = field(default_factory=set)
     segments: set[str] = field(default_factory=set)
+    """Statistics segments."""
     logs: set[str] = field(default_factory=set)
+    """Commit logs."""
     foreign: dict[str, str] = field(default_factory=dict)
+    """path -> why it is no file of a run."""
     entries: int = 0
+    """How many directory entries were looked at."""
+
+    @property
+    def parquet_files(self) -> set[str]:
+        """Token files and statistics segments."""
+        return self.token_files | self.segments
 
 
 def listing(root: Path) -> Listing:
-    """Everything that lies in the three folders of a run, in one pass; at most a few million entries are looked at."""
+    """Everything in the three folders of a run, in one pass. At most a few million entries are looked at."""
     found = Listing()
     _files(root, COMMITS, ".jsonl", found.logs, found)
     _files(root, STATISTICS, ".parquet", found.segments, found)
@@ -43,7 +54,7 @@ def listing(root: Path) -> Listing:
 
 
 def logs(root: Path) -> set[str]:
-    """The commit logs alone: what a reader that follows a run looks for each time."""
+    """The commit logs alone: a reader that follows a run lists them at every refresh."""
     found = Listing()
     _files(root, COMMITS, ".jsonl", found.logs, found)
     return found.logs

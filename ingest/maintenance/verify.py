@@ -128,7 +128,7 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
             log.file, told, "a crc32 that holds on every line", "`ratioscope repair RUN` commits what they named"
         )
     if log.chain.breaks:
-        told = f"its lines do not follow each other: {log.chain.said}"
+        told = f"its lines do not follow each other: {log.chain.description}"
         wanted = "every line that its writer wrote, in order"
         yield Trouble(
             log.file, told, wanted, "copy it again; else `ratioscope repair RUN` commits what the lost lines named"

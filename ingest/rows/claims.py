@@ -15,8 +15,9 @@ import pyarrow as pa
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES
 
-from ..commits.catalog import Catalog, visible_files
+from ..commits.catalog import Catalog
 from ..commits.entries import TokenFile
+from ..commits.visible_files import visible_files
 from .record_rows import RecordRows
 
 MOST_STEPS, MOST_BYTES = 12, 128 << 20

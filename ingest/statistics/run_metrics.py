@@ -13,7 +13,8 @@ from ratioscope.metrics.frame import metric_frame, statistics_read, unavailable
 from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
-from ..commits.catalog import Catalog, VisibleFiles, visible_files
+from ..commits.catalog import Catalog
+from ..commits.visible_files import VisibleFiles, visible_files
 from ..files.progress import OnProgress
 from ..rows.slices import OnDemand, slice_named
 from .distributions import distribution_frame

@@ -17,8 +17,8 @@ from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.attempts import Limit
-from ..commits.catalog import VisibleFiles
 from ..commits.entries import Segment
+from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
 from .row_plan import RowJob, RowPlan, row_plan

@@ -111,7 +111,7 @@ def test_lines_that_are_removed_repeated_moved_or_replaced_break_the_chain(
     found = Chain()
     for line in changed:
         found.take(line)
-    assert bool(found.breaks) is (act not in ("nothing", "retell")), (act, place, found.told)
+    assert bool(found.breaks) is (act not in ("nothing", "retell")), (act, place, found.descriptions)
 
 
 def test_a_log_that_is_emptied_is_told_of_and_its_files_are_read(root: Path) -> None:
