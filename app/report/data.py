@@ -11,9 +11,9 @@ from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.rows.text_columns import changed
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.grading.course import Spell, spells
+from ratioscope.metrics.grading.episodes import Spell, spells
 from ratioscope.metrics.grading.finding import LABELS, Finding
-from ratioscope.metrics.grading.severity import decided, told
+from ratioscope.metrics.grading.severity import decided, with_readings
 from ratioscope.metrics.metric import Metric
 
 from .places import Place, places
@@ -71,7 +71,7 @@ def report_data(
     score_rows = scores(run, steps, floors)
     stage("grades")
     graded = signal_grades(run, floors)
-    grades = told(decided(graded))
+    grades = with_readings(decided(graded))
     found = verdict_of(run, graded)
     gap = found.gap or next(iter(run.gaps), "mismatch")
     stage("distributions")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ratioscope.metrics.grading.alerts import Alert, alerts, told_once
+from ratioscope.metrics.grading.alerts import Alert, alerts, merged_gaps
 
 from .grades import signal_grades
 from .recorded_events import EVENT_SCHEMA, recorded_events
@@ -29,7 +29,7 @@ class EventsAndAlerts:
 def events_and_alerts(run: "Run") -> EventsAndAlerts:
     """What is on record, and the alerts of all gaps by the rules in force, each told once."""
     graded = signal_grades(run)
-    found = told_once(alerts(graded))
+    found = merged_gaps(alerts(graded))
     rows = [
         (
             alert.first_step,

@@ -8,7 +8,7 @@ import polars as pl
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.floor import FLOOR, Floors, at_lag_zero, first_steps, floors
 from ratioscope.metrics.grading.run_verdict import verdict
-from ratioscope.metrics.grading.severity import decided, grade_signals, told
+from ratioscope.metrics.grading.severity import decided, grade_signals, with_readings
 
 from .feature_requirements import missing_features
 
@@ -28,7 +28,7 @@ def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
 
     graded: its `signal_grades`.
     """
-    return told(decided(signal_grades(run) if graded is None else graded))
+    return with_readings(decided(signal_grades(run) if graded is None else graded))
 
 
 def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:

@@ -1,8 +1,8 @@
-"""Alerts: stretches of steps on which a signal was out of its bounds, opened and closed with hysteresis.
+"""Alerts: periods in which a signal was out of its bounds, opened and closed with hysteresis.
 
-A signal that wavers about its threshold would ring at every other step. So an alert opens only when the signal has been graded
-watch or worse on `open_after` graded steps in a row, and closes only when what was tested has been well below the watch
-threshold on `close_after` in a row. Steps on which a signal could not be graded count neither way.
+Without hysteresis a signal that moves around its threshold would raise an alert at every other step. An alert opens when the
+signal was graded watch or worse on `open_after` graded steps in a row. It closes when the tested value was calm, that is well
+below the watch threshold, on `close_after` graded steps in a row. Steps without a grade are skipped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from .signals import SIGNALS, Signal
 
 @dataclass(frozen=True)
 class Rules:
-    """When an alert opens and closes. hysteresis: by which share of the watch threshold a signal must lie below it to be calm.
-
-    The three numbers are conventions: two steps, because one may be chance; five, so that a pause is no end.
-    """
+    """When an alert opens and closes. The three numbers are conventions."""
 
     open_after: int = 2
+    """Graded steps in a row out of bounds that open an alert: two, because one may be chance."""
     close_after: int = 5
+    """Calm graded steps in a row that close it: five, so that a short pause does not split an alert."""
     hysteresis: float = 0.2
+    """A signal is calm if it lies below the watch threshold by at least this share of the threshold."""
     signals: tuple[Signal, ...] = SIGNALS
 
     def __post_init__(self) -> None:
@@ -40,27 +40,32 @@ RULES = Rules()
 
 @dataclass(frozen=True)
 class Alert:
-    """One signal of one gap, out of its bounds from first_step to last_step.
-
-    severity: the worst grade it held for `open_after` graded steps in a row. closed_at: the step at which it had been calm for
-    long enough, None while it is open. steps: graded steps out of bounds; outside: first step, last step and grade of each
-    stretch of them. peak, reading: at the worst step, see `worst_of`; first_reading: at first_step. also: other gaps that were
-    out of bounds in the same steps, see `told_once`.
-    """
+    """A period in which one signal of one gap was out of its bounds."""
 
     signal: Signal
     gap: str
     severity: Severity
+    """The worst grade that the signal kept for `open_after` graded steps in a row."""
     first_step: int
+    """The first step out of bounds."""
     last_step: int
+    """The last step that was not calm."""
     closed_at: int | None
+    """The calm step that closed the alert; None while it is open."""
     steps: int
+    """The number of graded steps out of bounds."""
     peak_step: int
+    """The worst step, see `severity.worst_of`."""
     peak: float
+    """The signal's value at the worst step."""
     reading: str
+    """The signal's value at the worst step, in words."""
     outside: tuple[tuple[int, int, Severity], ...]
+    """(first step, last step, grade) of each spell of equal grades out of bounds."""
     first_reading: str
+    """The signal's value at first_step, in words."""
     also: tuple[str, ...] = ()
+    """Other gaps with the same alert, see `merged_gaps`."""
 
     @property
     def gaps(self) -> str:
@@ -73,45 +78,48 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class _Stretch:
-    """Rows of a series: first and last that were not calm, and the one at which it had been calm for long enough."""
+class _AlertRows:
+    """The rows of a series between which an alert was open."""
 
     first: int
+    """The first row out of bounds."""
     last: int
+    """The last row that was not calm."""
     closed: int | None
+    """The calm row that closed the alert; None while it is open."""
     severity: Severity
 
 
 def alerts(graded: pl.DataFrame, rules: Rules = RULES) -> tuple[Alert, ...]:
-    """The alerts of a run, by first step, then in the order of the signals.
+    """The alerts of a run, ordered by first step, then by the order of the signals.
 
-    graded: grade_signals of the run, whose `tested` is graded anew by the rules. What is appended to a series never changes
-    an alert that is closed: a run's floor is of its first steps.
+    graded: grade_signals of the run; its column `tested` is graded again by the rules. Later steps never change a closed
+    alert, because the floor of a run depends on its first steps alone.
     """
     place = {signal.name: at for at, signal in enumerate(rules.signals)}
     series = graded.filter(pl.col("signal").is_in(list(place))).sort("step", maintain_order=True)
-    found: list[Alert] = []
+    alerts_of_run: list[Alert] = []
     for (name, gap), rows in series.group_by("signal", "gap", maintain_order=True):
-        found += _alerts_of(rows, rules.signals[place[str(name)]], str(gap), rules)
-    return tuple(sorted(found, key=lambda a: (a.first_step, place[a.signal.name], ALL_GAPS.index(a.gap))))
+        alerts_of_run += _alerts_of(rows, rules.signals[place[str(name)]], str(gap), rules)
+    return tuple(sorted(alerts_of_run, key=lambda a: (a.first_step, place[a.signal.name], ALL_GAPS.index(a.gap))))
 
 
-def told_once(found: Sequence[Alert]) -> tuple[Alert, ...]:
-    """The alerts, those of one signal that agree in steps and severity as one: of the first gap, with the others beside it.
+def merged_gaps(alerts: Sequence[Alert]) -> tuple[Alert, ...]:
+    """The alerts, with those of one signal that have equal steps and severity merged: the first gap keeps the others in `also`.
 
-    Where old and current are nearly one policy, mismatch and total ring together, and say the same twice.
+    Mismatch and total have the same alerts if old and current are nearly the same policy.
     """
     alike: dict[tuple[str, int, int, int | None, Severity], list[Alert]] = {}
-    for a in found:
+    for a in alerts:
         alike.setdefault((a.signal.name, a.first_step, a.last_step, a.closed_at, a.severity), []).append(a)
     return tuple(replace(first, also=tuple(other.gap for other in others)) for first, *others in alike.values())
 
 
-def alert_frame(found: Sequence[Alert]) -> pl.DataFrame:
-    """One row per alert, in order; last_step and closed_at as in Alert."""
+def alert_frame(alerts: Sequence[Alert]) -> pl.DataFrame:
+    """One row per alert, in the given order; columns as the fields of Alert."""
     rows = [
         (a.severity.label, a.signal.name, a.gaps, a.first_step, a.last_step, a.closed_at, a.steps, a.peak_step, a.peak, a.reading)
-        for a in found
+        for a in alerts
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
@@ -122,37 +130,46 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
     if not grades.any():
         return
     steps = rows["step"]
-    for stretch in _stretches(grades, tested < signal.watch * (1 - rules.hysteresis), rules):
-        within = slice(stretch.first, stretch.last + 1)
-        peak = stretch.first + worst_of(signal, rows[within])
+    for opened in _alert_rows(grades, tested < signal.watch * (1 - rules.hysteresis), rules):
+        within = slice(opened.first, opened.last + 1)
+        peak = opened.first + worst_of(signal, rows[within])
         yield Alert(
             signal,
             gap,
-            stretch.severity,
-            steps[stretch.first],
-            steps[stretch.last],
-            None if stretch.closed is None else steps[stretch.closed],
+            opened.severity,
+            steps[opened.first],
+            steps[opened.last],
+            None if opened.closed is None else steps[opened.closed],
             int((grades[within] > 0).sum()),
             steps[peak],
             rows["value"][peak],
             reading(signal, rows.row(peak, named=True)),
-            _runs(grades[within], steps[within].to_numpy()),
-            reading(signal, rows.row(stretch.first, named=True)),
+            _spells_outside(grades[within], steps[within].to_numpy()),
+            reading(signal, rows.row(opened.first, named=True)),
         )
 
 
-def _runs(grades: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> tuple[tuple[int, int, Severity], ...]:
-    """First and last step of each run of equal grades that are not healthy, broken where steps lie further apart than usual."""
-    apart = np.diff(steps)
-    breaks = np.flatnonzero((np.diff(grades) != 0) | (apart > np.median(apart) if len(apart) else False)) + 1
-    runs = np.split(np.arange(len(grades)), breaks)
+def _spells_outside(
+    grades: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]
+) -> tuple[tuple[int, int, Severity], ...]:
+    """(first step, last step, grade) of each spell of equal grades above healthy.
+
+    A spell ends where the distance to the next step exceeds the median distance.
+    """
+    distances = np.diff(steps)
+    breaks = (
+        np.flatnonzero((np.diff(grades) != 0) | (distances > np.median(distances) if len(distances) else False)) + 1
+    )
+    spells = np.split(np.arange(len(grades)), breaks)
     return tuple(
-        (int(steps[run[0]]), int(steps[run[-1]]), Severity(int(grades[run[0]]))) for run in runs if grades[run[0]]
+        (int(steps[rows[0]]), int(steps[rows[-1]]), Severity(int(grades[rows[0]])))
+        for rows in spells
+        if grades[rows[0]]
     )
 
 
-def _stretches(grades: npt.NDArray[np.int64], calm: npt.NDArray[np.bool_], rules: Rules) -> Iterator[_Stretch]:
-    """The stretches of one series, one after the other. calm and a grade above healthy exclude each other."""
+def _alert_rows(grades: npt.NDArray[np.int64], calm: npt.NDArray[np.bool_], rules: Rules) -> Iterator[_AlertRows]:
+    """The alerts of one series, as rows of it, in order. No row is both calm and graded above healthy."""
     outside = held = quiet = 0
     first, last, severity = -1, -1, Severity.HEALTHY
     for row, (grade, is_calm) in enumerate(zip(grades.tolist(), calm.tolist(), strict=True)):
@@ -166,10 +183,10 @@ def _stretches(grades: npt.NDArray[np.int64], calm: npt.NDArray[np.bool_], rules
         last = last if is_calm else row
         severity = Severity.ACT if held >= rules.open_after else severity
         if quiet >= rules.close_after:
-            yield _Stretch(first, last, row, severity)
+            yield _AlertRows(first, last, row, severity)
             first, quiet = -1, 0
     if first >= 0:
-        yield _Stretch(first, last, None, severity)
+        yield _AlertRows(first, last, None, severity)
 
 
 _SCHEMA = pl.Schema(

@@ -1,4 +1,4 @@
-"""A Finding: a graded statement about a run, with its evidence, what it means, what to try next, and what was not checked."""
+"""A Finding: a graded statement about a run, with its evidence, meaning, remedy, and the checks that could not be made."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,7 +8,7 @@ Confidence = Literal["high", "medium", "low"]
 
 
 class Severity(IntEnum):
-    """How bad it is; ordered, so that the worst wins."""
+    """How bad something is. The values are ordered, so that max gives the worst."""
 
     HEALTHY = 0
     WATCH = 1
@@ -25,39 +25,51 @@ LABELS = tuple(severity.label for severity in Severity)
 
 @dataclass(frozen=True)
 class Check:
-    """What a verdict rests on: a signal, a gap, or staleness. steps: on which it could be looked at; none, because `absent`."""
+    """One thing that a verdict takes into account: a signal, a gap, or staleness."""
 
     name: str
     steps: int
+    """The number of steps on which it could be checked."""
     absent: str = ""
+    """Why it could be checked on no step ("because ..."); empty otherwise."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement. signal, gap: which grade decided. since_step, until_step: the episode of its worst reading, which was at
-    peak_step; until_step is None as long as it is not over. now: the worst grade of the newest steps, since now_since and by the
-    signal of now_title. checks: all that there are.
-    """
+    """One graded statement."""
 
     severity: Severity
     title: str
+    """What is wrong, in a few words."""
     signal: str
+    """The signal that decided the severity."""
     gap: str
+    """The gap that it was measured on."""
     since_step: int | None
+    """The first step of the worst episode; None for a healthy run."""
     confidence: Confidence
     evidence: str
+    """What was measured, with numbers."""
     meaning: str
+    """What the numbers mean for the run."""
     remedy: str
+    """What to try next."""
     until_step: int | None = None
+    """The last step of the worst episode; None while it is not over."""
     peak_step: int | None = None
+    """The step with the worst value."""
     now: Severity | None = None
+    """The worst grade of the newest steps."""
     now_since: int | None = None
+    """The first step of the episode that is open now."""
     now_title: str = ""
+    """What is wrong now, in a few words."""
     checks: tuple[Check, ...] = ()
+    """Every check, made or not."""
 
     @property
     def when(self) -> str:
-        """Since when, and whether it is over; empty for a healthy run."""
+        """Since which step, and whether it is over, in words; empty for a healthy run."""
         if self.since_step is None or self.severity == Severity.HEALTHY:
             return ""
         if self.until_step is None:
@@ -71,7 +83,7 @@ class Finding:
 
     @property
     def checked(self) -> str:
-        """What was checked, and what could not be and why, in sentences; empty where nothing is known of it."""
+        """How many checks were made, and which could not be and why, in sentences; empty if `checks` is."""
         ran = [check for check in self.checks if check.steps]
         if not self.checks:
             return ""
@@ -86,7 +98,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The verdict in one line: severity, cause, since when, how sure, and what it does not rest on."""
+        """The finding in one line: severity, title, since when, confidence, evidence, and the checks that could not be made."""
         head = ", ".join(part for part in (self.title, self.when) if part)
         rest = " ".join(part for part in (self.evidence, self.checked) if part)
         return f"{self.severity.label}: {head} ({self.confidence} confidence). {rest}"

@@ -1,7 +1,7 @@
-"""The floor of a gap: how far the engines were apart when the run began. Growth is graded against it.
+"""The floor of a gap: the size of the gap when the run began. The growth of a gap is graded against its floor.
 
-It is taken from the run's first steps alone, so that no later step can move it. Pooled over a whole run, or over all its fresh
-tokens, it would rise with the very gap that it is to show.
+The floor depends on the run's first steps alone, so no later step can change it. A floor computed from the whole run, or from
+all its fresh tokens (those at lag 0), would rise together with the gap whose growth it should show.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from ..metric import SAMPLED, Values
 from .signals import at_least
 
 FIRST_STEPS = 3
-"""Steps that a floor is taken from. Convention: one may be chance, and more would wait longer for a fault to be a fault."""
+"""The number of first steps that determine a floor. Convention: one step may be chance, and more would delay the first grade."""
 ENOUGH = 200
-"""Fresh tokens of a step that may speak for it; fewer only where they are half of it. Convention: few may agree by chance."""
+"""A step's fresh tokens count if they are at least so many, or half of the step. Convention: a few tokens may agree by chance."""
 FLOOR = ("kl_k3", "tokens")
-"""What a floor is read from."""
+"""The metrics that a floor is computed from."""
 LAG_ZERO = "0"
 
 Floors = Mapping[str, float]
@@ -25,30 +25,30 @@ Floors = Mapping[str, float]
 
 
 def floors(frame: pl.DataFrame, fresh: pl.DataFrame | None = None) -> dict[str, float]:
-    """gap -> kl_k3 of its floor: the lowest of the first steps that have one, each with its uncertainty added.
+    """gap -> its floor (nats/token): the lowest kl_k3 plus uncertainty among the first FIRST_STEPS steps that have one.
 
-    frame: a metric_frame by step; fresh: one of the tokens at lag 0 alone, for a run may begin with stale weights. The
-    lowest, because a run can begin badly; with uncertainty, because the lowest of several is so by chance too. Fixed once
-    FIRST_STEPS steps are on record.
+    frame: a metric_frame by step. fresh: a metric_frame by step of the tokens at lag 0 alone; it counts too, because a run may
+    begin with stale weights. The lowest step counts, because a run may begin badly; its uncertainty is added, because the
+    lowest of several is low partly by chance. The floor is fixed once FIRST_STEPS steps are on record.
     """
-    found = {}
+    result = {}
     for gap in SAMPLED:
         first = _known(frame, gap).sort("step").head(FIRST_STEPS)
         own = first if fresh is None else pl.concat([first, _enough(_known(fresh, gap), first)])
         if len(own):
             value, error = (own[name].to_numpy() for name in ("value", "error"))
-            found[gap] = float(np.min(_at_most(value, error)))
-    return found
+            result[gap] = float(np.min(_at_most(value, error)))
+    return result
 
 
 def first_steps(frame: pl.DataFrame) -> range:
-    """The steps that floors are taken from, and those between them; of a metric_frame by step."""
+    """The range of steps that determine the floors. frame: a metric_frame by step."""
     steps = [step for gap in SAMPLED for step in _known(frame, gap)["step"].sort().head(FIRST_STEPS)]
     return range(min(steps), max(steps) + 1) if steps else range(0)
 
 
 def at_lag_zero(frame: pl.DataFrame) -> pl.DataFrame | None:
-    """The rows of the tokens that were sampled by the very weights that are trained; None where no lag is on record.
+    """The rows of the tokens at lag 0, sampled by the weights that are being trained; None if no lag is on record.
 
     frame: a metric_frame by step and lag.
     """
@@ -56,13 +56,13 @@ def at_lag_zero(frame: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _enough(fresh: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
-    """The fresh tokens of these steps, where there are enough of them."""
+    """The rows of `fresh` at the steps of `first` that have ENOUGH fresh tokens."""
     beside = fresh.join(first.select("step", whole="tokens"), on="step", how="inner", maintain_order="left")
     return beside.filter(pl.col("tokens") >= pl.min_horizontal(pl.col("whole") / 2, ENOUGH)).drop("whole")
 
 
 def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
-    """step, value, error and tokens of the steps on which the gap has a finite kl_k3."""
+    """Columns step, value, error, tokens: the kl_k3 of the gap at every step where it is finite."""
     name = f"{gap}/kl_k3"
     if name not in frame.columns:
         return pl.DataFrame(schema={"step": pl.Int64, **dict.fromkeys(("value", "error", "tokens"), pl.Float64)})
@@ -77,6 +77,6 @@ def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 
 def _at_most(value: Values, error: Values) -> Values:
-    """A value with its uncertainty added, on the scale on which `at_least` takes it off. 0 stays 0."""
+    """A value plus its uncertainty, on the same log scale as `at_least` subtracts it. 0 stays 0."""
     with np.errstate(all="ignore"):
         return np.where(value > 0, value**2 / at_least(value, error), value)

@@ -1,4 +1,8 @@
-"""The verdict on a run: what is wrong, since when, how sure, what to try; and what was not checked."""
+"""The verdict on a run: one Finding with the worst grade, since when, how sure, what to try, and the checks not made.
+
+To change what a verdict says: thresholds, titles, meanings and remedies are rows of SIGNALS (signals.py); which signal decides
+a step is in severity.py; since when, and whether it is over, in episodes.py; confidence and evidence here.
+"""
 
 from collections.abc import Mapping
 
@@ -8,23 +12,24 @@ from ratioscope.record import GAPS
 
 from ..definitions.registry import METRICS
 from ..metric import Metric
-from .course import episode_now, worst_episode
+from .episodes import episode_now, worst_episode
 from .finding import Check, Confidence, Finding, Severity
 from .severity import decided, reading, signal_named
 from .signals import HEALTHY_K3, SIGNALS
 
 STALENESS = "staleness"
 VIEWS = {"surprisal": "surprisal gap"}
-"""A signal, and what its column gives elsewhere: the name under which it may be missing."""
+"""Signal -> the name by which `missing` names its column."""
 _CONFIDENCES: tuple[Confidence, ...] = ("low", "medium", "high")
 _METRIC: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
 def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None) -> Finding:
-    """What is wrong with the run, since when, how sure, and what to try: the worst grade of all.
+    """The verdict on a run: its worst grade, since when, how sure it is, and what to try.
 
-    graded: rows of grade_signals. missing: what is not on record (a gap, staleness, surprisal gap) -> "because ..."; None where
-    that is not known. Confidence in a fault is of how often it was seen: high from three steps on, medium for two, low for one.
+    graded: rows of grade_signals. missing: name of what is not on record (a gap, staleness, surprisal gap) -> "because ...";
+    None if that is unknown. Confidence depends on the number of steps at the worst grade: high from three on, medium for two,
+    low for one.
     """
     steps = decided(graded)
     if not len(steps):
@@ -53,18 +58,18 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None) -> F
 
 
 def checks(graded: pl.DataFrame, missing: Mapping[str, str] | None) -> tuple[Check, ...]:
-    """Every signal, every gap and staleness: on how many steps each could be looked at, or why it could not."""
+    """A Check for every gap, every signal and staleness: the number of steps it could be made on, or why it could not."""
     unrecorded = {} if missing is None else missing
     gaps = dict(graded.group_by("gap").agg(pl.col("step").n_unique()).rows())
     ran = dict(graded.group_by("signal").agg(pl.col("step").n_unique()).rows())
-    found = [Check(gap, gaps.get(gap, 0), unrecorded.get(gap, _UNKNOWN)) for gap in GAPS]
-    found += [Check(signal.name, ran.get(signal.name, 0), _why(signal.name, unrecorded)) for signal in SIGNALS
+    result = [Check(gap, gaps.get(gap, 0), unrecorded.get(gap, _UNKNOWN)) for gap in GAPS]
+    result += [Check(signal.name, ran.get(signal.name, 0), _why(signal.name, unrecorded)) for signal in SIGNALS
               if ran.get(signal.name) or any(gap in gaps for gap in signal.gaps)]  # fmt: skip
     if missing is not None:
-        found.append(
+        result.append(
             Check(STALENESS, 0 if STALENESS in missing else max(gaps.values(), default=0), missing.get(STALENESS, ""))
         )
-    return tuple(Check(check.name, check.steps, "" if check.steps else check.absent) for check in found)
+    return tuple(Check(check.name, check.steps, "" if check.steps else check.absent) for check in result)
 
 
 _UNKNOWN = "because no step has both of its sides"
@@ -79,8 +84,11 @@ def _why(name: str, missing: Mapping[str, str]) -> str:
     return f"because {_METRIC[signal.reads].absent}"
 
 
-def _healthy(graded: pl.DataFrame, steps: pl.DataFrame, found: tuple[Check, ...]) -> Finding:
-    """No check found anything. The evidence is the highest value, which may lie beyond a bound by less than its uncertainty."""
+def _healthy(graded: pl.DataFrame, steps: pl.DataFrame, all_checks: tuple[Check, ...]) -> Finding:
+    """The verdict if every step is healthy. Its evidence is the highest value.
+
+    The highest value may exceed a bound by less than its uncertainty; then the confidence is lower.
+    """
     of_kl = steps.filter(signal="kl_k3")
     own = of_kl if len(of_kl) else steps
     peak = own.sort("value", descending=True, nulls_last=True).row(0, named=True)
@@ -94,31 +102,34 @@ def _healthy(graded: pl.DataFrame, steps: pl.DataFrame, found: tuple[Check, ...]
         if beyond
         else ""
     )
-    ran = [check for check in found if check.steps]
-    absent = len(found) - len(ran)
+    ran = [check for check in all_checks if check.steps]
+    absent = len(all_checks) - len(ran)
     remedy = "Record what was not checked." if absent else "Nothing."
     return Finding(
         Severity.HEALTHY, "no signal is out of its bounds", peak["signal"], peak["gap"], None,
-        _least(_confidence(len(steps)), _of_checks(len(ran), len(found)), _of_doubt(beyond, len(own))),
+        _least(_confidence(len(steps)), _of_checks(len(ran), len(all_checks)), _of_doubt(beyond, len(own))),
         f"{reading(signal, peak)} at step {peak['step']}, {among}{bound}.{unsure}",
         f"No check that ran found a value beyond its bound on any of {len(steps)} steps.", remedy,
-        now=Severity.HEALTHY, checks=found,
+        now=Severity.HEALTHY, checks=all_checks,
     )  # fmt: skip
 
 
-def _least(*known: Confidence) -> Confidence:
-    return min(known, key=_CONFIDENCES.index)
+def _least(*confidences: Confidence) -> Confidence:
+    return min(confidences, key=_CONFIDENCES.index)
 
 
 def _confidence(steps: int) -> Confidence:
     return "high" if steps >= 3 else "medium" if steps == 2 else "low"
 
 
-def _of_checks(ran: int, known: int) -> Confidence:
-    """How far a clean bill can be believed: as far as was looked."""
-    return "high" if ran == known else "medium" if 2 * ran >= known else "low"
+def _of_checks(ran: int, total: int) -> Confidence:
+    """Confidence in a healthy verdict by the number of checks that could be made."""
+    return "high" if ran == total else "medium" if 2 * ran >= total else "low"
 
 
 def _of_doubt(beyond: int, steps: int) -> Confidence:
-    """Steps beyond a bound by less than their uncertainty are no fault, and no evidence of health either."""
+    """Confidence in a healthy verdict by the steps whose value exceeds a bound by less than its uncertainty.
+
+    Such a step is neither a fault nor evidence of health.
+    """
     return "high" if not beyond else "medium" if 2 * beyond < steps else "low"

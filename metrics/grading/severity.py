@@ -1,4 +1,4 @@
-"""Severity per step: every signal of the table graded for every gap; the worst wins and says which it was."""
+"""Severity per step: every signal of SIGNALS is graded for every gap, and the worst grade decides."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,12 +23,12 @@ __all__ = [
     "grades_of",
     "reading",
     "signal_named",
-    "told",
+    "with_readings",
     "worst_of",
 ]
 
 MANY = 1000.0
-"""Times the floor from which on the number says no more: the floor is next to nothing."""
+"""A value of more than so many times the floor is shown as "over 1000 times": the floor is nearly 0."""
 GRADE = pl.Enum(LABELS)
 PolarsType = DataType | DataTypeClass
 
@@ -36,12 +36,12 @@ Grades = npt.NDArray[np.int64]
 
 
 def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
-    """One row per step: severity and the signal, gap, value, floor and reading that decided it.
+    """One row per step: its severity, and the signal, gap, value, floor and reading that decided it.
 
-    frame: a metric_frame by step. Among equals the earlier signal of SIGNALS decides, then the earlier gap; a healthy
-    step shows its KL. Steps on which nothing could be graded are left out.
+    frame: a metric_frame by step. Among equal grades the earlier signal of SIGNALS decides, then the earlier gap; a healthy
+    step shows its KL. Steps without any grade are left out.
     """
-    return told(decided(grade_signals(frame, floors_of_gaps)))
+    return with_readings(decided(grade_signals(frame, floors_of_gaps)))
 
 
 def decided(graded: pl.DataFrame) -> pl.DataFrame:
@@ -57,8 +57,8 @@ def decided(graded: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def told(graded: pl.DataFrame) -> pl.DataFrame:
-    """Rows of grade_signals with the reading of each."""
+def with_readings(graded: pl.DataFrame) -> pl.DataFrame:
+    """Rows of grade_signals with a column `reading`: the value in words."""
     readings = [reading(signal_named(row["signal"]), row) for row in graded.iter_rows(named=True)]
     return graded.with_columns(reading=pl.Series(readings, dtype=pl.String))
 
@@ -66,14 +66,14 @@ def told(graded: pl.DataFrame) -> pl.DataFrame:
 def grade_signals(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
     """One row per step, signal and gap that could be graded: severity, value, tested, threshold, floor, at_least.
 
-    floors_of_gaps: those of the run, where the frame is of a part of it, or tells nothing of lags; else those of the frame.
-    tested: the value less its uncertainty, in the signal's own terms; threshold: the one it reached, else the watch one;
-    at_least: whether the value is a lower bound. Rows come in the order in which signals and gaps decide, see `grade`.
+    floors_of_gaps: the floors of the run; None: computed from the frame, which must then hold the run's first steps. tested:
+    the value less its uncertainty, on the scale of the thresholds. threshold: the one that was reached, else that of watch.
+    at_least: whether the value is a lower bound. Rows are in the order in which signals and gaps decide, see `grade`.
     """
-    known = floors(frame) if floors_of_gaps is None else floors_of_gaps
+    of_gap = floors(frame) if floors_of_gaps is None else floors_of_gaps
     ordered = frame.sort("step")
     parts = [
-        _graded(ordered, signal, gap, known.get(gap, np.nan))
+        _graded(ordered, signal, gap, of_gap.get(gap, np.nan))
         for signal in SIGNALS
         for gap in signal.gaps
         if f"{gap}/tokens" in ordered.columns
@@ -82,7 +82,10 @@ def grade_signals(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> 
 
 
 def reading(signal: Signal, row: Mapping[str, Any]) -> str:
-    """What the signal says of a row of grade_signals. Made for the rows that are told: there are many more than those."""
+    """The value of a row of grade_signals in words, such as "mismatch: KL K3 is 0.2 nats/token".
+
+    It is made for rows that are shown only: a run has many more rows than those.
+    """
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
     least = "at least " if row["at_least"] else ""
@@ -90,8 +93,9 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
 
 
 def worst_of(signal: Signal, rows: pl.DataFrame) -> int:
-    """Which of these rows of one signal and gap holds the worst reading: the largest value at the highest grade, the first of
-    equals. One step counts here, whether the signal must last or not.
+    """The index of the worst of these rows of one signal and gap: the largest value at the highest grade, the first of equals.
+
+    A signal that grades only lasting values is graded by single steps here.
     """
     tested = rows["tested"].to_numpy()
     grades = grades_of(replace(signal, lasting=False), tested)
@@ -112,7 +116,7 @@ _SIGNAL = {signal.name: signal for signal in SIGNALS}
 
 
 def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.DataFrame:
-    """The rows of one signal of one gap."""
+    """The rows of grade_signals for one signal of one gap."""
     with np.errstate(all="ignore"):
         measured = signal.measure(_columns(frame, gap), np.full(len(frame), floor))
     kept = np.flatnonzero(~np.isnan(measured.tested))
@@ -138,7 +142,7 @@ def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.D
 
 
 def grades_of(signal: Signal, tested: Values) -> Grades:
-    """The grade of each step; of a lasting signal, the highest that a neighbouring step reaches too."""
+    """The grade of each step, 0 to 2. For a lasting signal: the highest grade that a neighbouring step reaches too."""
     grades = (tested >= signal.watch).astype(np.int64)
     if signal.act is not None:
         grades += tested >= signal.act

@@ -12,7 +12,7 @@ from support.edge_runs import made
 
 from ratioscope.ingest.analysis.grades import signal_grades
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, merged_gaps
 from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.severity import GRADE, grades_of
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -124,10 +124,10 @@ def test_series_do_not_touch_each_other(one: list[float], other: list[float], ru
 def test_gaps_that_ring_together_are_told_once_and_others_by_themselves() -> None:
     out, calm = [0.02] * 3 + [0.001] * 6, [0.001] * 9
     alike = alerts(_graded(("kl_k3", "mismatch", out + calm), ("kl_k3", "total", out + out)))
-    first, second = told_once(alike)
+    first, second = merged_gaps(alike)
     assert (first.gaps, second.gaps) == ("mismatch, total", "total") and len(alike) == 3
     apart = alerts(_graded(("kl_k3", "mismatch", out), ("kl_k3", "total", [*out[:3], 0.02, *calm])))
-    assert told_once(apart) == apart and alert_frame([first])["gap"].to_list() == ["mismatch, total"]
+    assert merged_gaps(apart) == apart and alert_frame([first])["gap"].to_list() == ["mismatch, total"]
 
 
 def test_an_alert_knows_what_was_read_at_its_first_step() -> None:

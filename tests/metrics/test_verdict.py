@@ -17,7 +17,7 @@ from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import alerts
-from ratioscope.metrics.grading.course import spells, worst_episode, worst_step
+from ratioscope.metrics.grading.episodes import spells, worst_episode, worst_step
 from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.run_verdict import verdict
 from ratioscope.metrics.grading.severity import decided, grade_signals

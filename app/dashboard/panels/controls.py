@@ -6,7 +6,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.metrics.grading import course
+from ratioscope.metrics.grading import episodes as course
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS
 

@@ -9,7 +9,7 @@ from ratioscope.app.report.scorecard import _or_worse, words_of
 from ratioscope.app.report.scrubbed import scrubbed, scrubbed_text
 from ratioscope.app.report.sparkline import BLOCKS, HOLE, blocks, svg_path
 from ratioscope.metrics.definitions.registry import BY_NAME
-from ratioscope.metrics.grading.course import spells
+from ratioscope.metrics.grading.episodes import spells
 from ratioscope.metrics.grading.limits import Limit, limits_of, reading_of
 from ratioscope.metrics.grading.severity import grade
 

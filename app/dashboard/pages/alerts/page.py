@@ -7,7 +7,7 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
-from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, told_once
+from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, alerts, merged_gaps
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.signals import SIGNALS
 
@@ -40,7 +40,7 @@ def render(scope: Scope) -> None:
         st.info("None of the chosen steps is on record.")
         return
     shown = _within(scope, graded if which != MINE else graded.filter(gap=scope.gap))
-    found = told_once(alerts(shown, rules))
+    found = merged_gaps(alerts(shown, rules))
     _say(found, rules, shown)
     _timeline(scope, found)
     _listed(scope, found)
@@ -93,7 +93,7 @@ def _say(found: Sequence[Alert], rules: Rules, shown: pl.DataFrame) -> None:
     if rules == RULES:
         st.markdown(f"**{told}**")
         return
-    asis = told_once(alerts(shown, RULES))
+    asis = merged_gaps(alerts(shown, RULES))
     known = {(alert.signal.name, alert.gap, alert.first_step) for alert in asis}
     fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in found)
     st.markdown(f"**With the rules moved: {told}**, {fresh} of them new; with the rules in force {_counted(asis)}.")

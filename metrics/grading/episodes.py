@@ -1,8 +1,8 @@
-"""The course of a run: since when, how bad, and whether it is over. Every page and report tells these from here.
+"""Spells and episodes of a run: since when something was wrong, how bad it was, and whether it is over.
 
-A run is told by spells, each of consecutive steps of one severity, and by its worst episode: the alert that holds the worst
-reading of the signal that speaks for the run. A worst reading is looked for among the values of one signal of one gap, for
-signals have scales of their own.
+Every page and report takes its answers from here. A spell is a group of consecutive steps of one severity. The worst episode
+is the alert with the worst value of the deciding signal. The deciding signal is the one that decided most steps at the worst
+grade. Values are compared within one signal of one gap only, because signals have different scales.
 """
 
 from collections.abc import Mapping
@@ -23,82 +23,91 @@ Series = Mapping[tuple[str, str], pl.DataFrame]
 
 @dataclass(frozen=True)
 class Spell:
-    """Consecutive graded steps of one severity. signal, gap: which decided most of them; peak, reading: where it was worst."""
+    """Consecutive graded steps of one severity."""
 
     severity: str
     first: int
+    """The first step."""
     last: int
+    """The last step."""
     steps: int
+    """The number of graded steps."""
     signal: str
+    """The signal that decided most of the steps."""
     gap: str
+    """Its gap."""
     peak: int
+    """The step with the signal's worst value."""
     reading: str
+    """That value in words."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """From its first step out of bounds to its last. peak: the step of the worst reading. over: calm for long enough since."""
+    """The period around the worst value of a signal."""
 
     severity: Severity
     signal: str
     gap: str
     first: int
+    """The first step out of bounds."""
     last: int
+    """The last step out of bounds."""
     peak: int
+    """The step with the worst value."""
     reading: str
+    """That value in words."""
     over: bool
+    """Whether the signal was calm for long enough afterwards."""
 
 
 def spells(graded: pl.DataFrame) -> tuple[Spell, ...]:
-    """The spells in order of steps. A run that swings at every step gives as many spells as steps. graded: grade_signals."""
+    """The spells, ordered by step; as many as there are steps if the severity changes at every step. graded: grade_signals."""
     series = _series(graded)
     rows = decided(graded).select("step", "severity", "signal", "gap").iter_rows(named=True)
     return tuple(_spell(word, list(part), series) for word, part in groupby(rows, key=lambda row: str(row["severity"])))
 
 
 def worst_episode(graded: pl.DataFrame) -> Episode | None:
-    """The episode that speaks for the run; None where every step is healthy, or none is graded.
-
-    Of several signals at the worst grade the one that decided most steps speaks.
-    """
+    """The worst episode of the run; None if no step is graded worse than healthy."""
     return _episode(graded, decided(graded))
 
 
 def episode_now(graded: pl.DataFrame) -> Episode | None:
-    """The episode that speaks for the newest steps, as many as close an alert; None where they are healthy."""
+    """The worst episode of the newest steps, as many as close an alert; None if they are healthy."""
     return _episode(graded, decided(graded).tail(RULES.close_after))
 
 
 def _episode(graded: pl.DataFrame, steps: pl.DataFrame) -> Episode | None:
-    """The episode that speaks for these of the steps, by `decided`."""
+    """The worst episode of these steps, rows of `decided`. graded: the whole run, for an episode may begin before them."""
     worst = steps.filter(pl.col("severity").to_physical() == steps["severity"].to_physical().max())
     if worst.is_empty() or worst["severity"][0] == Severity.HEALTHY.label:
         return None
     severity = Severity(int(worst["severity"].to_physical()[0]))
-    signal, gap = _speaking(worst.select("signal", "gap").rows())
+    signal, gap = _deciding(worst.select("signal", "gap").rows())
     own = graded.filter(signal=signal, gap=gap).sort("step")
     peak = _worst(own.filter(pl.col("step") >= steps["step"].min()), severity.label)
-    at, told = peak["step"], _told(peak)
+    at = peak["step"]
     for alert in alerts(own):
         if alert.first_step <= at <= alert.last_step:
             first, last, over = alert.first_step, alert.last_step, not alert.is_open
             return Episode(severity, signal, gap, first, last, alert.peak_step, alert.reading, over)
     over = len(own.filter(pl.col("step") > at)) >= RULES.close_after
-    return Episode(severity, signal, gap, at, at, at, told, over)
+    return Episode(severity, signal, gap, at, at, at, _in_words(peak), over)
 
 
 def worst_step(graded: pl.DataFrame) -> int | None:
-    """The step of the worst reading; None where every step is healthy."""
-    found = worst_episode(graded)
-    return None if found is None else found.peak
+    """The step with the worst value; None if no step is graded worse than healthy."""
+    episode = worst_episode(graded)
+    return None if episode is None else episode.peak
 
 
 def _spell(word: str, rows: list[dict[str, Any]], series: Series) -> Spell:
-    signal, gap = _speaking([(row["signal"], row["gap"]) for row in rows])
+    signal, gap = _deciding([(row["signal"], row["gap"]) for row in rows])
     own, first, last = series[signal, gap], rows[0]["step"], rows[-1]["step"]
     begin, end = np.searchsorted(own["step"].to_numpy(), [first, last + 1])
     peak = _worst(own[int(begin) : int(end)], word)
-    return Spell(word, first, last, len(rows), signal, gap, peak["step"], _told(peak))
+    return Spell(word, first, last, len(rows), signal, gap, peak["step"], _in_words(peak))
 
 
 def _series(graded: pl.DataFrame) -> Series:
@@ -106,16 +115,16 @@ def _series(graded: pl.DataFrame) -> Series:
     return {(str(signal), str(gap)): rows for (signal, gap), rows in parts.items()}
 
 
-def _speaking(deciding: list[tuple[str, str]]) -> tuple[str, str]:
-    """The signal and gap that decided most steps, the first of equals."""
-    return max(dict.fromkeys(deciding), key=deciding.count)
+def _deciding(of_steps: list[tuple[str, str]]) -> tuple[str, str]:
+    """The (signal, gap) that decided most steps, the first of equals. of_steps: the deciding (signal, gap) of each step."""
+    return max(dict.fromkeys(of_steps), key=of_steps.count)
 
 
 def _worst(own: pl.DataFrame, severity: str) -> dict[str, Any]:
-    """The row of the worst reading of one signal of one gap, among those of this severity."""
+    """The row with the worst value among those of this severity. own: the rows of one signal of one gap."""
     at = own.filter(pl.col("severity") == severity)
     return at.row(worst_of(signal_named(at["signal"][0]), at), named=True)
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _in_words(row: Mapping[str, Any]) -> str:
     return reading(signal_named(row["signal"]), row)
