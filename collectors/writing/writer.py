@@ -93,6 +93,9 @@ class Writer:
         tally = self._ledger.counts.sequences
         self._say({"kind": CLOSE, **asdict(tally)})
 
+    def let_go(self) -> None:
+        """Nothing: what is buffered was counted as dropped when it was abandoned."""
+
     def drop(self, step: int, sequences: int, reason: str, detail: str, tokens: int = 0) -> None:
         """Counts sequences that will never be on disk."""
         if self._ledger.drop(Gap(step, reason, detail, sequences, tokens)):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,13 @@ class WriterProcess:
         self._known = 0
         self._has_closed = False
         self._is_ready, self._is_over = threading.Event(), threading.Event()
-        self._to, self._from = _started(task, process)
-        threading.Thread(target=self._listen, name="ratioscope-replies", daemon=True).start()
+        to_it, from_it = _started(task, process)
+        self._open = {"to": to_it, "from": from_it}
+        try:
+            threading.Thread(target=self._listen, args=(from_it,), name="ratioscope-replies", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:  # a limit on threads is reached
+            self.disinherit()
+            raise OSError(f"no thread can listen to the writer's process: {error}") from error
         if not self._is_ready.wait(START_SECONDS) or self._is_over.is_set():
             self.let_go()
             raise OSError("the writer's process did not begin")
@@ -100,25 +106,36 @@ class WriterProcess:
         self._has_closed = True
         self._send({"do": "close"})
         self._is_over.wait()
+        self.let_go()
 
     def let_go(self) -> None:
-        """Closes our end of the way to the process, which then finishes by itself."""
-        _close(self._to)
+        """Closes our end of the pipe to the process, which then writes what it has and ends. Called by the thread that sends.
+
+        No other thread may call it: it might close the descriptor while a frame is written to it, and the rest of the frame
+        would go to whatever file of the trainer gets the same number.
+        """
+        self._close("to")
 
     def disinherit(self) -> None:
-        """In a forked child: what the parent writes through is not this process's."""
-        for descriptor in (self._to, self._from):
+        """Closes both ends: in a forked child, because they belong to its parent."""
+        self._close("to")
+        self._close("from")
+
+    def _close(self, end: str) -> None:
+        """Closes one end of ours, unless it was closed before: another file may have its number by now."""
+        descriptor = self._open.pop(end, None)
+        if descriptor is not None:
             _close(descriptor)
 
     def _send(self, message: Mapping[str, Any], body: Any = b"") -> None:
         if not self._is_over.is_set():
             try:
-                write_frame(self._to, message, body)
+                write_frame(self._open["to"], message, body)
             except OSError:  # it has ended: whoever listens to it counts what is lost
                 self._is_over.wait()
 
-    def _listen(self) -> None:
-        with os.fdopen(self._from, "rb", closefd=False) as replies:
+    def _listen(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "rb", closefd=False) as replies:
             for line in replies:
                 try:
                     self._hear(json.loads(line))
@@ -126,6 +143,7 @@ class WriterProcess:
                     self._ledger.fail("writer")
                     warn("a reply of the writer's process could not be read: %s", reason_of(error))
                 self._progress()
+        self._close("from")
         self._is_over.set()
         self._is_ready.set()
         self._lose()
@@ -171,16 +189,20 @@ class WriterProcess:
 
 
 def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int]:
-    """Starts the program; the descriptors to write to and to read from."""
-    ours_in, theirs_out = os.pipe()
-    theirs_in, ours_out = os.pipe()
-    try:
-        _widen(ours_out)
+    """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started."""
+    with ExitStack() as ours, ExitStack() as theirs:
+        from_it, its_output = os.pipe()
+        ours.callback(_close, from_it)
+        theirs.callback(_close, its_output)
+        its_input, to_it = os.pipe()
+        ours.callback(_close, to_it)
+        theirs.callback(_close, its_input)
+        _widen(to_it)
         program = _PROGRAM.format(path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)])
         with subprocess.Popen(
             [sys.executable, "-I", "-S", "-B", "-c", program],
-            stdin=theirs_in,
-            stdout=theirs_out,
+            stdin=its_input,
+            stdout=its_output,
             stderr=subprocess.DEVNULL,  # who waits for the end of the trainer's output does not wait for the writer
             start_new_session=True,
             env={**os.environ, **as_variable(process), "RATIOSCOPE_RUN": ""},
@@ -188,15 +210,9 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
             pass
         if first.returncode:
             raise OSError(f"the writer's process ended at its start with {first.returncode}")
-        write_frame(ours_out, task)
-    except BaseException:
-        _close(ours_in)
-        _close(ours_out)
-        raise
-    finally:
-        _close(theirs_in)
-        _close(theirs_out)
-    return ours_out, ours_in
+        write_frame(to_it, task)
+        ours.pop_all()  # from here on they stay open
+    return to_it, from_it
 
 
 def _widen(descriptor: int) -> None:

@@ -52,6 +52,10 @@ class Target(Protocol):
         """Finishes, and returns when that is done."""
         ...
 
+    def let_go(self) -> None:
+        """Gives it nothing more, and waits for nothing: a process writes what it has and ends by itself."""
+        ...
+
 
 @dataclass(frozen=True)
 class EventItem:
@@ -233,6 +237,7 @@ class WriterThread:
             self.moved()
             try:
                 if target.is_gone:
+                    target.let_go()
                     target = self._make_target()
                 self._handle(item, settled, rows, target)
             except (
@@ -272,8 +277,8 @@ class WriterThread:
                 target.begin()
             case _Flush():
                 target.finish(item.done)
-            case _Stop() if not self._is_abandoned:
-                target.close()
+            case _Stop():
+                (target.let_go if self._is_abandoned else target.close)()
 
 
 def _nothing() -> None:

@@ -303,3 +303,97 @@ def test_a_last_flush_at_a_signal_leaves_the_trainers_handling_as_it_was(tmp_pat
     """
     assert script(lines, tmp_path, code=7 if own else -signal.SIGTERM) == ("15 5" if own else "")
     assert len(token_rows(tmp_path / "run")) == 5
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+A_PROGRAM_THAT_WRITES_NOTHING = """import os
+if os.fork():
+    os._exit(0)
+os.write(1, b'{{"ready": %d}}\\n' % os.getpid())
+while (said := os.read(0, 65536)) and b'"close"' not in said:
+    pass"""
+
+
+def test_fifty_collectors_leave_no_descriptor_open(
+    tmp_path: Path, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector(tmp_path / "first") as first:  # what is opened once and for all
+        first.log(step=1, **ONE)
+    before = descriptors()
+    with Collector(tmp_path / "killed") as collector:  # a process that is replaced leaves none either
+        collector.log(step=1, **ONE)
+        assert collector.flush(PATIENCE)
+        os.kill(pids[-1], signal.SIGKILL)
+        wait_until(lambda: collector._process is not None and collector._process.is_gone)
+        collector.log(step=2, **ONE)
+    assert len(pids) == 3 and descriptors() == before
+    monkeypatch.setattr(writer_process, "_PROGRAM", A_PROGRAM_THAT_WRITES_NOTHING)
+    for number in range(50):
+        with Collector(tmp_path / str(number)) as collector:
+            collector.event("a note", 1)
+    wait_until(lambda: not any(map(is_there, pids)))
+    assert len(pids) == 53 and descriptors() == before
+
+
+@pytest.mark.parametrize("name", ["Thread.start", "Popen", "second pipe"])
+def test_a_process_that_cannot_be_listened_to_ends_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ends: list[int] = []
+    start, started, pipe, pipes = threading.Thread.start, writer_process._started, os.pipe, list[object]()
+
+    def starts(self: threading.Thread) -> None:
+        if self.name == "ratioscope-replies":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    def kept(*given: Any) -> tuple[int, int]:
+        to_it, from_it = started(*given)
+        ends.append(os.dup(from_it))
+        return to_it, from_it
+
+    def one_pipe() -> tuple[int, int]:
+        pipes.append(None)
+        if len(pipes) == 2:
+            raise OSError(24, "Too many open files")
+        return pipe()
+
+    def refused(*values: Any, **named: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(writer_process, "_started", kept)
+    before = descriptors()
+    with monkeypatch.context() as patch:
+        if name == "Thread.start":
+            patch.setattr(threading.Thread, "start", starts)
+        elif name == "Popen":
+            patch.setattr(subprocess, "Popen", refused)
+        else:
+            patch.setattr(os, "pipe", one_pipe)
+        with Collector(tmp_path / "run") as collector:
+            collector.log(step=1, **ONE)
+    assert len(token_rows(tmp_path / "run")) == 1
+    for end in ends:
+        while os.read(end, 1 << 16):  # to the end of what the process says, which is its own end
+            pass
+        os.close(end)
+    assert len(ends) == (name == "Thread.start") and descriptors() == before
+
+
+def test_after_a_close_that_gave_up_the_process_ends_once_it_can(tmp_path: Path, pids: list[int]) -> None:
+    before = descriptors()
+    collector = Collector(tmp_path / "run")
+    collector.log(step=0, **ONE)
+    assert collector.flush(PATIENCE)
+    os.kill(pids[0], signal.SIGSTOP)
+    large = np.full((4, 1 << 18), -1.0, np.float32)  # more than a pipe holds
+    collector.log(step=1, rollout_logprobs=large)
+    collector.log(step=2, rollout_logprobs=large)
+    assert not collector.close(0.2)
+    os.kill(pids[0], signal.SIGCONT)
+    wait_until(lambda: not is_there(pids[0]))
+    wait_until(lambda: not collector._thread.is_alive and descriptors() == before)
+    assert collector.counts.sequences.written == 1 and collector.counts.sequences.dropped == 8
