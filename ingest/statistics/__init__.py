@@ -1,1 +1,1 @@
-"""Statistics on record, statistics computed from rows where none are on record, and the tables of metrics made of both."""
+"""Statistics on record, statistics computed from rows where none are on record, and frames of metrics made from both."""

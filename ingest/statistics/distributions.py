@@ -1,4 +1,4 @@
-"""Distributions of log-ratios over steps, from the histograms among the statistics."""
+"""Distributions of log-ratios by step, from the histograms in the statistics."""
 
 import numpy as np
 import polars as pl
@@ -9,7 +9,7 @@ _COLUMNS = ("bucket", "count", "log_sum_weight", "log_sum_square_weight")
 
 
 def distribution_frame(statistics: pl.DataFrame, level: Level, gap: str) -> pl.DataFrame:
-    """One row per step and occupied bucket, low <= x < high in nats. Sums are logarithms of sums of w and of w^2."""
+    """One row per step and non-empty bucket: low <= x < high in nats, its count, log(sum of w) and log(sum of w^2)."""
     lists = histogram_columns(level)
     buckets = (
         statistics.filter(gap=gap)

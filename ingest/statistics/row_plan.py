@@ -1,4 +1,4 @@
-"""Which gaps of which steps must be computed from token rows, because no statistics of them can be on record or are."""
+"""Which gaps of which steps must be computed from token rows, because the statistics on record lack them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ..commits.entries import TokenFile
 
 @dataclass(frozen=True)
 class RowJob:
-    """Gaps to compute from these files of one step."""
+    """Gaps to compute from the rows of these files, all of one step."""
 
     files: tuple[TokenFile, ...]
     gaps: frozenset[str]
@@ -19,73 +19,80 @@ class RowJob:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """By step. own: writers that hold both sides of a gap and whose statistics lack it; adds to what is on record.
-    across: two writers hold a side each, or slices or facts of sequences, or a writer whose rows were merged with others'
-    lost its statistics, or these are of a part of its rows, so that the gap needs all files; replaces what is on record."""
+    """step -> what to compute from its rows, in two kinds."""
 
     per_writer: Mapping[int, RowJob]
+    """Some writers hold both sides of a gap and lack statistics of it. The result is added to the statistics on record."""
     joint: Mapping[int, RowJob]
+    """A gap must be computed from all files of the step. The result replaces the statistics on record.
+
+    Reasons: different writers hold the two policies, slices or slice columns; a merged file no longer tells which rows belong to
+    the writer that lacks statistics; the statistics on record count only part of the rows.
+    """
 
 
 def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, int], Collection[str]]) -> RowPlan:
-    """measured: (writer, step) -> the gaps that its statistics hold; what was measured of all rows of the step together stands
-    for every writer."""
-    own: dict[int, RowJob] = {}
-    across: dict[int, RowJob] = {}
+    """The gaps to compute from rows. files: by step. measured: (writer, step) -> gaps in the writer's statistics.
+
+    Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer.
+    """
+    per_writer: dict[int, RowJob] = {}
+    joint: dict[int, RowJob] = {}
     for step, present in files.items():
         policies = _policies(present)
         split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
         if any(file.slices for file in present):
-            split |= _whole(frozenset().union(*policies.values()))
+            split |= _gaps_of(frozenset().union(*policies.values()))
         split |= _without_facts(present, policies)
-        split |= _whole(
+        split |= _gaps_of(
             frozenset().union(*(held for file in present if file.unmeasured for _, held in file.policies_by_writer))
         )
-        lacking = {writer: _whole(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
+        lacking = {writer: _gaps_of(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
         split |= _inseparable(present, lacking)
         known = frozenset(measured.get((joint_writer(sum(file.rows for file in present)), step), ()))
         if split - known:
-            across[step] = RowJob(tuple(present), split - known)
+            joint[step] = RowJob(tuple(present), split - known)
         lacking = {writer: missing - split - known for writer, missing in lacking.items()}
         gaps = frozenset(gap for part in lacking.values() for gap in part)
         if gaps:
-            own[step] = RowJob(
+            per_writer[step] = RowJob(
                 tuple(file for file in present if any(lacking[writer] for writer, _ in file.policies_by_writer)), gaps
             )
-    return RowPlan(own, across)
+    return RowPlan(per_writer, joint)
 
 
 def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:
-    """Gaps of which some step holds both sides, whoever recorded them."""
+    """Gaps for which the rows of some step hold both sides, also where two writers recorded them."""
     held = {frozenset(policy for file in present for policy in file.policies) for present in files.values()}
-    return frozenset(gap for policies in held for gap in _whole(policies))
+    return frozenset(gap for policies in held for gap in _gaps_of(policies))
 
 
 def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
     """writer -> the policies it recorded."""
-    found: dict[str, frozenset[str]] = {}
+    by_writer: dict[str, frozenset[str]] = {}
     for file in files:
         for writer, policies in file.policies_by_writer:
-            found[writer] = found.get(writer, frozenset()) | policies
-    return found
+            by_writer[writer] = by_writer.get(writer, frozenset()) | policies
+    return by_writer
 
 
 def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Gaps that a writer measured without a fact (versions, say) of which only a writer that cannot measure them knows."""
-    known: dict[str, frozenset[str]] = {}
-    for writer, facts in (pair for file in files for pair in file.slice_columns_by_writer):
-        known[writer] = known.get(writer, frozenset()) | facts
-    found = set[str]()
+    """Gaps whose statistics lack a slice: a slice column, such as versions, was recorded only by a writer that cannot measure
+    the gap."""
+    columns: dict[str, frozenset[str]] = {}
+    for writer, own in (pair for file in files for pair in file.slice_columns_by_writer):
+        columns[writer] = columns.get(writer, frozenset()) | own
+    gaps = set[str]()
     for gap in GAPS:
-        measuring = {writer for writer, held in policies.items() if gap in _whole(held)}
-        elsewhere = frozenset().union(*(facts for writer, facts in known.items() if writer not in measuring))
-        if any(elsewhere - known.get(writer, frozenset()) for writer in measuring):
-            found.add(gap)
-    return frozenset(found)
+        measuring = {writer for writer, sides in policies.items() if gap in _gaps_of(sides)}
+        elsewhere = frozenset().union(*(own for writer, own in columns.items() if writer not in measuring))
+        if any(elsewhere - columns.get(writer, frozenset()) for writer in measuring):
+            gaps.add(gap)
+    return frozenset(gaps)
 
 
 def _inseparable(files: Sequence[TokenFile], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Gaps that some writers of a merged file lack and others may not: its rows no longer say whose they are."""
+    """Gaps that some writers of a merged file lack. Its rows do not name their writer, so they cannot be added for one alone."""
     merged = (
         {writer for writer, _ in file.policies_by_writer}
         for file in files
@@ -94,11 +101,12 @@ def _inseparable(files: Sequence[TokenFile], lacking: Mapping[str, frozenset[str
     return frozenset(gap for writers in merged for writer in writers for gap in lacking[writer])
 
 
-def _whole(policies: frozenset[str]) -> frozenset[str]:
+def _gaps_of(policies: frozenset[str]) -> frozenset[str]:
     return frozenset(gap for gap, sides in GAPS.items() if policies >= set(sides))
 
 
-def _is_split(gap: str, held: Collection[frozenset[str]]) -> bool:
-    """Whether one writer holds only the earlier side and another only the later one."""
+def _is_split(gap: str, policies: Collection[frozenset[str]]) -> bool:
+    """Whether one writer holds only the earlier side and another only the later one. policies: of each writer."""
     earlier, later = GAPS[gap]
-    return any(earlier in p and later not in p for p in held) and any(later in p and earlier not in p for p in held)
+    has_earlier_alone = any(earlier in own and later not in own for own in policies)
+    return has_earlier_alone and any(later in own and earlier not in own for own in policies)

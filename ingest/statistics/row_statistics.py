@@ -1,5 +1,6 @@
-"""Statistics computed from token rows by the same engine that wrote the others: of steps whose two sides were recorded by
-different processes, of segments that were lost, and of slices that are made on demand. Kept in the cache by digest.
+"""Statistics computed from token rows, by the engine that also computes them in a trainer. Cached by the digests of the files.
+
+Needed for steps whose two sides were recorded by different processes, for lost segments, and for slices made on demand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ _READ = (
     "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
     "rollout_version_max", "rollout_versions", "trainer_version", "turn", "inclusion_probability",
 )  # fmt: skip
-"""Columns that the engine reads."""
+"""Columns of the Record that the engine reads."""
 _THREADS = 4
 _SAMPLED = b"ratioscope.sampled"
 
@@ -34,28 +35,32 @@ Steps = Mapping[int, Sequence[TokenFile]]
 
 @dataclass(frozen=True)
 class FromRows:
-    """Statistics in the engine's schema. exact: no row that was kept by a budget's chance is among them."""
+    """Statistics that were computed from rows."""
 
     frame: pl.DataFrame
+    """In the engine's schema."""
     exact: bool
+    """False where a budget kept rows by chance, so that values are estimates."""
 
 
 @dataclass
 class RowStatistics:
-    """Computes, and remembers what it computed of the newest steps, so that a growing run is not read again."""
+    """Computes statistics by blocks of SEGMENT_STEPS steps, and caches each block."""
 
     rows: RecordRows
     cache: Cache
     _recent: dict[str, pa.Table] = field(default_factory=dict)
+    """Name of a step -> its table, for the newest steps: a block that grows by a step is not read again."""
     _partial: dict[str, str] = field(default_factory=dict)
+    """Kind of statistics -> cache key of its last block, while that block is not full."""
 
     def of(
         self, steps: Steps, made: OnDemand | None, *, by_step: bool = True, progress: OnProgress | None = None
     ) -> FromRows:
-        """Statistics of these steps for the written slices (made: None) or for one made on demand.
+        """Statistics of these steps: for the written slices (made: None), or for a slice made on demand.
 
-        by_step False merges the steps, for slices with so many keys that a row per step and key is too much; the result
-        then has null steps.
+        by_step False merges the steps, and `step` is null in the result. Slices such as token_id have too many keys for a row
+        per step and key.
         """
         ordered = sorted(steps)
         blocks = [ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS)]
@@ -109,7 +114,7 @@ class RowStatistics:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"
 
     def _forget_partial(self, kind: str, key: str, *, full: bool) -> None:
-        """A block that grows leaves one table in the cache, not one per step."""
+        """Removes the table of a block before it grew, so that the cache holds one table per block and not one per step."""
         before = self._partial.pop(kind, None)
         if before is not None and before != key:
             self.cache.forget(before)
@@ -118,12 +123,12 @@ class RowStatistics:
 
 
 def _batches(steps: Sequence[int]) -> Iterator[Sequence[int]]:
-    """As many steps as there are threads, so that no more are held at a time."""
+    """As many steps at a time as there are threads, so that memory holds no more."""
     return (steps[start : start + _THREADS] for start in range(0, len(steps), _THREADS))
 
 
 def _folded(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The parts merged over steps as they come; whenever as much is waiting as has been merged."""
+    """One table: the parts merged over steps. Merges whenever the waiting parts have as many rows as the merged ones."""
     total, waiting, sampled = _frame(schema().empty_table()), [], False
     for part in parts:
         sampled |= _is_sampled(part)
@@ -135,7 +140,7 @@ def _folded(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _merged(frame: pl.DataFrame) -> pl.DataFrame:
-    """Merged over attempts and steps, in the same columns."""
+    """The rows merged over attempts and steps, with the same columns."""
     over = merge(frame, tuple(key for key in KEYS if key not in ("attempt", "step")))
     absent = [name for name in frame.columns if name not in over.columns]
     return over.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in absent).select(frame.columns)

@@ -1,8 +1,8 @@
-"""Statistics segments: rows of one slice, with no more columns than asked for.
+"""Reads the rows of one slice from a statistics segment, with no more columns than needed.
 
-The newest segment of a live writer is announced, replaced whole, and committed. A reader that comes in between, or whose last
-look at the log was before, finds a file of another digest: it believes it if the log announces this digest, and keeps the steps
-that it knows to be committed. Logs of before there were announcements vouch for any file until they are closed.
+A live writer announces its newest segment, replaces the file, and then commits it. A reader in between finds a file with
+another digest than the commit's. It trusts the file if the log announces its digest, and uses only the committed steps. Logs of
+an old ratioscope have no announcements and vouch for any file until they are closed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,18 +25,18 @@ from ..files.parquet_files import Changed, Opened, ParquetFiles, read
 from ..files.required_columns import SCHEMA, demand_segment
 
 SliceColumns = tuple[str, tuple[str, ...]]
-"""A slice, and which statistics of it."""
+"""(slice, names of the statistics to read)."""
 
 
 def segment_rows(files: ParquetFiles, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
-    """For each slice asked for its committed rows: KEYS and these columns. SourceError where the segment cannot be believed."""
+    """For each slice in `asked` its committed rows, with KEYS and its columns. SourceError where the file is not as committed."""
     with opened_segment(files, segment) as (parquet, _):
         return _rows(parquet, segment, asked)
 
 
 @contextmanager
 def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[Opened, bool]]:
-    """The segment, and whether its writer has replaced the one that was committed."""
+    """The opened segment, and whether its writer has replaced it since the commit."""
     size = None if segment.sha256 is None else segment.bytes
     with ExitStack() as opened:
         is_newer = segment.sha256 is None
@@ -50,7 +50,7 @@ def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[Open
 
 
 def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
-    """The committed rows of every slice, with all statistics. SourceError where the segment cannot be believed."""
+    """The committed rows of every slice, with all statistics. SourceError where the file is not as committed."""
     size = None if segment.sha256 is None else segment.bytes
     with files.opened(segment.path, size, segment.sha256) as parquet:
         demand_known_segment(parquet.metadata)
@@ -77,11 +77,11 @@ def _wanted(columns: tuple[str, ...]) -> pa.Schema:
 
 
 demand_known_segment = KnownSchemas(demand_segment).of
-"""demand_segment, once for equal schemas: looking at 150 columns takes as long as reading some of them."""
+"""demand_segment, run once for equal schemas: checking 150 columns takes as long as reading some of them."""
 
 
 def groups_of_slice(metadata: pq.FileMetaData, slice_name: str) -> list[int]:
-    """Row groups that may hold the slice, by their own minimum and maximum; all where these are not on record."""
+    """Row groups that may hold the slice, by their minimum and maximum in the footer; all groups where it has none."""
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     place = names.index("slice")
     chunks = [metadata.row_group(index).column(place).statistics for index in range(metadata.num_row_groups)]
@@ -89,6 +89,6 @@ def groups_of_slice(metadata: pq.FileMetaData, slice_name: str) -> list[int]:
 
 
 def _may_hold(found: pq.Statistics | None, value: str) -> bool:
-    # Any: the stubs say None may be a bound, has_min_max says not here
+    # Any: the stubs allow None as a bound; has_min_max rules it out here
     bounds: Any = found
     return found is None or not found.has_min_max or bounds.min <= value <= bounds.max
