@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ratioscope.errors import MissingExtra, SourceError
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.record import GAPS, POLICIES
 
@@ -378,7 +378,7 @@ def _digest_of(recorded: Iterable[tuple[str, str | None]]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _shown(ids: Column) -> str:
+def _shown(ids: ArrowColumn) -> str:
     """A few of the ids."""
     few = pc.unique(ids).slice(0, 3).to_pylist()
     return f"{len(pc.unique(ids))}, such as {', '.join(map(repr, few))}" if few else "none"

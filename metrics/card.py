@@ -1,6 +1,6 @@
-"""A number's card: what it is, how it is read, and what the same quantity is called elsewhere. One source for every view.
+"""The card of a metric: what it is, how it is read, and its names in other trainers.
 
-The documentation page, `ratioscope explain` and the dashboard's tooltips are renderings of these cards.
+The documentation page, `ratioscope explain` and the tooltips of the dashboard are made from these cards.
 """
 
 from collections.abc import Iterator
@@ -17,17 +17,18 @@ from .metric import Metric
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A trainer's own name for a metric of ours in one gap; `note` is how theirs differs, empty where it does not."""
+    """A trainer's own name for a metric in one gap."""
 
     trainer: str
     gap: str
     name: str
     note: str
+    """How the trainer's value differs; empty if it does not."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A metric and its names elsewhere."""
+    """A metric and its names in other trainers."""
 
     metric: Metric
     elsewhere: tuple[Elsewhere, ...]
@@ -39,7 +40,7 @@ def card(name: str) -> Card:
 
 
 def cards(name: str) -> tuple[Card, ...]:
-    """The card of a metric by its name, or of every metric of a family by what their names begin with (`ess`)."""
+    """The card of the metric with this name, or the cards of a family: every metric whose name begins with it (`ess`)."""
     short = name.rsplit("/", 1)[-1].removesuffix("_se")
     own = [metric for metric in METRICS if metric.name == short]
     family = own or [metric for metric in METRICS if metric.name.startswith(f"{short}_")]
@@ -51,7 +52,7 @@ def cards(name: str) -> tuple[Card, ...]:
 
 
 def lines(card: Card) -> Iterator[tuple[str, str]]:
-    """(heading, text) of everything the card says; what does not apply is left out."""
+    """(heading, text) of every line of the card; the text is empty if the line does not apply."""
     metric = card.metric
     symbols = "; ".join(
         f"{gap}: x = {later} - {earlier}" for gap, (earlier, later) in GAPS.items() if gap in metric.gaps

@@ -1,8 +1,8 @@
-"""The columns a formula may read, at the two levels, and how sequence columns follow from token sums.
+"""The columns that formulas read, per token and per sequence.
 
-Outside the set a column speaks of it holds its neutral value, so that formulas need no mask: padding and tokens that were
-set aside read 0, log-weights -inf. A token is set aside (and counted) if either logprob is NaN or +inf, or the earlier one
-is -inf; a later logprob of -inf is a real weight of 0: it is `token` but not `finite`.
+Every column is defined on a set of tokens or sequences. Outside this set it holds its neutral value (0, or -inf for
+log-weights), so that formulas need no mask. A token is set aside, and counted, if either logprob is NaN or +inf, or if the
+earlier one is -inf. A later logprob of -inf is a real weight of 0: such a token is in `token`, but not in `finite`.
 """
 
 from collections.abc import Mapping
@@ -12,62 +12,83 @@ from .statistic import Array, Namespace
 
 SHIFTS = (-2, -1, 1, 2)
 ROUNDING = 1e-6
-"""A log-softmax can leave a logprob this far above 0; beyond it the value is no log-probability."""
+"""Rounding in a log-softmax can give a logprob this far above 0; a larger value is not a log-probability."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The later logprob beside the earlier one `shift` positions before it in the same sequence; 0 where there is none."""
+    """The later logprob of each token, and the earlier one `shift` positions before it in the same sequence."""
 
     exists: Array
+    """1 if both are known, else 0."""
     earlier: Array
+    """The earlier logprob `shift` positions before; 0 if it does not exist."""
     later: Array
+    """The later logprob; 0 if the pair does not exist."""
 
 
 @dataclass(frozen=True)
 class TokenColumns:
-    """One value per token, in nats where it has a unit; shaped (tokens,) or (B, T).
-
-    unmasked, token, finite, has_entropy, positive are 0 or 1; log_ratio and later speak of `finite` tokens, earlier,
-    log_weight, weight and the probabilities of `token`s, surprisal_gap of finite tokens with entropy.
-    """
+    """One value per token, shape (tokens,) or (B, T); log-probabilities and their differences in nats."""
 
     unmasked: Array
+    """1 if the token is in the mask."""
     token: Array
+    """1 if it is also not set aside."""
     finite: Array
+    """1 if its later logprob is also finite."""
     positive: Array
+    """1 if it is unmasked and a logprob exceeds ROUNDING."""
     earlier: Array
+    """The earlier logprob; 0 outside `token`."""
     later: Array
+    """The later logprob; 0 outside `finite`."""
     log_ratio: Array
+    """x = later - earlier; 0 outside `finite`."""
     log_weight: Array
+    """x, -inf for a weight of 0; -inf outside `token`."""
     weight: Array
+    """exp(log_weight)."""
     earlier_probability: Array
+    """exp(earlier); 0 outside `token`."""
     later_probability: Array
+    """exp(later); 0 outside `token`."""
     has_entropy: Array
+    """1 if the token is in `finite` and has an entropy."""
     surprisal_gap: Array
+    """-later - entropy; 0 outside `has_entropy`."""
     pairs: Mapping[int, Pair]
+    """shift -> Pair."""
 
 
 @dataclass(frozen=True)
 class SequenceColumns:
-    """One value per whole sequence. `sequence` is 1 if it has a token and none was set aside; else all others are neutral.
-
-    log_weight is S, the sum of log-ratios, mean_log_weight is m; both -inf where a token has weight 0.
-    """
+    """One value per whole sequence. Logarithms are -inf outside `sequence`."""
 
     sequence: Array
+    """1 if the sequence has a token and none was set aside."""
     empty: Array
+    """1 if it has no unmasked token."""
     set_aside: Array
+    """1 if one of its tokens was set aside."""
     log_weight: Array
+    """S, the sum of its log-ratios in nats; -inf if one of its tokens has weight 0."""
     mean_log_weight: Array
+    """m, the mean of its log-ratios in nats/token; -inf as above."""
     mean_earlier: Array
+    """The mean earlier logprob, nats/token."""
     mean_later: Array
+    """The mean later logprob, nats/token; -inf if one of its tokens has weight 0."""
 
 
 def token_columns(
     earlier: Array, later: Array, mask: Array, xp: Namespace, *, entropy: Array | None, pairs: Mapping[int, Array]
 ) -> TokenColumns:
-    """Columns from float64 logprobs of one shape. pairs: shift -> the earlier logprob `shift` positions before, else NaN."""
+    """The columns of float64 logprobs of one shape.
+
+    mask: boolean, of that shape. entropy: of the later policy, in nats. pairs: shift -> the earlier logprob `shift` positions
+    before each token, NaN where there is none.
+    """
     infinity = float("inf")
     token = mask & xp.isfinite(earlier) & (xp.isfinite(later) | (later == -infinity))
     finite = token & xp.isfinite(later)
@@ -99,7 +120,7 @@ def _pair(shifted: Array, later: Array, finite: Array, xp: Namespace) -> Pair:
 
 
 def sequence_columns(sums: Mapping[str, Array], xp: Namespace) -> SequenceColumns:
-    """Columns of whole sequences from their token sums, by statistic name."""
+    """The columns of whole sequences. sums: name of a token statistic -> its sum over each sequence."""
     whole = (sums["tokens"] > 0) & (sums["non_finite"] == 0)
     tokens = xp.where(whole, sums["tokens"], 1.0)
     vanishes = sums["zero_weight_tokens"] > 0

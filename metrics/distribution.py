@@ -1,7 +1,7 @@
-"""Distributions of log-ratios: sparse histograms on one fixed set of signed-log edges, with sums of w and w^2 per bucket.
+"""Distributions of log-ratios: sparse histograms on fixed edges, with the sums of w and w^2 of each bucket.
 
-The edges contain the logarithm of every threshold that a trainer publishes, so that at these the share clipped, the mass
-removed and the effective sample size after truncation or masking are exact; in between they come as an interval.
+The edges contain the logarithm of every threshold that a trainer publishes. The effect of such a threshold (share clipped,
+mass removed, effective sample size) follows exactly from a histogram; for other thresholds it is an interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ THRESHOLDS = (
     0.998, 0.999, 0.9995, 0.9997, 0.9998, 0.9999, 1.0001, 1.0002, 1.0003, 1.0004, 1.0005, 1.001, 1.002, 1.005, 1.01, 1.02, 1.03,
     1.05, 1.1, 1.15, 1.2, 1.25, 1.27, 1.28, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5, 8, 10, 20, 50, 100, 1000, 1e4,
 )  # fmt: skip
-"""Weights at which published corrections truncate, mask or veto, and their reciprocals' company."""
+"""Weights at which published corrections truncate, mask or veto, with others between them."""
 
 
 def _logarithm(threshold: float) -> float:
-    """The float64 nearest to it: libraries differ in the last bit, and a bucket is the same on every machine."""
+    """The float64 nearest to the exact logarithm. Math libraries differ in the last bit; buckets must not differ by machine."""
     return float(Decimal(threshold).ln())
 
 
@@ -38,48 +38,52 @@ _DECADES = tuple(m * 10.0**k for k in range(-9, 4) for m in ((1, 2, 5) if k > -5
 EDGES: Floats = np.unique(
     np.concatenate(([-x for x in _DECADES], _DECADES, [*map(_logarithm, THRESHOLDS)], [20.0, -20.0]))
 )
-"""Log-ratios between buckets, ascending; none is 0, so that equal policies fall inside a bucket."""
+"""Log-ratios between buckets in nats, ascending. None is 0, so that equal policies lie inside a bucket."""
 BUCKETS = len(EDGES) + 1
-"""Bucket i holds EDGES[i - 1] <= x < EDGES[i]; the first reaches down to -inf, the last up to inf."""
+"""Bucket i contains EDGES[i - 1] <= x < EDGES[i]; the first begins at -inf, the last ends at inf."""
 PLAIN = 300.0
-"""The square of exp of no more than this neither overflows nor underflows, so that its plain sums may be logged."""
+"""If no abs(x) exceeds this, exp(2x) neither overflows nor underflows, and plain sums can be used."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a quantity lies for sure. low == high where the threshold is one of the edges."""
+    """Bounds of a quantity. low == high if the quantity is exact."""
 
     low: float
     high: float
 
     @property
     def exact(self) -> bool:
-        """Whether the histogram says it exactly."""
+        """Whether the quantity is exact."""
         return self.low == self.high
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts and log-sums of weights of the occupied buckets, ascending by bucket."""
+    """The occupied buckets. Every field has shape (occupied buckets,)."""
 
     buckets: npt.NDArray[np.int64]
+    """Bucket numbers, ascending."""
     counts: npt.NDArray[np.int64]
+    """How many weights lie in each bucket."""
     log_sum_weights: Floats
+    """log of the sum of the weights of each bucket."""
     log_sum_square_weights: Floats
+    """log of the sum of their squares."""
 
     @property
     def low(self) -> Floats:
-        """The smallest log-ratio of each bucket."""
+        """The lower edge of each bucket, in nats."""
         return np.concatenate(([-np.inf], EDGES))[self.buckets]
 
     @property
     def high(self) -> Floats:
-        """The smallest log-ratio above each bucket."""
+        """The upper edge of each bucket, in nats."""
         return np.concatenate((EDGES, [np.inf]))[self.buckets]
 
 
 def bucket_of(log_ratio: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """The bucket of each log-ratio; -inf lies in the first, NaN nowhere (do not ask)."""
+    """The bucket of each log-ratio; -inf lies in the first bucket. NaN is not allowed."""
     return np.searchsorted(EDGES, np.asarray(log_ratio, np.float64), side="right")
 
 
@@ -93,9 +97,10 @@ def histogram(log_ratio: npt.ArrayLike) -> Histogram:
 def bucket_table(
     cells: npt.NDArray[np.int64], log_ratio: Floats, count: int, times: Floats | None = None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], Floats, Floats]:
-    """(occupied cells, counts, log-sums of w, of w^2), for cells = group * BUCKETS + bucket below `count`.
+    """(occupied cells, counts, log-sums of w, log-sums of w^2).
 
-    times: how often each element counts; None: once, and counts are whole numbers.
+    cells: group * BUCKETS + bucket of each element, below `count`. log_ratio: of each element, in nats. times: how often each
+    element counts; None: once, and the counts are whole numbers.
     """
     counts = np.bincount(cells, times, count)
     occupied = np.flatnonzero(counts)
@@ -113,7 +118,7 @@ def bucket_table(
 
 
 def from_row(row: Mapping[str, Sequence[float] | None], level: Level = "token") -> Histogram:
-    """The histogram in a row of a statistics table; empty where none was kept."""
+    """The histogram of a row of a statistics table; empty if the row has none."""
     parts = [row.get(name) or () for name in histogram_columns(level)]
     buckets, counts = (np.asarray(part, np.int64) for part in parts[:2])
     weights, squares = (np.asarray(part, np.float64) for part in parts[2:])
@@ -121,7 +126,7 @@ def from_row(row: Mapping[str, Sequence[float] | None], level: Level = "token") 
 
 
 def whole_histogram(distribution: "pl.DataFrame") -> Histogram:
-    """The histogram of all rows of a distribution (see Run.distribution) together; exact, because counts and sums add."""
+    """One histogram of all rows of a distribution (see Run.distribution). It is exact, because counts and sums add."""
     codes = distribution["bucket"].to_numpy().astype(np.int64)
     names = ("count", "log_sum_weight", "log_sum_square_weight")
     matrix = np.stack([distribution[name].to_numpy().astype(np.float64) for name in names])
@@ -131,7 +136,7 @@ def whole_histogram(distribution: "pl.DataFrame") -> Histogram:
 
 
 def histogram_columns(level: Level) -> tuple[str, str, str, str]:
-    """Names of a level's list columns: buckets, counts, log-sums of weights, of squared weights."""
+    """The names of a level's four list columns: buckets, counts, log-sums of weights, log-sums of squared weights."""
     return (
         f"{level}_buckets",
         f"{level}_counts",
@@ -141,7 +146,7 @@ def histogram_columns(level: Level) -> tuple[str, str, str, str]:
 
 
 def quantile(part: Histogram, q: float) -> Interval:
-    """The bucket of log-ratios that holds the q-quantile (the smallest x with at least q of the count at or below it)."""
+    """The bucket that contains the q-quantile: the smallest x such that at least a share q of the log-ratios is <= x."""
     total = int(part.counts.sum())
     if not total:
         return Interval(np.nan, np.nan)
@@ -153,8 +158,8 @@ def quantile(part: Histogram, q: float) -> Interval:
 def share_beyond(part: Histogram, amounts: npt.ArrayLike, log_ratios: Floats) -> Floats:
     """The share of the amounts beyond each log-ratio, shape (log_ratios,), in [0, 1]; 0 where all amounts are 0.
 
-    Beyond a log-ratio >= 0 lie the buckets from it on; beyond one < 0 the buckets below it. The shares are exact where the
-    log-ratios are edges. amounts: one per bucket, such as counts or `summed_weights`.
+    Beyond a log-ratio >= 0 are the buckets from it on; beyond a log-ratio < 0 are the buckets below it. The shares are exact
+    if the log-ratios are edges. amounts: one per bucket, such as counts or `summed_weights`.
     """
     values = np.asarray(amounts, np.float64)
     total = float(values.sum()) or 1.0

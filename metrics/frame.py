@@ -1,4 +1,4 @@
-"""Metric frames: a row per group, a column per metric and gap. Metrics are read from merged statistics, never merged."""
+"""Metric frames: a row per group, a column per metric and gap, computed from statistics that were merged first."""
 
 from collections.abc import Container, Sequence
 from typing import Any
@@ -21,8 +21,8 @@ def metric_frame(
 ) -> pl.DataFrame:
     """One row per group: columns `by`, then `<gap>/<metric>` and, where it has a standard error, `<gap>/<metric>_se`.
 
-    by: any of attempt, step, and the name of one slice ("lag", "position", ...), whose column then holds its keys. Null
-    means not available; see `unavailable` for why. names: only these metrics; all unless given.
+    by: any of attempt, step, and the name of one slice ("lag", "position", ...), whose column then holds its keys. A null
+    value is not available; `unavailable` says why. names: the metrics to compute; None: all.
     """
     slices = [name for name in by if name not in ("attempt", "step")]
     if len(slices) > 1:
@@ -50,7 +50,7 @@ def unavailable(statistics: pl.DataFrame) -> dict[str, str]:
 
 
 def statistics_read(names: Container[str]) -> tuple[str, ...]:
-    """The columns of statistics that these metrics are read from."""
+    """The columns of a statistics table that these metrics are computed from."""
     chosen = [metric for metric in METRICS if metric.name in names]
     scalars = {statistic.name for metric in chosen for statistic in metric.statistics}
     return (*sorted(scalars), *(tail.name for tail in TAILS if any(_reads(metric, tail) for metric in chosen)))
@@ -67,7 +67,7 @@ def _reads(metric: Metric, tail: Tail) -> bool:
 
 
 def _of_slice(statistics: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The rows of the slice; the table itself, and no copy of it, where it has no others."""
+    """The rows of the slice; the table itself, without a copy, if it has no other rows."""
     own = statistics["slice"] == name
     return statistics if own.all() else statistics.filter(own)
 
@@ -92,7 +92,7 @@ def _column(rows: pl.DataFrame, need: Statistic | Tail) -> Any:
 
 
 def _lists(column: pl.Series) -> list[Any]:
-    """One array per list, null as empty; views of the flat values, for a frame may have many thousand rows."""
+    """One array per list, an empty one for null. The arrays are views of the flat values: a frame may have many thousand rows."""
     flat = column.list.explode(empty_as_null=False, keep_nulls=False).to_numpy()
     return np.split(flat, column.list.len().fill_null(0).cum_sum().to_numpy()[:-1])
 
@@ -100,7 +100,7 @@ def _lists(column: pl.Series) -> list[Any]:
 def _side_by_side(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
     if not frames:
         return pl.DataFrame(schema={key: pl.String if key == "key" else pl.Int64 for key in keys})
-    # A gap may have none of the metrics that are wanted.
+    # A gap may have none of the requested metrics.
     named = [frame for frame in frames if frame.width] or frames[:1]
     wide = named[0]
     for frame in named[1:]:

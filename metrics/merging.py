@@ -1,4 +1,4 @@
-"""Merging statistics tables: parts of a run, ranks, steps, slices. Sums add, maxima compete, log-sums add in log space."""
+"""Merges statistics tables of parts of a run, ranks, steps or slices: sums add, maxima compete, log-sums add in log space."""
 
 from collections.abc import Sequence
 
@@ -11,25 +11,25 @@ from .statistic import Statistic
 
 KEYS = ("attempt", "step", "gap", "slice", "key")
 LISTS: tuple[tuple[str, ...], ...] = (*map(histogram_columns, LEVELS), *((tail.name,) for tail in TAILS))
-"""List columns that merge together."""
+"""Groups of list columns that merge together: a histogram has four columns, a tail one."""
 
 
 def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """One row per distinct value of `by` (any of KEYS), sorted by it. Any split, order or number of parts gives the same.
+    """One row per distinct value of `by` (any of KEYS), sorted by it; by = () gives one row.
 
-    A statistic that is null in every row of a group stays null. by = () gives one row. The caller sees to it that
-    rows of different gaps, or of a slice and of `all`, do not meet.
+    The result does not depend on the order or number of the parts. A statistic that is null in every row of a group stays
+    null. The caller must not merge rows of different gaps, or rows of a slice with rows of slice `all`.
     """
     keyed = statistics if by else statistics.with_columns(_everything=pl.lit(0))
     keys = list(by) or ["_everything"]
-    known = [statistic for statistic in STATISTICS if statistic.name in statistics.columns]
+    recorded = [statistic for statistic in STATISTICS if statistic.name in statistics.columns]
     if not keyed.select(keys).is_duplicated().any():  # aggregating 30,000 groups of one row each took four seconds
-        kept = [*(statistic.name for statistic in known), *(name for names in LISTS for name in names)]
+        kept = [*(statistic.name for statistic in recorded), *(name for names in LISTS for name in names)]
         alone = keyed.select(*keys, *(name for name in kept if name in keyed.columns))
         order = alone.select(keys).with_row_index("_row").sort(keys, nulls_last=True)["_row"]
         in_order = bool((order.cast(pl.Int64).diff().drop_nulls() == 1).all())
         return (alone if in_order else alone[order]).drop("_everything", strict=False)
-    merged = keyed.group_by(keys).agg(_combined(statistic) for statistic in known)
+    merged = keyed.group_by(keys).agg(_combined(statistic) for statistic in recorded)
     for names in LISTS:
         if names[0] in statistics.columns:
             merged = merged.join(_lists(keyed, keys, names), on=keys, how="left", nulls_equal=True)
@@ -37,7 +37,7 @@ def merge(statistics: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def _lists(statistics: pl.DataFrame, keys: list[str], names: tuple[str, ...]) -> pl.DataFrame:
-    """A histogram (four columns) or a tail (one) merged: buckets add, of tails the K largest stay."""
+    """A histogram (four columns) or a tail (one) merged: the counts of a bucket add, and the K largest weights of tails stay."""
     filled = statistics.select(*keys, *names).filter(pl.col(names[0]).is_not_null())
     alone = filled.filter(pl.len().over(keys) == 1)
     several = filled.filter(pl.len().over(keys) > 1).explode(names).drop_nulls(names[0])

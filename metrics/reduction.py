@@ -1,4 +1,4 @@
-"""Columns of a matrix combined by code: the one reduction that the numpy engine consists of."""
+"""Combines the columns of a matrix by code. It is the only reduction of the numpy engine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,19 @@ Matrix = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cells:
-    """Statistics of some cells, by code: matrix[i, j] is statistic i of the cell codes[j]; codes ascend and are unique."""
+    """Statistics of some cells. A cell is a group of tokens or sequences with one code."""
 
     codes: Integers
+    """The code of each cell, ascending and unique."""
     matrix: Matrix
+    """matrix[i, j] is statistic i of the cell codes[j]."""
 
 
 def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine]) -> Cells:
-    """Columns of equal code combined, each row in its own way. Codes may come in any order."""
+    """The columns of each code combined to one; each row is combined in its own way.
+
+    matrix: shape (rows, elements). codes: shape (elements,), in any order. order: how each row is combined.
+    """
     if len(codes) and (codes[1:] < codes[:-1]).any():
         sorting = ascending(codes)
         matrix, codes = np.take(matrix, sorting, axis=1), codes[sorting]
@@ -32,15 +37,15 @@ def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine
     for combine in NEUTRAL if len(starts) else ():
         chosen = [i for i, own in enumerate(combines) if own == combine]
         if chosen:
-            # A slice is a view, a list of rows is a copy of all tokens: engines keep rows of one combine together.
-            together = chosen[-1] - chosen[0] + 1 == len(chosen)
-            rows = slice(chosen[0], chosen[-1] + 1) if together else chosen
+            # A slice is a view, a list of rows copies all tokens: engines keep rows with the same combine next to each other.
+            adjacent = chosen[-1] - chosen[0] + 1 == len(chosen)
+            rows = slice(chosen[0], chosen[-1] + 1) if adjacent else chosen
             result[rows] = _REDUCTIONS[combine](matrix[rows], starts)
     return Cells(codes[starts], result)
 
 
 def ascending(codes: Integers) -> Integers:
-    """Indices that sort the codes, equal ones in their order."""
+    """Indices that sort the codes; equal codes keep their order."""
     low = codes.min()
     # numpy sorts 16-bit integers by radix: four times as fast.
     narrow = codes.max() - low < 1 << 15
@@ -48,7 +53,7 @@ def ascending(codes: Integers) -> Integers:
 
 
 def first_of_each(codes: Integers) -> Integers:
-    """Where each run of equal codes begins."""
+    """The index at which each group of adjacent equal codes begins."""
     return np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1]))) if len(codes) else np.empty(0, np.int64)
 
 

@@ -1,11 +1,11 @@
-"""A Statistic: a formula over named columns plus a way to combine. Whoever can evaluate both is an engine.
+"""A Statistic: a formula over named columns, and a way to combine its values. An engine evaluates both.
 
-Statistics merge, whatever the split: sums add, maxima take the larger, log-sums add in log space. A level says what the
-formula reads, and so what its value is combined over:
+Statistics merge, however the tokens were split: sums add, maxima take the larger, log-sums add in log space. The level of a
+statistic says what its formula reads, and which values are combined:
 
-    token       one value per unmasked token (columns.TokenColumns)
-    cluster     one value per sequence and slice cell, from the token sums of that sequence in that cell; for standard errors
-    sequence    one value per whole sequence (columns.SequenceColumns); only where a slice does not cut sequences
+    token       one value per unmasked token; the formula reads columns.TokenColumns
+    cluster     one value per sequence and slice cell, from the token sums of the sequence in the cell; for standard errors
+    sequence    one value per whole sequence; the formula reads columns.SequenceColumns. Slices that cut sequences have none
 """
 
 from collections.abc import Callable
@@ -13,28 +13,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-Level = Literal["token", "cluster", "sequence"]
+StatisticLevel = Literal["token", "cluster", "sequence"]
 Combine = Literal["sum", "max", "logsumexp"]
 NEUTRAL: dict[Combine, float] = {"sum": 0.0, "max": float("-inf"), "logsumexp": float("-inf")}
+"""The value that changes nothing when it is combined with another."""
 
 Array = Any
-"""numpy.ndarray or torch.Tensor. `Any`, because the two share no type that a checker knows."""
+"""numpy.ndarray or torch.Tensor. `Any`, because the two have no common type that a type checker knows."""
 Namespace = Any
-"""The numpy or torch module, of which formulas use what both spell alike: exp expm1 abs where maximum."""
+"""The module numpy or torch. Formulas use only functions with the same name in both: exp expm1 abs where maximum."""
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """Formulas return the combine's neutral value (0, -inf) where their columns do: at padding and at what was set aside.
-
-    whole: it relates tokens to their neighbours, so that slices by token, which part them, do not keep it.
-    """
+    """A formula and how its values combine."""
 
     name: str
+    """The name of its column in a statistics table."""
     formula: Callable[[Any, Namespace], Array]
-    level: Level = "token"
+    """(columns, numpy or torch) -> one value per element; the neutral value (0, -inf) at padding and elements set aside."""
+    level: StatisticLevel = "token"
     combine: Combine = "sum"
     whole: bool = False
+    """Whether it relates tokens to their neighbours. Slices by token separate neighbours, so they do not have it."""
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 
 ListType = Any
 """pyarrow DataType. `Any`, because the stubs give value_type to lists alone, and a test for lists does not narrow."""
@@ -47,7 +47,7 @@ def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=wanted)
 
 
-def _cast(column: Column, wanted: pa.DataType) -> Column:
+def _cast(column: ArrowColumn, wanted: pa.DataType) -> ArrowColumn:
     return column if column.type == wanted else pc.cast(column, wanted)
 
 

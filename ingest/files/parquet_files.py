@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular, status
-from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 
 from .page_sizes import decoded_bytes, leaves_of
 from .quarantine import named_reasons
@@ -101,7 +101,7 @@ class Opened:
         decoded = decoded_bytes(self._bytes, self.metadata, leaves, groups)
         self.allowance.take(self.path, "data", decoded, EXPANSION * self.nbytes)
 
-    def demand_small_texts(self, name: str, column: Column) -> None:
+    def demand_small_texts(self, name: str, column: ArrowColumn) -> None:
         """The same of a column of texts that was read as a dictionary."""
         self.allowance.take(self.path, f"column {name!r}", _decoded_text(column), TEXT_EXPANSION * self.nbytes)
 
@@ -254,7 +254,7 @@ def text_leaves(metadata: pq.FileMetaData) -> list[str]:
     return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
-def _decoded_text(column: Column) -> int:
+def _decoded_text(column: ArrowColumn) -> int:
     """Bytes of the texts of a column that was read as a dictionary."""
     every = (chunk.flatten() if pa.types.is_nested(chunk.type) else chunk for chunk in column.chunks)
     chunks = [chunk for chunk in every if isinstance(chunk, pa.DictionaryArray)]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.analysis.token_classes import token_classes
-from ratioscope.metrics.engines.arrow_columns import Column, list_lengths, pc
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, list_lengths, pc
 from ratioscope.metrics.engines.slices import WRITTEN, Labels
 
 from .token_frame import token_counts, token_frame
@@ -44,7 +44,7 @@ def length_deciles(records: pa.Table) -> Labels:
     return pa.array(deciles)
 
 
-def signs(values: Column) -> Column:
+def signs(values: ArrowColumn) -> ArrowColumn:
     """negative, zero or positive; null for null and NaN."""
     numbers = pc.sign(values.cast(pa.float64()))
     known = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
@@ -53,12 +53,12 @@ def signs(values: Column) -> Column:
 
 def advantage_signs(records: pa.Table) -> Labels:
     """Per row where no row has more than one advantage, else per token."""
-    column: Column = records["advantages"]
+    column: ArrowColumn = records["advantages"]
     if list_lengths(column).max(initial=0) <= 1:
         single = pc.if_else(pc.equal(pc.list_value_length(column), 1), column, pa.scalar(None, column.type))
         return signs(pc.list_element(single, 0))
     flat = token_frame(records, ("advantage",))["advantage"].to_arrow()
-    offsets: Column = pa.array(np.concatenate(([0], np.cumsum(token_counts(records)))).astype(np.int32))
+    offsets: ArrowColumn = pa.array(np.concatenate(([0], np.cumsum(token_counts(records)))).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, signs(flat))
 
 

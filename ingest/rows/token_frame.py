@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.engines.arrow_columns import Column, flat_values, list_lengths, measured_rows
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, flat_values, list_lengths, measured_rows
 from ratioscope.record import FIELDS, GAPS, POLICIES, polars_schema
 
 Integers = npt.NDArray[np.int64]
@@ -45,8 +45,8 @@ def token_frame(records: pa.Table, wanted: Collection[str] | None = None) -> pl.
     schema = token_schema()
     names = [name for name in schema.names() if wanted is None or name in wanted]
     lengths = token_counts(records)
-    row: Column = pa.array(np.repeat(np.arange(len(lengths)), lengths))
-    columns: dict[str, Column] = {"position": pa.array(_places(lengths))}
+    row: ArrowColumn = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    columns: dict[str, ArrowColumn] = {"position": pa.array(_places(lengths))}
     columns |= {name: records[name].take(row) for name in names if name in FACTS}
     columns |= {name: _list(records, LISTS[name], lengths) for name in names if name in LISTS}
     for gap in (gap for gap in GAPS if {gap, f"{gap}_weight"} & set(names)):
@@ -66,9 +66,9 @@ def _logprobs() -> tuple[str, ...]:
     return tuple(f"{policy}_logprobs" for policy in POLICIES)
 
 
-def _list(records: pa.Table, name: str, lengths: Integers) -> Column:
+def _list(records: pa.Table, name: str, lengths: Integers) -> ArrowColumn:
     """Flat values, null where a row's list is absent or of another length; a single advantage stands for all its tokens."""
-    column: Column = records[name]
+    column: ArrowColumn = records[name]
     flat = flat_values(column, lengths, pa.scalar(None, column.type.value_type))
     own = list_lengths(column)
     if name != "advantages" or not ((own == 1) & (lengths != 1)).any():
@@ -80,7 +80,7 @@ def _list(records: pa.Table, name: str, lengths: Integers) -> Column:
     return pa.array(values, pa.float32(), from_pandas=True)
 
 
-def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, Column]:
+def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, ArrowColumn]:
     missing = pa.scalar(None, pa.float32())
     earlier, later = (_floats(flat_values(records[f"{p}_logprobs"], lengths, missing)) for p in GAPS[gap])
     measured = np.zeros(len(lengths), np.bool_)
@@ -91,7 +91,7 @@ def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, Column]
         return {gap: pa.array(log_ratio, mask=absent), f"{gap}_weight": pa.array(np.exp(log_ratio), mask=absent)}
 
 
-def _floats(flat: Column) -> npt.NDArray[np.float64]:
+def _floats(flat: ArrowColumn) -> npt.NDArray[np.float64]:
     values = flat.to_numpy(zero_copy_only=False) if isinstance(flat, pa.Array) else flat.to_numpy()
     return np.asarray(values, np.float64)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ..engines.arrow_columns import Column, pc, whole
+from ..engines.arrow_columns import ArrowColumn, pc, whole
 
 WORD_START, WORD_PIECE, DIGITS, PUNCTUATION = "word start", "word piece", "digits", "punctuation"
 WHITESPACE, SPECIAL, MIXED, PART, EMPTY = "whitespace", "special", "mixed", "part of a character", "empty"
@@ -58,7 +58,7 @@ def token_class(text: str) -> str:
     return PUNCTUATION if kinds == {"sign"} else MIXED
 
 
-def token_classes(texts: Column) -> Column:
+def token_classes(texts: ArrowColumn) -> ArrowColumn:
     """A list of classes per list of texts; null for a null list or text. Every distinct text is looked at once."""
     lists = whole(texts)
     found = whole(lists.flatten())

@@ -11,7 +11,7 @@ import pyarrow.compute
 from ratioscope.record import GAPS
 
 pc: Any = pyarrow.compute
-Column = Any
+ArrowColumn = Any
 """pyarrow Array or ChunkedArray. `Any`, as is pyarrow.compute: the stubs type values, and ours are known by name only."""
 
 Floats = npt.NDArray[np.float32]
@@ -101,13 +101,13 @@ def step_codes(records: pa.Table, rows: Integers) -> tuple[Integers, Integers, I
     return pairs[:, 0], pairs[:, 1], codes.reshape(-1)
 
 
-def list_lengths(column: Column) -> Integers:
+def list_lengths(column: ArrowColumn) -> Integers:
     """Number of elements of each row's list; 0 for null."""
     lengths: Integers = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 
 
-def flat_values(column: Column, lengths: Integers, fill: object) -> Column:
+def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowColumn:
     """All lists end to end, `fill` for rows that are null or of another length than `lengths` says."""
     array = whole(column)
     fits = (list_lengths(array) == lengths) & pc.is_valid(array).to_numpy(zero_copy_only=False)
@@ -120,7 +120,7 @@ def flat_values(column: Column, lengths: Integers, fill: object) -> Column:
     return pc.if_else(pa.array(token_fits), taken, pa.scalar(fill, array.type.value_type))
 
 
-def flat_floats(column: Column, lengths: Integers) -> Floats:
+def flat_floats(column: ArrowColumn, lengths: Integers) -> Floats:
     """Flat float32 values; NaN for null elements and for rows that do not fit."""
     flat: Floats = flat_values(column.cast(pa.list_(pa.float32())), lengths, float("nan")).to_numpy(
         zero_copy_only=False
@@ -128,13 +128,13 @@ def flat_floats(column: Column, lengths: Integers) -> Floats:
     return flat
 
 
-def whole(column: Column) -> Column:
+def whole(column: ArrowColumn) -> ArrowColumn:
     """The column in one piece."""
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return combined if isinstance(combined, pa.Array) else combined.chunk(0)
 
 
-def encoded(column: Column) -> tuple[tuple[str, ...], Integers]:
+def encoded(column: ArrowColumn) -> tuple[tuple[str, ...], Integers]:
     """(distinct values as strings, code of each element); -1 for null."""
     array = whole(column)
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()

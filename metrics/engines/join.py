@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from .arrow_columns import Column, Integers, pc, row_keys, whole
+from .arrow_columns import ArrowColumn, Integers, pc, row_keys, whole
 from .parts import gathered
 
 SHARED = (
@@ -47,7 +47,7 @@ def _facts_row(records: pa.Table) -> Integers:
     return np.where((order >= 0) & (result != np.arange(len(keys))), result, -1)
 
 
-def _filled(column: Column, index: Column) -> Column:
+def _filled(column: ArrowColumn, index: ArrowColumn) -> ArrowColumn:
     """The column, with nulls replaced by the row that `index` names (null: by nothing)."""
     array = whole(column)
     wanted = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)

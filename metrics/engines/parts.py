@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ratioscope.record import FIELDS, TOKEN_FIELDS
 
-from .arrow_columns import Column, Integers, list_lengths, pc, row_keys, whole
+from .arrow_columns import ArrowColumn, Integers, list_lengths, pc, row_keys, whole
 
 POSITIONS = "positions"
 _FILL = {"float32": float("nan"), "bool": True, "int16": 0, "int32": 0, "int64": 0, "string": ""}
@@ -44,7 +44,7 @@ def gathered(records: pa.Table) -> pa.Table:
 class _Places:
     """Where the tokens of sliced rows belong: `slot` of every token, in the gathered rows laid end to end."""
 
-    def __init__(self, positions: Column, row_of: Integers, rows: int) -> None:
+    def __init__(self, positions: ArrowColumn, row_of: Integers, rows: int) -> None:
         array = whole(positions)
         self._row_of, self._rows = row_of, rows
         self._sliced = pc.is_valid(array).to_numpy(zero_copy_only=False)
@@ -56,7 +56,7 @@ class _Places:
         self._offsets = np.concatenate(([0], np.cumsum(lengths)))
         self._slots = self._offsets[of_token] + flat
 
-    def gathered(self, name: str, column: Column) -> Column:
+    def gathered(self, name: str, column: ArrowColumn) -> ArrowColumn:
         """The column's slices put together; rows that no slice belongs to keep what they had, and so do single values."""
         counts = list_lengths(column)
         valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
@@ -91,7 +91,7 @@ def _row_of(records: pa.Table) -> Integers:
     return number[codes]
 
 
-def _of_parts(name: str, column: Column, row_of: Integers, rows: int) -> Column:
+def _of_parts(name: str, column: ArrowColumn, row_of: Integers, rows: int) -> ArrowColumn:
     """Of each row's parts the first that holds a value; of versions the lowest or highest."""
     index = np.full(rows, -1, np.int64)
     valid = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .arrow_columns import Column, GapRows, encoded, flat_values, pc, whole
+from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, whole
 
 Codes = npt.NDArray[np.int64]
-Labels = Column | npt.NDArray[np.generic] | Sequence[object]
+Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
 """One label per row of the table, or an Arrow list of labels per row (one per token). Null: not in the slice."""
 
 POSITION_EDGES = np.array([0, *(2**k for k in range(31))], np.int64)
@@ -52,7 +52,7 @@ def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
     """A slice from labels that the caller made, aligned with the table the gap was read from."""
     given: Any = labels
-    column: Column = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
+    column: ArrowColumn = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
     column = column.take(gap.rows) if len(gap.rows) < len(column) else column
     by_token = pa.types.is_list(column.type)
     keys, codes = encoded(flat_values(column, gap.lengths, None) if by_token else column)
@@ -102,7 +102,7 @@ def slices_of(records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], *, w
     return own + [labelled(name, labels, gap) for name, labels in extra.items()]
 
 
-def _integers(name: str, values: Column, *, by_token: bool) -> SliceCodes:
+def _integers(name: str, values: ArrowColumn, *, by_token: bool) -> SliceCodes:
     keys, codes = encoded(values)
     return SliceCodes(name, keys, codes, by_token)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
 from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
 from ..reduction import Integers, Matrix, reduced
-from .arrow_columns import Column
+from .arrow_columns import ArrowColumn
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,16 +50,16 @@ class Spread:
             kept = largest_of_each(place, log_weight)
             self._largest[level].append((names[place[kept]], log_weight[kept]))
 
-    def columns(self, groups: Integers) -> dict[str, Column]:
+    def columns(self, groups: Integers) -> dict[str, ArrowColumn]:
         """The list columns of these groups (ascending)."""
-        result: dict[str, Column] = {}
+        result: dict[str, ArrowColumn] = {}
         for level in LEVELS:
             result |= self._histograms(level, groups)
             if self._tails and level in _TAIL_OF:
                 result[_TAIL_OF[level]] = self._tail(level, groups)
         return result
 
-    def _histograms(self, level: Level, groups: Integers) -> dict[str, Column]:
+    def _histograms(self, level: Level, groups: Integers) -> dict[str, ArrowColumn]:
         parts = self._cells[level]
         codes = np.concatenate([cells for cells, _ in parts]) if parts else np.empty(0, np.int64)
         matrix = np.concatenate([sums for _, sums in parts], axis=1) if parts else np.empty((3, 0))
@@ -76,7 +76,7 @@ class Spread:
             name: _lists(values, owner, groups) for name, values in zip(histogram_columns(level), flat, strict=True)
         }
 
-    def _tail(self, level: Level, groups: Integers) -> Column:
+    def _tail(self, level: Level, groups: Integers) -> ArrowColumn:
         parts = self._largest[level]
         owner = np.concatenate([group for group, _ in parts]) if parts else np.empty(0, np.int64)
         values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
@@ -108,7 +108,7 @@ def rank_in_group(group: Integers) -> Integers:
     return index - np.maximum.accumulate(np.where(begins, index, 0)) if len(group) else index
 
 
-def _lists(values: Column, owner: Integers, groups: Integers) -> Column:
+def _lists(values: ArrowColumn, owner: Integers, groups: Integers) -> ArrowColumn:
     """One list per group of the values it owns; owners ascend."""
     offsets = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

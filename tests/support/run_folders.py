@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.metrics.engines.arrow_columns import Column, pc
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION
@@ -158,7 +158,7 @@ def only(records: pa.Table, policies: Sequence[str], minibatch: int | None = Non
     return replaced(table, "minibatch", pa.array([minibatch] * len(table), pa.int32()))
 
 
-def replaced(table: pa.Table, name: str, values: Column) -> pa.Table:
+def replaced(table: pa.Table, name: str, values: ArrowColumn) -> pa.Table:
     place = table.schema.get_field_index(name)
     return table.set_column(place, table.schema.field(name), values)
 
