@@ -2,7 +2,7 @@
 
 Its manners. Making one and `log` touch memory alone: rows are written by a process of its own (writer_process.py), or by a
 thread where none can be started. `log` makes one copy and returns, and raises only with `strict=True`. A full queue drops the
-newest and counts it. What goes wrong is counted, noted in the run as a gap, and said once through `logging`. `flush` and
+newest and counts it. What goes wrong is counted, noted in the commit log, and said once through `logging`. `flush` and
 `close` may be called again, and from a signal handler that has interrupted `log`. A forked child starts empty and writes,
 under a name of its own, only what it logs itself. No signal handler, no excepthook; one exit handler, bounded like `close`.
 """
@@ -34,7 +34,7 @@ from .batch.records import rows_of
 from .batch.text_policy import TEXTS, Text
 from .batch.token_texts import Decode, TokenTexts
 from .budget import Budget
-from .process.counts import Counts, Gap, Ledger, reason_of
+from .process.counts import Counts, Dropped, Ledger, reason_of
 from .process.failures import let_go
 from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
@@ -45,7 +45,7 @@ from .writing.run_file import launch, run_info, start_run
 from .writing.sink import ParquetSink, Sink
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
-from .writing.writer_thread import Backlog, BeginItem, EventItem, GapItem, Target, WriterThread
+from .writing.writer_thread import Backlog, BeginItem, DroppedItem, EventItem, Target, WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
@@ -338,13 +338,13 @@ class Collector:
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:
         known = _step_if_any(step)
-        if self._ledger.refuse(Gap(known, reason, detail, offered, 0)) and not self._strict:
+        if self._ledger.refuse(Dropped(known, reason, detail, offered, 0)) and not self._strict:
             warn(
                 "step %s: %d sequences dropped, %s %s. More of this is only counted.",
                 known, offered, reason, detail,
             )  # fmt: skip
         if reason == MALFORMED:  # with a full queue the writer is busy enough, and tells of it by itself
-            self._thread.put(GapItem())
+            self._thread.put(DroppedItem())
 
     def _raise_losses(self) -> None:
         lost = self.counts.sequences.dropped + sum(self.counts.failures.values())

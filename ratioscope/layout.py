@@ -44,7 +44,7 @@ STATE = "state"
 """The event of a writer that can no longer write all it should, or can again; `state`: ok, degraded or paused."""
 CONTROL = "control"
 """The event of a changed budget: see collectors/budget.py."""
-GAP = "gap"
+DROPPED = "gap"
 """Something offered was not written: `step`, `sequences`, `tokens`, `reason`."""
 OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `namespace` (of processes: a container has its own),

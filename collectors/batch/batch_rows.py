@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ..process.counts import Gap, Ledger, reason_of
+from ..process.counts import Dropped, Ledger, reason_of
 from .batch import Batch
 from .host_copy import HostCopies
 from .records import rows_of
@@ -59,6 +59,6 @@ class BatchRows:
             return records
 
     def _drop(self, step: int, sequences: int, detail: str) -> None:
-        if self._ledger.drop(Gap(step, MALFORMED, detail, sequences, 0)):
+        if self._ledger.drop(Dropped(step, MALFORMED, detail, sequences, 0)):
             said = f"step {step}: {sequences} sequences dropped, {MALFORMED}: {detail}. More of this is only counted."
             self._report(said)

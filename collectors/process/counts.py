@@ -1,4 +1,7 @@
-"""What was offered, written, left out by the budget, and dropped. These and what is pending add up to what was offered."""
+"""Counts of what became of the sequences that a trainer logged.
+
+At any moment offered = written + left out + dropped + pending.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,19 +18,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tally:
-    """Of sequences, or of tokens (response positions, masked ones too). A sequence logged twice counts twice.
-
-    left_out: token rows that the budget had no room for; they are in the statistics.
-    """
+    """A count of sequences, or of tokens (response positions, masked ones included). A sequence logged twice counts twice."""
 
     offered: int = 0
+    """Given to `log`."""
     written: int = 0
+    """On disk as token rows."""
     dropped: int = 0
+    """Lost to token rows; `Counts.reasons` says why. The reason "in the statistics only" leaves their statistics on disk."""
     left_out: int = 0
+    """In the statistics, but without token rows, because the budget had no room for them."""
 
     @property
     def pending(self) -> int:
-        """Offered, and nothing became of it yet."""
+        """Offered, but neither written nor left out nor dropped yet."""
         return self.offered - self.written - self.dropped - self.left_out
 
     def __add__(self, other: "Tally") -> "Tally":
@@ -41,19 +45,19 @@ class Tally:
 
 @dataclass(frozen=True)
 class Counts:
-    """`reasons`: reason -> sequences dropped for it; `failures`: what else went wrong, without a sequence being lost.
-
-    Tokens are known once the writer has looked at a batch: those of a batch that never got so far are not in `tokens`.
-    """
+    """All counts of a collector at one moment."""
 
     sequences: Tally = Tally()
     tokens: Tally = Tally()
+    """Tokens are counted when the writer looks at a batch. A batch that was dropped before that adds none."""
     reasons: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> sequences dropped for it."""
     failures: Mapping[str, int] = field(default_factory=dict)
+    """What failed without losing a sequence -> how often."""
 
     @property
     def losses(self) -> str:
-        """A line on what was lost and why."""
+        """One line: how many sequences were lost and why, and what else failed."""
         lost = ", ".join(f"{sequences} {reason}" for reason, sequences in self.reasons.items())
         failed = ", ".join(f"{what} failed {times} times" for what, times in self.failures.items())
         total = f"{self.sequences.dropped} of {self.sequences.offered} sequences not recorded"
@@ -61,18 +65,21 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Sequences of one step that were dropped for one reason and of which the commit log does not tell yet."""
+class Dropped:
+    """Sequences of one step that were dropped for one reason, not yet reported in the commit log."""
 
     step: int | None
+    """None where the step is not known."""
     reason: str
+    """In a few fixed words, such as "queue full": sequences are counted by it."""
     detail: str
+    """What the reason was in this case, such as the message of an error."""
     sequences: int
     tokens: int
 
 
 def reason_of(error: BaseException) -> str:
-    """The error's kind and message without secrets, cut to what a line should hold. Never raises, whatever its `str` does."""
+    """The error's type and message, without secrets and cut to 500 characters. Never raises, whatever the error's `str` does."""
     try:
         return without_secrets(f"{type(error).__name__}: {error}"[:1000])[:500]
     except Exception:
@@ -80,10 +87,10 @@ def reason_of(error: BaseException) -> str:
 
 
 class Ledger:
-    """Keeps the counts; the trainer's thread and the writer's both post to it. Nobody waits for anybody, see one_at_a_time.py.
+    """Keeps the counts. The trainer's thread and the writer's thread both post to it, and neither waits (see one_at_a_time.py).
 
-    echo: hears of each post of the writer (write, leave_out, drop, fail) and its values, to post it elsewhere, too. detail:
-    what may be told of a gap's detail.
+    echo: called with the name and the values of each post of the writer (write, leave_out, drop, fail). A writer's process
+    sends them to the trainer's process with it. detail: returns what may be published of the detail of dropped sequences.
     """
 
     def __init__(
@@ -94,8 +101,8 @@ class Ledger:
         self._echo, self._detail = echo, detail
         self._posts = OneAtATime()
         self._counts = Counts()
-        self._gaps: dict[tuple[int | None, str], Gap] = {}
-        self._untold: deque[Gap] = deque()
+        self._unlogged: dict[tuple[int | None, str], Dropped] = {}
+        self._outgoing: deque[Dropped] = deque()
         self._first: dict[tuple[str, str], object] = {}
         self._is_sealed = False
 
@@ -105,50 +112,53 @@ class Ledger:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nothing is pending any more, whatever the writer does."""
+        """Whether the counts are final: what the writer posts from now on changes nothing."""
         return self._is_sealed
 
     def offer(self, sequences: int) -> None:
-        """Sequences were taken and are pending. Negative: fewer than were counted at the call."""
+        """Adds sequences that were taken and are pending. Negative: the call of `log` had counted too many."""
         self._post(Tally(offered=sequences), Tally())
 
-    def refuse(self, gap: Gap) -> bool:
-        """Sequences came in and were not taken. True the first time for this reason: say so once."""
-        self._posts.do(lambda: self._refuse(gap))
-        return self._is_first("reason", gap.reason)
+    def refuse(self, dropped: Dropped) -> bool:
+        """Counts sequences that were logged but not taken. True the first time for this reason, when the caller is to warn."""
+        self._posts.do(lambda: self._refuse(dropped))
+        return self._is_first("reason", dropped.reason)
 
     def write(self, sequences: int, tokens: int) -> None:
-        """Pending sequences are on disk."""
+        """Counts pending sequences as on disk."""
         self._echo("write", (sequences, tokens))
         self._post(Tally(written=sequences), Tally(tokens, tokens))
 
     def leave_out(self, sequences: int, tokens: int) -> None:
-        """Pending sequences are in the statistics only, as the budget has it."""
+        """Counts pending sequences of which the budget keeps statistics alone."""
         self._echo("leave_out", (sequences, tokens))
         self._post(Tally(left_out=sequences), Tally(tokens, left_out=tokens))
 
-    def drop(self, gap: Gap, told: bool = False) -> bool:
-        """Pending sequences will never be on disk. True the first time for this reason: say so once. told: the log has it."""
-        self._echo("drop", astuple(gap))
+    def drop(self, dropped: Dropped, is_logged: bool = False) -> bool:
+        """Counts pending sequences as lost. True the first time for this reason, when the caller is to warn.
+
+        is_logged: the commit log already has a line on it.
+        """
+        self._echo("drop", astuple(dropped))
         if self._is_sealed:
             return False
-        self._posts.do(lambda: None if self._is_sealed else self._drop(gap, told))
-        return self._is_first("reason", gap.reason)
+        self._posts.do(lambda: None if self._is_sealed else self._drop(dropped, is_logged))
+        return self._is_first("reason", dropped.reason)
 
     def fail(self, what: str) -> bool:
-        """Something went wrong that lost no sequence. True the first time."""
+        """Counts a failure that lost no sequence. True the first time, when the caller is to warn."""
         self._echo("fail", (what,))
         self._posts.do(lambda: self._fail(what))
         return self._is_first("failure", what)
 
     def seal(self, reason: str) -> None:
-        """Counts all that is pending as dropped. What the writer posts afterwards changes nothing."""
+        """Counts all pending sequences as dropped. Later posts of the writer change nothing."""
         self._posts.do(lambda: self._seal(reason))
 
-    def unsaid_gaps(self) -> tuple[Gap, ...]:
-        """The gaps since the last call, one per step and reason."""
-        self._posts.do(self._tell_gaps)
-        return tuple(drained(self._untold))
+    def newly_dropped(self) -> tuple[Dropped, ...]:
+        """What was dropped since the last call, for the commit log: one entry per step and reason."""
+        self._posts.do(self._move_out)
+        return tuple(drained(self._outgoing))
 
     def _post(self, sequences: Tally, tokens: Tally) -> None:
         self._posts.do(lambda: None if self._is_sealed else self._add(sequences, tokens))
@@ -158,20 +168,20 @@ class Ledger:
             self._counts, sequences=self._counts.sequences + sequences, tokens=self._counts.tokens + tokens
         )
 
-    def _refuse(self, gap: Gap) -> None:
-        """At once, as a signal handler that closes in between would count the sequences as pending, and drop them, too."""
-        self._add(Tally(offered=gap.sequences), Tally())
-        self._drop(gap)
+    def _refuse(self, dropped: Dropped) -> None:
+        """Both in one post: a signal handler that closes in between would count the sequences as pending and drop them again."""
+        self._add(Tally(offered=dropped.sequences), Tally())
+        self._drop(dropped)
 
-    def _drop(self, gap: Gap, told: bool = False) -> None:
-        self._add(Tally(dropped=gap.sequences), Tally(gap.tokens, dropped=gap.tokens))
-        self._counts = replace(self._counts, reasons=_more(self._counts.reasons, gap.reason, gap.sequences))
-        if told:
+    def _drop(self, dropped: Dropped, is_logged: bool = False) -> None:
+        self._add(Tally(dropped=dropped.sequences), Tally(dropped.tokens, dropped=dropped.tokens))
+        self._counts = replace(self._counts, reasons=_more(self._counts.reasons, dropped.reason, dropped.sequences))
+        if is_logged:
             return
-        known = self._gaps.get((gap.step, gap.reason), Gap(gap.step, gap.reason, "", 0, 0))
-        sequences, tokens = known.sequences + gap.sequences, known.tokens + gap.tokens
-        self._gaps[gap.step, gap.reason] = replace(
-            gap, detail=self._detail(gap.detail), sequences=sequences, tokens=tokens
+        known = self._unlogged.get((dropped.step, dropped.reason), Dropped(dropped.step, dropped.reason, "", 0, 0))
+        sequences, tokens = known.sequences + dropped.sequences, known.tokens + dropped.tokens
+        self._unlogged[dropped.step, dropped.reason] = replace(
+            dropped, detail=self._detail(dropped.detail), sequences=sequences, tokens=tokens
         )
 
     def _fail(self, what: str) -> None:
@@ -179,12 +189,12 @@ class Ledger:
 
     def _seal(self, reason: str) -> None:
         if self._counts.sequences.pending > 0:
-            self._drop(Gap(None, reason, "", self._counts.sequences.pending, 0))
+            self._drop(Dropped(None, reason, "", self._counts.sequences.pending, 0))
         self._is_sealed = True
 
-    def _tell_gaps(self) -> None:
-        self._untold.extend(self._gaps.values())
-        self._gaps = {}
+    def _move_out(self) -> None:
+        self._outgoing.extend(self._unlogged.values())
+        self._unlogged = {}
 
     def _is_first(self, kind: str, name: str) -> bool:
         mine = object()
@@ -192,7 +202,7 @@ class Ledger:
 
 
 def drained(items: "deque[T]") -> Iterator[T]:
-    """Takes the items out, oldest first; others may do the same at the same time."""
+    """Takes all items out, oldest first. Several threads may do so at the same time."""
     with suppress(IndexError):
         while True:
             yield items.popleft()

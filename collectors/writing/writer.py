@@ -2,7 +2,7 @@
 
 A step ends when a later one arrives, or when `finish` is called; a part of it is written where more would wait than memory may
 hold. Nothing here raises: what cannot be written is dropped, counted in the ledger with its reason, told to `report` the first
-time, and noted in the commit log as a gap.
+time, and noted in the commit log.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ratioscope.layout import CLOSE, EVENT, GAP
+from ratioscope.layout import CLOSE, DROPPED, EVENT
 
 from ..batch.records import of_attempt, tokens_of
-from ..process.counts import Gap, Ledger, reason_of
+from ..process.counts import Dropped, Ledger, reason_of
 from .sink import Outcome, Sink, Unsaved, saved, unsaved
 
 NOT_WRITTEN = "not written"
@@ -45,7 +45,7 @@ class Writer:
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
         self._written: tuple[int, pa.Table] | None = None
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
-        self._refused: list[Gap] = []
+        self._refused: list[Dropped] = []
 
     @property
     def is_gone(self) -> bool:
@@ -79,17 +79,17 @@ class Writer:
         self._say({"kind": EVENT, "event": kind, "step": step, "note": note})
 
     def finish(self, done: Callable[[bool], None]) -> None:
-        """Writes whatever is buffered, and notes the gaps. Then tells `done` whether nothing waits in memory."""
+        """Writes whatever is buffered, and reports what was dropped. Then calls `done` with whether nothing waits in memory."""
         done(not self._saved() and not self._unsaid)
 
-    def say_gaps(self) -> None:
-        """Notes what was dropped since the last time, and what could not be noted then."""
-        self._say(*map(_gap_line, self._ledger.unsaid_gaps()))
+    def say_dropped(self) -> None:
+        """Writes to the commit log what was dropped since the last call, and lines that could not be written then."""
+        self._say(*map(_dropped_line, self._ledger.newly_dropped()))
 
     def close(self) -> None:
         """Finishes, and notes the final counts: what no statistics on disk tell of by now is lost."""
         self._settle_refused(self._saved(), at_last=True)
-        self.say_gaps()
+        self.say_dropped()
         tally = self._ledger.counts.sequences
         self._say({"kind": CLOSE, **asdict(tally)})
 
@@ -98,17 +98,17 @@ class Writer:
 
     def drop(self, step: int, sequences: int, reason: str, detail: str, tokens: int = 0) -> None:
         """Counts sequences that will never be on disk."""
-        if self._ledger.drop(Gap(step, reason, detail, sequences, tokens)):
+        if self._ledger.drop(Dropped(step, reason, detail, sequences, tokens)):
             self._report(
                 f"step {step}: {sequences} sequences dropped, {reason}: {detail}. More of this is only counted."
             )
 
     def _saved(self) -> Unsaved:
-        """Writes whatever is buffered, tries once more what could not be written, and notes the gaps; what is not durable."""
+        """Writes what is buffered, retries what could not be written, reports what was dropped; what is still not durable."""
         for step in sorted(self._buffered):
             self._write(step)
         self._settle_refused(saved(self._sink))
-        self.say_gaps()
+        self.say_dropped()
         return unsaved(self._sink)
 
     def _waiting_bytes(self) -> int:
@@ -132,7 +132,7 @@ class Writer:
         self._written = self._kept_for_parts(step, rows, earlier)
         for failure in outcome.failures:
             self._fail(step, failure)
-        self.say_gaps()
+        self.say_dropped()
 
     def _kept_for_parts(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> tuple[int, pa.Table] | None:
         """The rows of the step that further parts of it are measured with; None where they take too much memory."""
@@ -145,7 +145,7 @@ class Writer:
     def _settle(self, step: int, outcome: Outcome, sequences: int, tokens: int) -> None:
         """Counts what became of the rows of a step."""
         if outcome.refused is not None:
-            self._refused.append(Gap(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
+            self._refused.append(Dropped(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))
             return
         self._ledger.write(outcome.rows, outcome.tokens)
         if outcome.left_out:
@@ -155,13 +155,15 @@ class Writer:
         """Counts sequences without token rows, once it is known whether their statistics are on disk: until then they are
         pending."""
         refused, self._refused = self._refused, []
-        for gap in refused:
-            if gap.step in found.lost or (at_last and gap.step in found.steps):
-                self.drop(gap.step or 0, gap.sequences, NOT_WRITTEN, found.reason or gap.detail, gap.tokens)
-            elif gap.step in found.steps:
-                self._refused.append(gap)
+        for dropped in refused:
+            if dropped.step in found.lost or (at_last and dropped.step in found.steps):
+                self.drop(
+                    dropped.step or 0, dropped.sequences, NOT_WRITTEN, found.reason or dropped.detail, dropped.tokens
+                )
+            elif dropped.step in found.steps:
+                self._refused.append(dropped)
             else:
-                self._ledger.drop(gap)
+                self._ledger.drop(dropped)
 
     def _late(self) -> str | None:
         waiting = self._pressure()
@@ -184,9 +186,15 @@ class Writer:
                 self._report(f"the commit log cannot be written: {reason_of(error)}")
 
 
-def _gap_line(gap: Gap) -> dict[str, Any]:
-    reason = f"{gap.reason}: {gap.detail}" if gap.detail else gap.reason
-    return {"kind": GAP, "step": gap.step, "sequences": gap.sequences, "tokens": gap.tokens, "reason": reason}
+def _dropped_line(dropped: Dropped) -> dict[str, Any]:
+    reason = f"{dropped.reason}: {dropped.detail}" if dropped.detail else dropped.reason
+    return {
+        "kind": DROPPED,
+        "step": dropped.step,
+        "sequences": dropped.sequences,
+        "tokens": dropped.tokens,
+        "reason": reason,
+    }
 
 
 def _bytes(batches: list[pa.RecordBatch]) -> int:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from ratioscope import version
 
-from ..process.counts import Gap, Ledger, reason_of
+from ..process.counts import Dropped, Ledger, reason_of
 from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import write_frame
@@ -89,12 +90,12 @@ class WriterProcess:
     def event(self, kind: str, step: int, note: str) -> None:
         self._send({"do": "event", "kind": kind, "step": step, "note": note})
 
-    def say_gaps(self) -> None:
-        for gap in self._ledger.unsaid_gaps():
-            self._send({"do": "gap", "gap": [gap.step, gap.reason, gap.detail, gap.sequences, gap.tokens]})
+    def say_dropped(self) -> None:
+        for dropped in self._ledger.newly_dropped():
+            self._send({"do": "dropped", "dropped": astuple(dropped)})
 
     def finish(self, done: Callable[[bool], None]) -> None:
-        self.say_gaps()
+        self.say_dropped()
         number = next(self._numbers)
         self._unfinished[number] = done
         self._send({"do": "finish", "number": number})
@@ -102,7 +103,7 @@ class WriterProcess:
             self._lose()
 
     def close(self) -> None:
-        self.say_gaps()
+        self.say_dropped()
         self._has_closed = True
         self._send({"do": "close"})
         self._is_over.wait()
@@ -168,9 +169,9 @@ class WriterProcess:
             self._ledger.fail(*values)
             return
         if post == "drop":
-            gap = Gap(*values)
-            self._known += gap.sequences
-            self._ledger.drop(gap, told=True)
+            dropped = Dropped(*values)
+            self._known += dropped.sequences
+            self._ledger.drop(dropped, is_logged=True)
             return
         self._known += values[0]
         {"write": self._ledger.write, "leave_out": self._ledger.leave_out}[post](*values)
@@ -179,7 +180,7 @@ class WriterProcess:
         """The process is gone: what it had not told of is lost, and nobody waits for it any longer."""
         lost, self._sent = self._sent - self._known, self._known
         if lost > 0:
-            self._ledger.drop(Gap(None, ENDED, "", lost, 0))
+            self._ledger.drop(Dropped(None, ENDED, "", lost, 0))
         if not self._has_closed:
             self._ledger.fail(PROCESS)
         for settled in _taken(self._unsettled):

@@ -25,7 +25,7 @@ from ratioscope import process
 
 from ..batch.records import SCHEMA
 from ..budget import Budget
-from ..process.counts import Gap, Ledger, reason_of
+from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
 from .frames import read_frame
 from .late_sink import LateSink
@@ -211,9 +211,9 @@ class _Program:
                 rows = pa.ipc.read_record_batch(pa.py_buffer(body), SCHEMA)
                 ledger.offer(rows.num_rows)
                 writer.take(step, rows, settled)
-            case {"do": "gap", "gap": values}:
-                ledger.refuse(Gap(*values))
-                writer.say_gaps()
+            case {"do": "dropped", "dropped": values}:
+                ledger.refuse(Dropped(*values))
+                writer.say_dropped()
             case {"do": "event", "kind": kind, "step": step, "note": note}:
                 writer.event(kind, step, note)
             case {"do": "finish", "number": number}:

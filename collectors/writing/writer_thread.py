@@ -42,7 +42,7 @@ class Target(Protocol):
 
     def event(self, kind: str, step: int, note: str) -> None: ...
 
-    def say_gaps(self) -> None: ...
+    def say_dropped(self) -> None: ...
 
     def finish(self, done: Done) -> None:
         """Has all of it written, and then tells `done` whether nothing waits in memory."""
@@ -67,8 +67,8 @@ class EventItem:
 
 
 @dataclass(frozen=True)
-class GapItem:
-    """The ledger holds gaps that the commit log does not tell of."""
+class DroppedItem:
+    """The ledger holds dropped sequences that the commit log does not report yet."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _Stop:
     pass
 
 
-Item = Batch | EventItem | GapItem | BeginItem | _Flush | _Stop
+Item = Batch | EventItem | DroppedItem | BeginItem | _Flush | _Stop
 
 
 class Backlog:
@@ -271,8 +271,8 @@ class WriterThread:
                     target.take(item.step, records, settled)
             case EventItem():
                 target.event(item.kind, item.step, item.note)
-            case GapItem():
-                target.say_gaps()
+            case DroppedItem():
+                target.say_dropped()
             case BeginItem():
                 target.begin()
             case _Flush():

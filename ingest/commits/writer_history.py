@@ -9,8 +9,8 @@ from ratioscope.layout import (
     CLOSE,
     COMMIT,
     CONDENSED,
+    DROPPED,
     EVENT,
-    GAP,
     MOVED,
     NOTED,
     OFFLINE,
@@ -184,7 +184,7 @@ class WriterHistory:
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         taker = {
-            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, GAP: self._drop,
+            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, DROPPED: self._drop,
             PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close, CONDENSED: self._condense,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))

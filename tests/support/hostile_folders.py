@@ -166,7 +166,7 @@ def _records() -> Any:
 def _large_counts(root: Path, chance: Random) -> None:
     most = (1 << 63) - 1
     _lines(
-        root, *({"kind": layout.GAP, "step": most, "sequences": most, "tokens": most, "reason": "x"} for _ in range(3)),
+        root, *({"kind": layout.DROPPED, "step": most, "sequences": most, "tokens": most, "reason": "x"} for _ in range(3)),
         {"kind": layout.EVENT, "step": most, "event": "resume", "note": "x"},
         {"kind": layout.EVENT, "step": -most, "event": "weight_sync", "note": "x"},
         *(_commit(file=TOKENS.replace("0000", f"{n:04d}"), step=STEP, rows=most, tokens=most, offered=most) for n in range(3)),
@@ -192,8 +192,8 @@ def _odd_values(root: Path, chance: Random) -> None:
         [None],
         "9" * 4000,
     ]
-    kinds = (layout.OPEN, layout.COMMIT, layout.EVENT, layout.GAP, layout.PRUNED, layout.MOVED, layout.NOTED, layout.CONDENSED,
-             layout.CLOSE, layout.OFFLINE, layout.STATE, "unheard of")  # fmt: skip
+    kinds = (layout.OPEN, layout.COMMIT, layout.EVENT, layout.DROPPED, layout.PRUNED, layout.MOVED, layout.NOTED,
+             layout.CONDENSED, layout.CLOSE, layout.OFFLINE, layout.STATE, "unheard of")  # fmt: skip
     members = (
         "file", "step", "steps", "rows", "tokens", "bytes", "sha256", "attempt", "time", "files", "to", "reason", "log",
         "altered", "tail", "part", "parts", "entries", "times", "writer", "rank", "host", "pid", "event", "note",

@@ -79,7 +79,7 @@ class FakeWriter:
 
     def drop(self, step: int | None, sequences: int, tokens: int, reason: str) -> "FakeWriter":
         self.offered, self.dropped = self.offered + sequences, self.dropped + sequences
-        return self.say(kind=layout.GAP, step=step, sequences=sequences, tokens=tokens, reason=reason)
+        return self.say(kind=layout.DROPPED, step=step, sequences=sequences, tokens=tokens, reason=reason)
 
     def close(self) -> "FakeWriter":
         return self.say(kind=layout.CLOSE, offered=self.offered, written=self.written, dropped=self.dropped)

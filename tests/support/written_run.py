@@ -64,5 +64,5 @@ class CollectingSink:
 
     @property
     def gaps(self) -> list[dict[str, Any]]:
-        """The gap lines."""
+        """The lines on dropped sequences."""
         return [line for line in self.lines if line["kind"] == "gap"]
