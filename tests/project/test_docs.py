@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from types import ModuleType
 import pytest
 from support.paths import ROOT
 
+from ratioscope.app.cli import application
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.card import card, lines
 from ratioscope.metrics.definitions.registry import METRICS
@@ -104,7 +106,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORTED = {"pyyaml": "yaml"}
 """Packages that are imported under another name."""
 UNSEEN = {"orjson"}
-"""Packages that another one imports where it finds them, see CONTRIBUTING."""
+"""Packages that another one imports where it finds them, see docs/dependencies.md."""
 
 
 def packages(requirements: Sequence[str]) -> set[str]:
@@ -130,7 +132,7 @@ def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
         assert re.search(rf"^\s*(import|from) {IMPORTED.get(package, package)}\b", code, re.MULTILINE), package
     assert EXTRAS["all"] == [f"ratioscope[{','.join(named)}]"]
     rows = re.findall(
-        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
+        r"^\| ([\w-]+) \| (?:base[^|]*|`\[(\w+)\]`) \|", (ROOT / "docs" / "dependencies.md").read_text(), re.MULTILINE
     )
     reasons = {extra: {package for package, of in rows if of == extra} for extra in named}
     assert reasons == named and {package for package, of in rows if not of} == packages(PROJECT["dependencies"])
@@ -140,3 +142,43 @@ def test_the_links_and_pictures_of_the_pages_exist() -> None:
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+WRITTEN = [page for page in PAGES if page.stem not in ("metrics", "record", "trainers", "rooms", "reliability")]
+"""Pages that are written by hand."""
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def named_code(page: Path) -> list[str]:
+    """Dotted names of ours between backticks."""
+    found = re.findall(r"`(ratioscope(?:\.\w+)+)(?:\([^`]*\))?`", page.read_text())
+    return [name for name in found if name not in ("ratioscope.schema", "ratioscope.writer")]  # keys of a file's footer
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_every_name_file_and_verb_that_a_page_mentions_exists(page: Path) -> None:
+    text = page.read_text()
+    for name in named_code(page):
+        assert pkgutil.resolve_name(name) is not None
+    rooms = "app|metrics|ingest|collectors|ratioscope|tests|benchmarks|docs|sample_data"
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", text):
+        assert (ROOT / path).exists() or path.startswith("ratioscope/mismatch/"), path
+    verbs = {command.name for command in application().registered_commands}
+    for verb in re.findall(r"(?:`|^ {4}|\$ )ratioscope (\w+)", text, re.MULTILINE):
+        assert verb in verbs, verb
+
+
+def test_the_glossary_names_the_code_of_every_term() -> None:
+    page = ROOT / "docs" / "glossary.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
+    terms = [row for row in rows if not row.startswith(("| ---", "| term"))]
+    assert len(terms) > 30 and all(re.search(r"`ratioscope\.[\w.]+` \|$", row) for row in terms)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_no_sentence_of_a_page_begins_with_of_where_or_what(page: Path) -> None:
+    """Such sentences keep their subject for last. A question may begin so, and a heading is no sentence."""
+    text = re.sub(r"^(#|    ).*$", "", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
+    sentences = re.findall(r"(?:^|[.!:] |\| |\* |\n)((?:Of|Where|What) \w[^.?|]*.)", text)
+    assert not [sentence for sentence in sentences if not sentence.endswith("?")]
