@@ -1,1 +1,1 @@
-"""Reads a run: files, commits, rows, statistics, each built on the one before; `run` is the door."""
+"""Reads a run. The rooms files, commits, rows and statistics build on each other; `run` is the door. See README.md."""

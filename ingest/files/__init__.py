@@ -1,1 +1,1 @@
-"""Files of a run and of the cache: opened without leaving the run, bounded before they are decoded, set aside with a reason."""
+"""Opens the files of a run and of the cache: follows no link, bounds sizes before decoding, sets damaged files aside."""

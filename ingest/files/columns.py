@@ -1,4 +1,4 @@
-"""Columns found against columns wanted: what a table of another version or program can be read as, and what it cannot."""
+"""Compares the columns of a file with the columns that are needed, and casts a table to them where that is possible."""
 
 from collections import Counter
 from typing import Any
@@ -9,7 +9,7 @@ from ratioscope.errors import SchemaError
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 
 ListType = Any
-"""pyarrow DataType. `Any`, because the stubs give value_type to lists alone, and a test for lists does not narrow."""
+"""A pyarrow DataType. `Any`, because the stubs give value_type to lists only, and a test for lists does not narrow the type."""
 _CLASSES = (
     (pa.types.is_boolean, "truth values"),
     (pa.types.is_integer, "whole numbers"),
@@ -19,7 +19,7 @@ _CLASSES = (
 
 
 def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]) -> tuple[str, ...]:
-    """Names in `found` that nobody asks for. SchemaError if a required one is missing, doubled, or of another kind."""
+    """Columns of `found` that are not in `wanted`. SchemaError if a required column is missing, doubled, or of another kind."""
     names = found.names
     if missing := [name for name in required if name not in names]:
         raise SchemaError(
@@ -38,7 +38,7 @@ def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]
 
 
 def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The table with exactly the wanted columns: cast where they differ in width, null where they are absent."""
+    """The table with exactly the wanted columns: cast where the width differs, null where a column is absent."""
     present = dict(zip(table.column_names, table.columns, strict=True))
     columns = [
         _cast(present[field.name], field.type) if field.name in present else pa.nulls(len(table), field.type)
@@ -61,7 +61,7 @@ def _reads_as(found: ListType, wanted: ListType) -> bool:
 
 
 def _stored(found: ListType) -> str:
-    """The type in the file: texts are read as dictionaries, see parquet_files."""
+    """The type as the file stores it. Texts are read as dictionaries, see parquet_files."""
     return f"{found.value_type if pa.types.is_dictionary(found) else found}"
 
 

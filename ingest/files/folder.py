@@ -1,4 +1,4 @@
-"""What a path is, when somebody says it is a run: a run, or an error that says what was found and what to try."""
+"""Checks a path that a user gave as a run. The error says what the path is instead, and what to try."""
 
 import difflib
 import os
@@ -17,7 +17,7 @@ _MOST_SHOWN = 5
 
 
 def run_folder(path: str | os.PathLike[str]) -> Path:
-    """The path, if it is a run; SourceError says why it is not."""
+    """The path as a Path, if it is a run. SourceError says why it is not."""
     folder = Path(path)
     try:
         mode = folder.stat().st_mode
@@ -35,7 +35,7 @@ def run_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether something in the folder says that a run was recorded there."""
+    """Whether the folder holds run.json, or any token file, commit log or statistics segment."""
     if is_file(folder, RUN_FILE):
         return True
     marks = ((TOKENS, "step="), (COMMITS, ".jsonl"), (STATISTICS, ".parquet"))
@@ -55,10 +55,10 @@ def _no_run(folder: Path) -> str:
         return f"{folder} cannot be listed: {error.strerror}"
     if not names:
         return f"{folder} is an empty folder: nothing has been recorded in it yet; {HOLDS}, {DEMO}"
-    if found := runs_in(folder):
-        shown = ", ".join(str(run) for run in found[:_MOST_SHOWN])
-        more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-        return f"{folder} is no run, but holds {'runs' if len(found) > 1 else 'one'}: open {shown}{more}"
+    if runs := runs_in(folder):
+        shown = ", ".join(str(run) for run in runs[:_MOST_SHOWN])
+        more = f" and {len(runs) - _MOST_SHOWN} more" if len(runs) > _MOST_SHOWN else ""
+        return f"{folder} is no run, but holds {'runs' if len(runs) > 1 else 'one'}: open {shown}{more}"
     shown = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
     return f"{folder} is no run: it holds {shown}; {HOLDS}, {DEMO}"
 
@@ -69,7 +69,7 @@ def _similar(path: Path) -> str:
 
 
 def _names(folder: Path, part: str = "", *, strict: bool = False) -> Iterator[str]:
-    """Names in a folder or a part of it, some thousands at most; none where it cannot be listed."""
+    """Names in the folder, or in its sub-folder `part`; some thousands at most. None where it cannot be listed."""
     try:
         yield from (entry.name for entry in entries(folder, part, _MOST_LOOKED_AT))
     except OSError:

@@ -1,4 +1,4 @@
-"""What was found of a file's columns, once for equal schemas: the files of one writer are all alike, and a run has many."""
+"""Remembers the result of a check per schema: a run has many files, and those of one writer have equal schemas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,25 +8,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _MOST = 8
-"""Schemas of one run: its writers may be of several versions."""
-Found = TypeVar("Found")
+"""Schemas remembered at most. The writers of a run may have several versions."""
+Result = TypeVar("Result")
 
 
 @dataclass
-class KnownSchemas(Generic[Found]):
-    """Asks `look` once for each schema; what it raises is raised, and asked again."""
+class KnownSchemas(Generic[Result]):
+    """Calls `check` once for each schema. An error that it raises is not remembered."""
 
-    look: Callable[[pa.Schema], Found]
-    _known: list[tuple[bytes, pq.ParquetSchema, Found]] = field(default_factory=list)
+    check: Callable[[pa.Schema], Result]
+    _results: list[tuple[bytes, pq.ParquetSchema, Result]] = field(default_factory=list)
+    """(serialised Arrow schema, Parquet schema, what `check` returned)."""
 
-    def of(self, metadata: pq.FileMetaData) -> Found:
-        """What `look` says of the file's Arrow schema."""
-        arrow = (metadata.metadata or {}).get(b"ARROW:schema", b"")
-        for known, schema, found in list(self._known):  # other threads may add to it
-            if arrow == known and metadata.schema.equals(schema):
-                return found
-        fresh = self.look(metadata.schema.to_arrow_schema())
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        self._known.append((arrow, metadata.schema, fresh))
-        return fresh
+    def of(self, metadata: pq.FileMetaData) -> Result:
+        """The result of `check` for the file's Arrow schema."""
+        serialised = (metadata.metadata or {}).get(b"ARROW:schema", b"")
+        for other, schema, result in list(self._results):  # a copy: other threads may append
+            if serialised == other and metadata.schema.equals(schema):
+                return result
+        result = self.check(metadata.schema.to_arrow_schema())
+        if len(self._results) >= _MOST:
+            self._results.clear()
+        self._results.append((serialised, metadata.schema, result))
+        return result

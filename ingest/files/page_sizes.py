@@ -1,8 +1,8 @@
-"""What columns of a Parquet file decode to, read from the headers of their pages before a page is decompressed or decoded.
+"""The memory that columns of a Parquet file need, computed from their page headers before a page is decompressed or decoded.
 
-A footer says how many values a column has, and nobody checks it: pyarrow decodes what the pages say. A page of 20 bytes can
-say a billion values (run lengths), one of some KB can decompress to gigabytes. A page header is a Thrift struct of the compact
-protocol; of it only the kind, the two sizes and the number of values are wanted (parquet-format, PageHeader).
+The footer's number of values cannot be trusted: pyarrow decodes as many as the pages claim. A page of 20 bytes can claim a
+billion values (run lengths), and one of some KB can decompress to gigabytes. A page header is a Thrift struct in the compact
+protocol; only its kind, its two sizes and its number of values are read here (parquet-format, PageHeader).
 """
 
 import re
@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from ratioscope.errors import SourceError
 
 MOST_PAGES = 1 << 18
-"""Of one file: two seconds. A page has a megabyte, where its writer chose nothing else."""
+"""Pages of one file at most; their headers take two seconds to read. By default a page has a megabyte."""
 _ROW = 128
-"""Bytes that a row takes as a row of a table of sequences, whatever its columns hold."""
+"""Bytes counted for each row, for its place in a table of sequences."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 _LEVELS = 4
-"""Bytes of the two levels of a value in a list, while it is decoded."""
+"""Bytes of the two levels (repetition, definition) of a value in a list, while it is decoded."""
 _HEADERS = (1 << 10, 1 << 16, 1 << 22)
-"""Bytes in which a header is looked for: the bounds of long texts may stand in it."""
+"""Numbers of bytes that are read to find a whole header, tried in turn: a header may hold long texts as bounds."""
 _DICTIONARY_PAGE, _MOST_NESTED = 2, 8
 _STRUCT, _VALUES_OF = 12, (5, 7, 8)  # data page, dictionary page, data page of version 2
 _WHOLE = (3, 4, 5, 6)
@@ -35,26 +35,33 @@ _USUAL = re.compile(
     ).replace(b"B", _BOUNDS),
     re.DOTALL,
 )
-"""A whole header as pyarrow writes it, bounds of numbers among it: each field once, in order."""
+"""A whole header as pyarrow writes it, with numeric bounds: each field once, in order."""
 
 Bytes = Callable[[int, int], bytes]
-"""Of the file: from where, how many."""
+"""Reads bytes of the file: (offset, number) -> bytes."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """kind: of page; length: of the header itself."""
+    """A page header."""
 
     kind: int
+    """The type of the page: data, dictionary, ..."""
     uncompressed: int
+    """Bytes of the page after decompression."""
     compressed: int
+    """Bytes of the page in the file."""
     values: int
+    """Number of values in the page."""
     length: int
+    """Bytes of the header itself."""
 
 
 def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str], groups: Collection[int]) -> int:
-    """Bytes that these leaf columns of these row groups take in memory, texts as dictionaries. SourceError where a page cannot
-    be told."""
+    """Bytes that these leaf columns of these row groups need in memory, with texts as dictionaries.
+
+    SourceError where a page header cannot be read.
+    """
     total, pages = 0, 0
     columns = map(metadata.schema.column, range(metadata.num_columns))
     widths = [(place, _width(column)) for place, column in enumerate(columns) if column.path in leaves]
@@ -70,13 +77,13 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
 
 
 def _width(column: pq.ColumnSchema) -> int:
-    """Bytes of a value while it is decoded; of a text, of its place in the dictionary."""
+    """Bytes of one decoded value; for a text, bytes of its dictionary index."""
     width = _WIDTHS.get(column.physical_type) or max(1, column.length or 1)
     return width + (_LEVELS if column.max_repetition_level else 0)
 
 
 def _headers(read: Bytes, chunk: pq.ColumnChunkMetaData) -> "list[Header]":
-    """Of the pages that a reader comes to: as many as it takes to have the values that the footer claims."""
+    """Headers of the pages that a reader decodes: as many as hold the values that the footer claims."""
     at, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset or 0
     if chunk.has_dictionary_page and 0 < dictionary < at:
         at = dictionary
@@ -95,7 +102,7 @@ def _header(read: Bytes, at: int) -> Header:
         data = read(at, most)
         try:
             header = _usual(data) or _parsed(data)
-        except IndexError:  # it is longer, or the file ends here
+        except IndexError:  # the header is longer, or the file ends here
             if len(data) < most:
                 break
             continue
@@ -106,7 +113,7 @@ def _header(read: Bytes, at: int) -> Header:
 
 
 def _usual(data: bytes) -> Header | None:
-    """The header, where it is like those that pyarrow writes; found in a tenth of the time."""
+    """The header, if it has the form that pyarrow writes. A tenth of the time of `_parsed`."""
     found = _USUAL.match(data)
     if found is None:
         return None
@@ -131,14 +138,14 @@ def _parsed(data: bytes) -> Header:
 
 
 def _field(data: bytes, at: int, before: int) -> tuple[int, int]:
-    """(the field's number, where its value begins)."""
+    """(number of the field, offset of its value)."""
     if step := data[at] >> 4:
         return before + step, at + 1
     return _number(data, at + 1)
 
 
 def _first_number(data: bytes, at: int) -> tuple[int, int]:
-    """(the largest that field 1 of a struct says, where the struct has ended)."""
+    """(largest value of field 1 of a struct, offset behind the struct)."""
     found, place = 0, 0
     while kind := data[at]:
         place, at = _field(data, at, place)
@@ -166,7 +173,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where the value has ended."""
+    """Offset behind a value of this kind."""
     if depth > _MOST_NESTED:
         raise SourceError("its page has a header that is nested more deeply than any is")
     if kind in (1, 2):  # true, false
@@ -188,7 +195,7 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def leaves_of(metadata: pq.FileMetaData, columns: Collection[str]) -> frozenset[str]:
-    """Paths of the leaves of these columns."""
-    schema: Any = metadata.schema  # the stubs know no `column`
+    """Paths of the leaf columns of these columns."""
+    schema: Any = metadata.schema  # Any: the stubs lack `column`
     paths = (schema.column(place).path for place in range(metadata.num_columns))
     return frozenset(path for path in paths if path.partition(".")[0] in columns)

@@ -1,7 +1,7 @@
-"""The Parquet files of a run: opened without following links, believed only after their digest was checked.
+"""Opens the Parquet files of a run: follows no link, checks the digest first, and bounds what is decoded.
 
-A digest is checked once per (inode, size, mtime) of a file. Page checksums are verified on every read besides: pyarrow and
-polars both return wrong numbers for a flipped bit unless one of the two catches it.
+A digest is checked once per (inode, size, mtime) of a file. Page checksums are verified on every read in addition: without
+them and without a digest, both pyarrow and polars return wrong numbers for a flipped bit.
 """
 
 import hashlib
@@ -28,58 +28,65 @@ MOST_ROWS = 1 << 22
 MOST_COLUMNS = 4096
 MOST_GROUPS = 1 << 12
 MOST_VALUES = 1 << 28
-"""In one column of one file; a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
+"""Values in one column of one file at most: a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
 EXPANSION, TEXT_EXPANSION = 64, 1024
-"""Decoded bytes for a byte of the file. Recorded log-probs take 1.1 to 3, with all columns that repeat themselves 15; a prompt
-that stands in a dictionary once is decoded for each of its sequences."""
+"""Decoded bytes allowed per byte of the file. Recorded log-probs need 1.1 to 3; all columns together, many of them repetitive,
+need 15. A prompt is stored once in a dictionary and decoded for each of its sequences, so texts may expand more."""
 BEYOND = 1 << 24
-"""Decoded bytes by which the files of one folder, a step or all statistics, may exceed that together: small files may repeat
-one value. What is computed of rows takes 40 times as much for a while, of four steps at a time."""
+"""Decoded bytes by which all files of one folder (a step, or all statistics) may together exceed these factors: small files may
+repeat one value. Computing statistics from rows needs 40 times this memory for a while, for four steps at a time."""
 
 _WORTH_THREADS = 1 << 20
 SMALL, LARGE = 1 << 18, 1 << 24
-"""Bytes of a file that is taken into memory whole before it is read: always, and where all of it must be read for its digest."""
+"""A file of at most SMALL bytes is read into memory whole; up to LARGE bytes where all of it must be read for its digest."""
 
 Signature = tuple[int, int, int]
+"""(inode, size in bytes, mtime in ns) of a file: equal signatures are taken for an unchanged file."""
 
 
 class Changed(SourceError):
-    """The file has not the size, or the bytes, that its commit says."""
+    """The file does not have the size or the digest of its commit."""
 
 
 @dataclass
 class Allowance:
-    """What files may decode to: so many times their bytes, and BEYOND those of one folder together. A file of 300 bytes can
-    decode to gigabytes, and a step has any number of them."""
+    """Bounds the decoded bytes of files: a multiple of each file's size, and BEYOND more for all files of a folder together.
+
+    A file of 300 bytes can decode to gigabytes, and a step can have any number of files.
+    """
 
     _beyond: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+    """folder -> (path, what was decoded) -> bytes beyond the multiple of the file's size."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, what: str, decoded: int, allowed: int) -> None:
-        """Counts what of a file decodes to so many bytes; SourceError, and nothing is counted, where that is too much."""
+        """Counts the decoded bytes of a part of a file. SourceError, and nothing is counted, where they are too many."""
         more = max(0, decoded - allowed)
         if not more:
             return
         with self._lock:
-            known = self._beyond.setdefault(path.rpartition("/")[0], {})
-            before = known.get((path, what), 0)
+            of_folder = self._beyond.setdefault(path.rpartition("/")[0], {})
+            before = of_folder.get((path, what), 0)
             if more > before:
-                if sum(known.values()) - before + more > BEYOND:
+                if sum(of_folder.values()) - before + more > BEYOND:
                     raise SourceError(
                         f"its {what} decodes to up to {decoded} bytes; at most {allowed} are read, and of all files of its folder"
                         f" together {BEYOND} more: values that are repeated more often could fill any memory"
                     )
-                known[path, what] = more
+                of_folder[path, what] = more
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file whose bytes were checked. `read` decodes it, and nothing else does."""
+    """A file whose bytes were checked. Only `read` decodes it."""
 
     path: str
+    """Path relative to the run."""
     parquet: pq.ParquetFile
     source: BufferedReader | pa.BufferReader
+    """The bytes that `parquet` reads."""
     nbytes: int
+    """Size of the file."""
     allowance: Allowance
 
     @property
@@ -97,12 +104,12 @@ class Opened:
         return frozenset(schema.column(place).path for place in range(self.metadata.num_columns))
 
     def demand_small(self, leaves: Collection[str], groups: Collection[int]) -> None:
-        """SourceError where the pages of these leaf columns decode to more than the files of the run may."""
+        """SourceError where these leaf columns decode to more bytes than allowed."""
         decoded = decoded_bytes(self._bytes, self.metadata, leaves, groups)
         self.allowance.take(self.path, "data", decoded, EXPANSION * self.nbytes)
 
     def demand_small_texts(self, name: str, column: ArrowColumn) -> None:
-        """The same of a column of texts that was read as a dictionary."""
+        """SourceError where a column of texts, read as a dictionary, decodes to more bytes than allowed."""
         self.allowance.take(self.path, f"column {name!r}", _decoded_text(column), TEXT_EXPANSION * self.nbytes)
 
     def _bytes(self, at: int, most: int) -> bytes:
@@ -114,7 +121,7 @@ class Opened:
 
 
 class ParquetFiles:
-    """Which files of the run at `root` have been checked."""
+    """Opens the files of the run at `root`, and remembers which files it has checked."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -122,11 +129,11 @@ class ParquetFiles:
         self._allowance = Allowance()
 
     def place(self, path: str) -> Path:
-        """Where the file lies."""
+        """Absolute path of the file."""
         return self.root / path
 
     def signature(self, path: str) -> Signature | None:
-        """What tells whether a file is the one that was seen before; None if it is not there."""
+        """The signature of the file, by which a change is noticed; None if the file is not there."""
         try:
             found = status(self.root, path)
         except OSError:
@@ -134,12 +141,12 @@ class ParquetFiles:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def checked(self, path: str, sha256: str) -> Signature | None:
-        """What the file was when its bytes were found to have this digest; None if they never were."""
+        """The file's signature when its digest was checked and was this one; None if it never was."""
         return self._checked.get((path, sha256))
 
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[Opened]:
-        """The file, if it has this size and digest (None: unknown); SourceError says what is wrong with it."""
+        """The opened file, if it has this size and digest (None: unknown). SourceError says what is wrong with it."""
         with named_reasons(), open_regular(self.root, path) as file:
             source = self._checked_bytes(path, file, size, sha256)
             metadata = pq.read_metadata(source)
@@ -153,12 +160,12 @@ class ParquetFiles:
                 yield Opened(path, parquet, source, nbytes, self._allowance)
 
     def digest(self, path: str) -> str:
-        """The sha256 of the file as it lies there."""
+        """The sha256 of the file on disk."""
         with named_reasons(), open_regular(self.root, path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def footer(self, path: str, size: int | None, sha256: str | None) -> pq.FileMetaData:
-        """What the end of the file says of it, if it has this size and digest."""
+        """The footer of the file, if the file has this size and digest."""
         with named_reasons(), open_regular(self.root, path) as file:
             metadata = pq.read_metadata(self._checked_bytes(path, file, size, sha256))
             demand_reasonable(metadata)
@@ -167,7 +174,7 @@ class ParquetFiles:
     def _checked_bytes(
         self, path: str, file: BufferedReader, size: int | None, sha256: str | None
     ) -> BufferedReader | pa.BufferReader:
-        """The file, or what it holds: Arrow asks Python for each stretch of a file, which takes longer than a small file does."""
+        """The file, or its bytes in memory: Arrow calls Python for each read of a file, which is slow for a small file."""
         found = os.fstat(file.fileno())
         if size is not None and found.st_size != size:
             raise Changed(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
@@ -182,7 +189,7 @@ class ParquetFiles:
 
 
 def _demand_digest(source: BufferedReader | pa.BufferReader, sha256: str) -> None:
-    """SourceError where these are not the bytes that were committed."""
+    """Changed (a SourceError) where these bytes do not have the committed digest."""
     if isinstance(source, BufferedReader):
         digest = hashlib.file_digest(source, "sha256").hexdigest()
     else:
@@ -195,7 +202,7 @@ def _demand_digest(source: BufferedReader | pa.BufferReader, sha256: str) -> Non
 
 
 def demand_reasonable(metadata: pq.FileMetaData) -> None:
-    """SourceError for a footer that claims more than any step of a training run holds."""
+    """SourceError for a footer that claims more rows, columns or values than any step of a training run has."""
     if metadata.num_rows > MOST_ROWS:
         raise SourceError(f"it claims {metadata.num_rows} rows; at most {MOST_ROWS} are read from one file")
     if metadata.num_columns > MOST_COLUMNS:
@@ -222,18 +229,19 @@ def read(
     *,
     present: Sequence[str] | None = None,
 ) -> pa.Table:
-    """These columns of the file, of these row groups or all, in one chunk; SourceError where they decode to too much.
+    """The columns that the file has of these, in one chunk. SourceError where they decode to too many bytes.
 
-    present: its columns, where they are known: schema_arrow is made anew whenever it is asked for.
+    groups: row groups to read, all unless given. present: the columns of the file, if the caller has them: pyarrow builds
+    schema_arrow anew on every access.
     """
     parquet, metadata = opened.parquet, opened.metadata
-    found = set(opened.schema_arrow.names if present is None else present)
-    wanted = [name for name in columns if name in found]
-    every = range(metadata.num_row_groups) if groups is None else groups
-    opened.demand_small(leaves_of(metadata, wanted), every)
+    in_file = set(opened.schema_arrow.names if present is None else present)
+    names = [name for name in columns if name in in_file]
+    chosen = range(metadata.num_row_groups) if groups is None else groups
+    opened.demand_small(leaves_of(metadata, names), chosen)
     # handing the columns of a small file to threads takes longer than decoding them
-    is_large = sum(metadata.row_group(index).total_byte_size for index in every) > _WORTH_THREADS
-    table = parquet.read_row_groups(list(every), columns=wanted, use_threads=is_large)
+    is_large = sum(metadata.row_group(index).total_byte_size for index in chosen) > _WORTH_THREADS
+    table = parquet.read_row_groups(list(chosen), columns=names, use_threads=is_large)
     for item in table.schema:
         if pa.types.is_dictionary(getattr(item.type, "value_type", item.type)) or pa.types.is_dictionary(item.type):
             opened.demand_small_texts(item.name, table[item.name])
@@ -241,11 +249,11 @@ def read(
 
 
 def recorded_columns(metadata: pq.FileMetaData) -> frozenset[str]:
-    """Columns with a value in any row, as far as the footer tells: one without counts of nulls is taken to have some."""
+    """Columns with a value in any row, by the footer. A column without null counts is taken to have values."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     chunks = (group.column(index) for group in groups for index in range(metadata.num_columns))
-    held = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
-    return frozenset(chunk.path_in_schema.split(".")[0] for chunk in held)
+    filled = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
+    return frozenset(chunk.path_in_schema.split(".")[0] for chunk in filled)
 
 
 def text_leaves(metadata: pq.FileMetaData) -> list[str]:

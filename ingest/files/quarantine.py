@@ -1,4 +1,4 @@
-"""What was set aside while reading, and why. Nothing set aside is fatal, and nothing is set aside silently."""
+"""Files that are set aside while reading, each with its reason. No damaged file is fatal, and none is skipped silently."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ import pyarrow as pa
 from ratioscope.errors import RatioscopeError, SourceError
 
 SetAside = Callable[[str, str], None]
-"""Called with the path of a file that is not read, and the reason."""
+"""Called with the path of a file that will not be read, and the reason."""
 
 
 @dataclass(frozen=True, order=True)
@@ -26,7 +26,7 @@ class Quarantined:
 
 
 def printable(text: str) -> str:
-    """The text as every table can hold it: half a surrogate pair, which JSON and file names allow, as its escape."""
+    """The text with each half of a surrogate pair as its escape. JSON and file names allow halves; Arrow and polars do not."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -38,10 +38,10 @@ DAMAGE = (
 
 @contextmanager
 def named_reasons() -> Iterator[None]:
-    """Turns whatever reading a foreign file raises into a SourceError, so that its reader can set it aside.
+    """Turns every error of reading a file into a SourceError, so that the caller can set the file aside.
 
-    pyarrow raises OSError, ValueError, MemoryError or one of its own for a damaged file, by where the damage lies; polars one of
-    its own, or panics.
+    Depending on where the damage lies, pyarrow raises OSError, ValueError, MemoryError or an error of its own; polars raises an
+    error of its own, or panics.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The columns without which a file holds no Records or no statistics: what makes a stranger's Parquet file none of ours."""
+"""The columns that every token file and every statistics segment must have."""
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ SCHEMA = schema()
 
 
 def demand_columns(found: pa.Schema) -> tuple[str, ...]:
-    """SchemaError unless these columns can hold Records; the names of those that no Record has."""
+    """Columns that no Record has. SchemaError unless the others can hold Records."""
     extra = extra_columns(found, arrow_schema(), REQUIRED)
     if not any(f"{policy}_logprobs" in found.names for policy in POLICIES):
         raise SchemaError(
@@ -26,7 +26,7 @@ def demand_columns(found: pa.Schema) -> tuple[str, ...]:
 
 
 def demand_segment(found: pa.Schema) -> None:
-    """SchemaError unless every statistic that metrics read is there: sums over steps would leave out what one lacks."""
+    """SchemaError unless every statistic that metrics read is there: a sum over steps would silently omit a missing one."""
     extra_columns(found, SCHEMA, KEYS)
     names = set(found.names)
     if missing := [name for name in SCHEMA.names if name not in names]:

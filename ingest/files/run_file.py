@@ -1,4 +1,4 @@
-"""run.json as it was found: damaged, changed or missing it is a note, of a newer schema it is an error."""
+"""Reads run.json. A damaged, changed or missing file gives a note; a file with a newer schema is an error."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +18,15 @@ _CHANGED = f"{RUN_FILE} was changed after it was written: the run's name, traine
 
 @dataclass(frozen=True)
 class RunFile:
-    """`info` is what run.json holds, empty where it cannot be read; `note` says why, or that it is not as it was written."""
+    """run.json as it was read."""
 
     info: dict[str, Any] = field(default_factory=dict)
+    """Its content; empty where it cannot be read."""
     note: str | None = None
+    """Why it cannot be read, or that it was changed after it was written."""
 
     def name(self, folder: Path) -> str:
-        """The run's own name, else that of its folder."""
+        """The run's name; where it has none, the name of its folder."""
         return printable(str(self.info.get("name") or folder.resolve().name))
 
 

@@ -1,6 +1,6 @@
-"""The runs below a folder: a tree of sweeps and seeds, looked through without following links or entering a run.
+"""Finds the runs below a folder, such as a tree of sweeps and seeds. Follows no link and enters no run.
 
-Bounded, because the folder can be anybody's home; what was left out is counted.
+The search is bounded, because the folder can be somebody's home. Folders that were not searched are counted.
 """
 
 import os
@@ -14,50 +14,57 @@ from ratioscope.layout import COMMITS, RUN_FILE, STATISTICS, TOKENS
 from .folder import is_run
 
 DEEPEST = 6
-"""Folders between the root and a run, at most; a convention: project / sweep / setting / seed, and some."""
+"""Levels between the root and a run at most. A convention: project / sweep / setting / seed, and some more."""
 MOST_FOLDERS = 5000
 MOST_ENTRIES = 20_000
-"""Of one folder; a folder of more holds data."""
+"""Entries of one folder at most. A folder with more holds data."""
 MOST_RUNS = 1000
 _MARKS = frozenset({RUN_FILE, TOKENS, STATISTICS, COMMITS})
 
 
 @dataclass(frozen=True)
 class RunTree:
-    """runs: by path, the shallow ones first. folders: how many were looked through. unreadable: could not be listed.
-    left_out: folders beyond the limits, with whatever lies in them; links: symbolic links, which are not followed.
-    """
+    """The runs below a folder, and what was not searched."""
 
     runs: tuple[Path, ...] = ()
+    """Sorted by path, the shallow ones first."""
     folders: int = 0
+    """How many folders were searched."""
     unreadable: int = 0
+    """Folders that could not be listed."""
     left_out: int = 0
+    """Folders that were not searched: too deep, or too many."""
     links: int = 0
+    """Symbolic links, which are not followed."""
 
     @property
     def note(self) -> str:
-        """What a reader should know of what was not looked at; empty where that is nothing."""
-        told = (
+        """A sentence on folders that were not searched; "" where there are none."""
+        reasons = (
             (self.left_out, "not looked through: too deep, or too many"),
             (self.unreadable, "that cannot be listed"),
         )
-        return "; ".join(f"{number:,} folder{'s' * (number > 1)} {why}" for number, why in told if number)
+        return "; ".join(f"{number:,} folder{'s' * (number > 1)} {why}" for number, why in reasons if number)
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """One folder: the folders in it by name, and what else there is to know."""
+    """The entries of one folder."""
 
     folders: tuple[str, ...] = ()
+    """Names of the folders in it."""
     may_be_run: bool = False
+    """Whether a name in it is one that a run has."""
     links: int = 0
+    """Number of symbolic links."""
     more: bool = False
+    """Whether it has more than MOST_ENTRIES entries."""
 
 
 def runs_below(root: str | os.PathLike[str]) -> RunTree:
-    """The runs at or below a folder. A root that cannot be listed counts as unreadable; nothing raises.
+    """The runs at or below a folder. Never raises: a root that cannot be listed counts as unreadable.
 
-    Folders whose name begins with a dot are left aside: they are a program's own.
+    Folders whose name begins with a dot are skipped: they belong to programs.
     """
     waiting: deque[tuple[Path, int]] = deque([(Path(root), 0)])
     runs: list[Path] = []
@@ -69,19 +76,19 @@ def runs_below(root: str | os.PathLike[str]) -> RunTree:
             break
         folders += 1
         try:
-            found = _listed(path)
+            listed = _listed(path)
         except OSError:
             unreadable += 1
             continue
-        links += found.links
-        if found.may_be_run and is_run(path):
+        links += listed.links
+        if listed.may_be_run and is_run(path):
             runs.append(path)
             continue
-        left_out += found.more
+        left_out += listed.more
         if depth >= DEEPEST:
-            left_out += len(found.folders)
+            left_out += len(listed.folders)
         else:
-            waiting.extend((path / name, depth + 1) for name in found.folders)
+            waiting.extend((path / name, depth + 1) for name in listed.folders)
     return RunTree(tuple(runs), folders, unreadable, left_out, links)
 
 

@@ -1,1 +1,1 @@
-"""Token rows of committed files: as tables, as lazy scans, as one sequence."""
+"""Reads token rows: as Arrow tables, as lazy polars scans, as one sequence."""

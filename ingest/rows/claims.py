@@ -1,8 +1,7 @@
-"""Rows that bear the key of another row and are no part of it: two writers claim the same sequence, of which readers show one.
+"""Finds rows that two writers recorded under the same key, so that readers show one row and statistics count both.
 
-Parts of a row are slices (with `positions`) and other columns: what processes record that know different policies. Rows claim the
-same where they hold the same policies, or both sides of one gap: a measurement counts twice then. A replayed minibatch is
-another row.
+Several rows with one key are right where each holds a part: a slice of the tokens (with `positions`), or other policies. They
+are wrong where two rows hold the same policies, or where each holds both sides of one gap. A replayed minibatch has its own key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,8 @@ from ..commits.visible_files import visible_files
 from .record_rows import RecordRows
 
 MOST_STEPS, MOST_BYTES = 12, 128 << 20
-"""That are looked at unasked, of a run: a rank that bears another's number does so at every step. A convention."""
+"""Steps, and bytes of their files, that a run checks by itself: a rank with another rank's number has it at every step. A
+convention. `verify` checks all steps."""
 ADVICE = "give every rank a number of its own: Collector(..., rank=rank)"
 _BIT = {policy: 1 << place for place, policy in enumerate(POLICIES)}
 _SIDES = tuple(_BIT[earlier] | _BIT[later] for earlier, later in GAPS.values())
@@ -29,18 +29,22 @@ _SIDES = tuple(_BIT[earlier] | _BIT[later] for earlier, later in GAPS.values())
 
 @dataclass(frozen=True)
 class Claims:
-    """rows: that bear the key of another, at these steps. looked_at: so many `of` the steps at which several writers hold the
-    same policies. writers: two that claim the same."""
+    """Rows that two writers claim, at the steps that were checked."""
 
     rows: int = 0
+    """Rows that have the key of another row."""
     steps: tuple[int, ...] = ()
+    """The steps of these rows."""
     looked_at: int = 0
+    """How many steps were checked."""
     of: int = 0
+    """At how many steps several writers hold the same policies: only these can have such rows."""
     writers: tuple[str, ...] = ()
+    """Two writers that claim the same rows."""
 
     @property
     def note(self) -> str:
-        """What is wrong, and what to do; "" where nothing is."""
+        """What is wrong and what to do, in words; "" where nothing is wrong."""
         if not self.rows:
             return ""
         where = f"step {self.steps[0]}" if len(self.steps) == 1 else f"{len(self.steps)} steps from {self.steps[0]} on"
@@ -53,46 +57,46 @@ class Claims:
 
 @dataclass
 class ClaimsOfRun:
-    """Looks at some steps of a run, and remembers what it saw."""
+    """Checks some steps of a run, and remembers the results."""
 
     rows: RecordRows
-    _seen: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    _results: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    """The files of a step -> what `claimed` found in them."""
 
     def of(self, files: Mapping[int, Sequence[TokenFile]]) -> Claims:
-        """files: those of each step that are shown."""
-        doubtful = [step for step, present in files.items() if may_claim(present)]
+        """The claims at some steps. files: step -> its visible token files."""
+        doubtful = [step for step, of_step in files.items() if may_claim(of_step)]
         chosen = _few(doubtful, files)
-        found: dict[int, tuple[int, tuple[str, ...]]] = {}
-        seen: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
+        by_step: dict[int, tuple[int, tuple[str, ...]]] = {}
+        results: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
         for step in chosen:
             key = tuple(f"{file.path} {file.sha256}" for file in files[step])
-            found[step] = seen[key] = self._seen.get(key) or claimed(files[step], self.rows.table)
-        self._seen = seen
-        wrong = {step: told for step, told in found.items() if told[0]}
+            by_step[step] = results[key] = self._results.get(key) or claimed(files[step], self.rows.table)
+        self._results = results
+        wrong = {step: result for step, result in by_step.items() if result[0]}
         writers = next(iter(wrong.values()))[1] if wrong else ()
         return Claims(sum(rows for rows, _ in wrong.values()), tuple(wrong), len(chosen), len(doubtful), writers)
 
 
 def every_claim(catalog: Catalog) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """(step, rows, two of the files' writers) of every step that is shown and in which rows are claimed twice."""
+    """(step, rows claimed twice, two of their writers) for every visible step that has such rows."""
     rows = RecordRows(catalog.files, catalog.quarantine)
     for step, files in visible_files(catalog).token_files.items():
-        if may_claim(files) and (told := claimed(files, rows.table))[0]:
-            yield step, *told
+        if may_claim(files) and (result := claimed(files, rows.table))[0]:
+            yield step, *result
 
 
 def may_claim(files: Sequence[TokenFile]) -> bool:
-    """Whether several writers of the step hold the same policies, as their commits say; ranks of one job do."""
-    held = [_bits(policies) for file in files for _, policies in file.policies_by_writer]
-    return len(held) > 1 and any(_clash(one, other) for one, other in combinations(dict.fromkeys(held), 2)) | (
-        len(set(held)) < len(held)
-    )
+    """Whether several writers of the step hold the same policies, by their commits. The ranks of one job do."""
+    policies = [_bits(own) for file in files for _, own in file.policies_by_writer]
+    has_equal = len(set(policies)) < len(policies)
+    return has_equal or any(_clash(one, other) for one, other in combinations(dict.fromkeys(policies), 2))
 
 
 def claimed(
     files: Sequence[TokenFile], table: Callable[[Sequence[TokenFile], Sequence[str]], pa.Table]
 ) -> tuple[int, tuple[str, ...]]:
-    """How many rows of one step bear the key of another row and are no part of it, and whose the first are."""
+    """(rows of one step that claim what another row with their key holds, two of their writers)."""
     parts = [(file, table([file], ())) for file in files]
     rows = pa.concat_tables([part for _, part in parts])
     origin = np.repeat(np.arange(len(parts)), [len(part) for _, part in parts])
@@ -110,7 +114,7 @@ def claimed(
 
 
 def _few(steps: Sequence[int], files: Mapping[int, Sequence[TokenFile]]) -> list[int]:
-    """The first, the last, and others in between, as far as their files are not too large."""
+    """The first and last of the steps and others in between, as many as fit into MOST_STEPS and MOST_BYTES."""
     places = sorted({round(place) for place in np.linspace(0, len(steps) - 1, MOST_STEPS)}) if steps else []
     chosen, left = list[int](), MOST_BYTES
     for step in (steps[place] for place in places):
@@ -122,7 +126,7 @@ def _few(steps: Sequence[int], files: Mapping[int, Sequence[TokenFile]]) -> list
 
 
 def _repeated(rows: pa.Table) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Indices of rows, slices aside, that have one key: each list is of two rows or more."""
+    """Groups of two or more rows with the same key, as row indices. Slices of sequences are left out."""
     whole = np.flatnonzero(pc.is_null(rows["positions"]).to_numpy(zero_copy_only=False))
     minibatch = pc.fill_null(rows["minibatch"].cast(pa.int64()), -1).to_numpy()
     ids = (
@@ -139,7 +143,7 @@ def _repeated(rows: pa.Table) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def _extra(bits: Iterable[int]) -> int:
-    """How many of these rows of one key claim what an earlier one of them does."""
+    """How many rows claim what an earlier row holds. bits: the policies of each row with one key."""
     kept: list[int] = []
     extra = 0
     for own in map(int, bits):

@@ -1,4 +1,4 @@
-"""Token rows of committed files as one table in the Record schema. A file that is not as committed is set aside."""
+"""Reads token rows of committed files as one table in the Record schema. A file that is not as committed is set aside."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 
 
 class RecordRows:
-    """Reads token files. `extra`: columns met that no Record has."""
+    """Reads token files. `extra` collects names of columns that no Record has."""
 
     def __init__(self, files: ParquetFiles, set_aside: SetAside) -> None:
         self.files = files
@@ -30,16 +30,16 @@ class RecordRows:
         self.extra: set[str] = set()
 
     def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of the files, one after the other, with these columns and KEYS (None: all)."""
+        """The rows of the files, one file after the other, with KEYS and these columns (None: all columns)."""
         wanted = arrow_schema() if columns is None else _part_of_schema(columns)
         tables = [table for file in token_files if (table := self._one(file, wanted)) is not None]
         return pa.concat_tables(tables).combine_chunks() if tables else wanted.empty_table()
 
     def sound(self, file: TokenFile) -> pa.Schema | None:
-        """The file's own schema if all of it may be read without further checks; else None, and it is set aside.
+        """The file's own schema, if polars may scan the file later without checks. Otherwise None, and the file is set aside.
 
-        Where no digest is known every page is read once by pyarrow, which alone looks at their checksums, and once by polars,
-        which scans them later and stumbles over headers that pyarrow passes.
+        Where no digest is known, pyarrow and polars each read every page once: only pyarrow verifies page checksums, and polars
+        fails on some headers that pyarrow accepts.
         """
         try:
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
@@ -54,15 +54,15 @@ class RecordRows:
             return None
 
     def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
-        """Columns that hold a value in any of the files, by their footers."""
-        found: set[str] = set()
+        """Columns of the Record that hold a value in any of the files, by their footers."""
+        columns: set[str] = set()
         for file in files:
             try:
                 with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
-                    found |= recorded_columns(parquet.metadata) & set(FIELDS)
+                    columns |= recorded_columns(parquet.metadata) & set(FIELDS)
             except RatioscopeError as error:
                 self._set_aside(file.path, str(error))
-        return frozenset(found)
+        return frozenset(columns)
 
     def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
         try:
@@ -77,12 +77,12 @@ class RecordRows:
 
 
 def demand_token_file(parquet: Opened, file: TokenFile) -> tuple[str, ...]:
-    """SourceError unless the footer is that of this token file; the names of columns that no Record has."""
+    """Columns of the file that no Record has. SourceError unless its footer fits the commit of this token file."""
     return demand_footer(parquet.metadata, file)
 
 
 def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]:
-    """The same of the footer alone."""
+    """Columns that no Record has, by the footer alone. SourceError unless it fits the commit of this token file."""
     extra = _known_columns(metadata)
     if metadata.num_rows != file.rows:
         raise SourceError(f"it has {metadata.num_rows} rows, its commit says {file.rows}")
@@ -93,7 +93,7 @@ _known_columns = KnownSchemas(demand_columns).of
 
 
 def committed_size(file: TokenFile) -> int | None:
-    """The size that the commit of the file says; None where none names it."""
+    """The size of the file in its commit; None where no commit names it."""
     return None if file.recovered else file.bytes
 
 
@@ -103,7 +103,7 @@ def _part_of_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def demand_keys(table: pa.Table, file: TokenFile) -> None:
-    """Rows of another step or attempt than the commit's would be counted where they do not belong."""
+    """SourceError unless all rows have the committed step and attempt, and a sequence_id. Others would be miscounted."""
     for name, wanted in (("step", file.step), ("attempt", file.attempt)):
         column = table[name]
         if column.null_count or not pc.all(pc.equal(column, wanted)).as_py() and len(column):

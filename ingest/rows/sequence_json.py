@@ -1,13 +1,13 @@
-"""One sequence, or a window of it, as a small JSON document to paste into an issue; and the numbers read back from it.
+"""One sequence, or a window of it, as a small JSON document to paste into an issue, and reading it back.
 
     {"schema": "ratioscope.sequence/1",
      "run": ..., "trainer": ..., "ratioscope": version that wrote it,
      "step": ..., "minibatch": ..., "sequence_id": ..., "facts": {reward, lag, ...},
-     "first_position": of the tokens below, "tokens": how many there are below, "of": how many the response has,
+     "first_position": position of the first token below, "tokens": how many tokens are below, "of": how many the response has,
      "columns": {name of the Record: list of `tokens` values}, "metrics": {"<gap>/<metric>": value over these tokens}}
 
-Columns are per-token columns of the Record (ratioscope/record.py) that hold a value. Floats are float32 and written so that they
-read back bit by bit; what JSON has no number for is "nan", "inf" or "-inf".
+Columns are per-token columns of the Record (ratioscope/record.py) that hold a value. Floats are float32, written in enough digits
+to read back the same bits. JSON has no number for NaN and infinities: they are "nan", "inf" and "-inf".
 """
 
 import json
@@ -46,7 +46,7 @@ document = json.loads(Path("sequence.json").read_text())
 assert sequence_metrics(document) == document["metrics"]
 print(sequence_tokens(document))  # a row per token: log-probs, log-ratios, weights
 """
-"""What a reader runs on the document."""
+"""Code that the receiver of a document can run on it."""
 
 
 def sequence_json(
@@ -59,7 +59,7 @@ def sequence_json(
 ) -> str:
     """The document of the tokens from position `first` on, `most` of them (None: all). texts: with the text of the tokens.
 
-    tokens: Run.sequence; about: what is known of the sequence (run, trainer, step, minibatch, sequence_id and FACTS).
+    tokens: as Run.sequence returns them. about: run, trainer, step, minibatch, sequence_id and FACTS of the sequence.
     """
     chosen = tokens.slice(first, most)
     columns = {
@@ -86,7 +86,7 @@ def sequence_json(
 
 
 def sequence_records(document: Mapping[str, Any]) -> pa.Table:
-    """The document as a Record: one row, with the tokens that the document holds. SourceError where it is no such document."""
+    """The document as a table with one Record. SourceError where it is no such document."""
     if document.get("schema") != SCHEMA:
         raise SourceError(f"the document's schema is {document.get('schema')!r}; wanted {SCHEMA!r}")
     columns = document.get("columns", {})
@@ -110,12 +110,12 @@ def sequence_tokens(document: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def sequence_metrics(document: Mapping[str, Any]) -> dict[str, float | str]:
-    """`<gap>/<metric>` over the tokens of the document, for METRICS that are available; spelled as in the document."""
-    measured = pl.from_arrow(statistics(sequence_records(document)))
-    assert isinstance(measured, pl.DataFrame)
-    if measured.is_empty():
+    """`<gap>/<metric>` over the tokens of the document, for METRICS that are available; values as in the document."""
+    own_statistics = pl.from_arrow(statistics(sequence_records(document)))
+    assert isinstance(own_statistics, pl.DataFrame)
+    if own_statistics.is_empty():
         return {}
-    row = metric_frame(measured, by=()).row(0, named=True)
+    row = metric_frame(own_statistics, by=()).row(0, named=True)
     return {
         name: _value(value)
         for name, value in row.items()
@@ -131,7 +131,7 @@ def _values(column: pl.Series) -> list[Any]:
 
 
 def _value(value: Any) -> Any:
-    """The value, its name where JSON has no number for it."""
+    """The value; a text where JSON has no number for it."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -140,7 +140,7 @@ def _number(value: Any, column: str) -> Any:
 
 
 def _spelled(document: Mapping[str, Any]) -> str:
-    """One line per entry, and one per column: short enough to read, and to compare by lines."""
+    """The document as JSON with one line per entry and per column, to be read and compared by lines."""
     entries = []
     for name, value in document.items():
         if name == "columns":

@@ -1,4 +1,4 @@
-"""The sequences of a step, with what each of them measures per gap: the table from which the worst are picked."""
+"""The sequences of a step as a table with the metrics of each sequence per gap. The worst sequences are picked from it."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from .token_frame import token_counts, token_frame
 
 FACTS = tuple(name for name, field in FIELDS.items() if field.per == "sequence")
 METRICS = ("tokens", "kl_k3", "abs_log_ratio", "max_abs_log_ratio", "non_finite", "zero_weight_tokens")
-"""Read of each sequence as of any other slice."""
+"""Metrics of each sequence: the sequence is treated as a slice of its own."""
 COUNTS = ("tokens", "non_finite", "zero_weight_tokens")
 READ = (
     *FACTS, "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "advantages", "rollout_versions",
@@ -24,11 +24,11 @@ READ = (
 
 
 def sequence_table(records: pa.Table) -> pl.DataFrame:
-    """One row per joined Record: its facts, `length` in tokens, `lag`, `advantage` (mean over its tokens), and per gap
-    `<gap>/log_ratio_sum`, `log_ratio_mean` (nats; null where a token was set aside), METRICS, `worst_position`, and
-    `confident_disagreements` (a count, see metrics/analysis/token_values.py).
+    """One row per joined Record, in the order of the files.
 
-    mismatch is told once per sequence, total and drift in every minibatch; null elsewhere. Sorted by the file's own order.
+    Columns: FACTS, `length` in tokens, `lag`, `advantage` (mean over its tokens), and per gap `<gap>/log_ratio_sum`,
+    `log_ratio_mean` (nats; null where a token was set aside), METRICS, `worst_position` and `confident_disagreements` (a count,
+    see metrics/analysis/token_values.py). mismatch has values once per sequence, total and drift once per minibatch.
     """
     frame = pl.from_arrow(records.select([name for name in FACTS if name in records.column_names]))
     assert isinstance(frame, pl.DataFrame)
@@ -44,15 +44,15 @@ def sequence_table(records: pa.Table) -> pl.DataFrame:
 
 
 def _gaps(records: pa.Table) -> Iterator[pl.DataFrame]:
-    """Per gap on record a frame by `_row`."""
-    measured = pl.from_arrow(statistics(records, slices={"_row": pa.array(np.arange(len(records)))}, written=False))
-    assert isinstance(measured, pl.DataFrame)
-    if measured.is_empty():
+    """One frame per gap on record, with a column `_row` to join by."""
+    by_row = pl.from_arrow(statistics(records, slices={"_row": pa.array(np.arange(len(records)))}, written=False))
+    assert isinstance(by_row, pl.DataFrame)
+    if by_row.is_empty():
         return
-    metrics = metric_frame(measured, by=("_row",)).with_columns(pl.col("_row").cast(pl.Int64))
+    metrics = metric_frame(by_row, by=("_row",)).with_columns(pl.col("_row").cast(pl.Int64))
     worst = _of_tokens(records)
     for gap in GAPS:
-        own = measured.filter(gap=gap)
+        own = by_row.filter(gap=gap)
         if own.is_empty():
             continue
         named = [f"{gap}/{name}" for name in METRICS if f"{gap}/{name}" in metrics.columns]
@@ -80,7 +80,7 @@ def _sums(own: pl.DataFrame, gap: str) -> pl.DataFrame:
 
 
 def _of_tokens(records: pa.Table) -> pl.DataFrame:
-    """By row and gap: the position of the unmasked token with the largest |x|, and how many are confident disagreements."""
+    """Per row and gap: position of the unmasked token with the largest |x|, and number of confident disagreements."""
     row = pl.Series("_row", np.repeat(np.arange(len(records)), token_counts(records)), dtype=pl.Int64)
     earlier = {gap: f"{sides[0]}_logprob" for gap, sides in GAPS.items()}
     tokens = token_frame(records, ("position", "mask", *GAPS, *earlier.values())).with_columns(row)

@@ -1,4 +1,4 @@
-"""Slices that are not written with the statistics: made on demand from token rows, by labels per row or per token."""
+"""Slices that writers do not write: computed on demand from token rows, by a label per row or per token."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,18 +15,22 @@ from .token_frame import token_counts, token_frame
 
 DECILES = 10
 COLUMNS = ("replica", "turn")
-"""Written slices that are a column of the Record."""
+"""Written slices whose labels are a column of the Record."""
 
 
 @dataclass(frozen=True)
 class OnDemand:
-    """A slice by name. columns: what its labels are made of; absent: how to record them."""
+    """A slice that is computed from token rows."""
 
     name: str
     columns: tuple[str, ...]
+    """Columns of the Record that its labels are made of."""
     labels: Callable[[pa.Table], Labels]
+    """Joined Records -> one label per row, or a list of labels per row."""
     meaning: str
+    """What its keys are, for a reader."""
     absent: str
+    """How to record its columns; "" where every run has them."""
 
 
 def _column(name: str) -> Callable[[pa.Table], Labels]:
@@ -34,7 +38,7 @@ def _column(name: str) -> Callable[[pa.Table], Labels]:
 
 
 def length_deciles(records: pa.Table) -> Labels:
-    """The decile, 1 to 10, of each row's response length among the rows of its step; rows of equal length share one."""
+    """Decile (1 shortest, 10 longest) of each row's response length among the rows of its step. Equal lengths share a decile."""
     lengths, steps = token_counts(records), records["step"].to_numpy()
     deciles = np.zeros(len(lengths), np.int64)
     for step in np.unique(steps):
@@ -45,14 +49,14 @@ def length_deciles(records: pa.Table) -> Labels:
 
 
 def signs(values: ArrowColumn) -> ArrowColumn:
-    """negative, zero or positive; null for null and NaN."""
-    numbers = pc.sign(values.cast(pa.float64()))
-    known = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
-    return pa.array(["negative", "zero", "positive"]).take(pc.add(known, 1.0).cast(pa.int64()))
+    """negative, zero or positive for each value; null for null and NaN."""
+    signs = pc.sign(values.cast(pa.float64()))
+    without_nan = pc.if_else(pc.is_nan(signs), pa.scalar(None, pa.float64()), signs)
+    return pa.array(["negative", "zero", "positive"]).take(pc.add(without_nan, 1.0).cast(pa.int64()))
 
 
 def advantage_signs(records: pa.Table) -> Labels:
-    """Per row where no row has more than one advantage, else per token."""
+    """Sign of the advantage: one label per row where no row has more than one advantage, else one per token."""
     column: ArrowColumn = records["advantages"]
     if list_lengths(column).max(initial=0) <= 1:
         single = pc.if_else(pc.equal(pc.list_value_length(column), 1), column, pa.scalar(None, column.type))
@@ -63,7 +67,7 @@ def advantage_signs(records: pa.Table) -> Labels:
 
 
 def slice_named(name: str) -> OnDemand | None:
-    """The slice made on demand, None if it is a written one; ConfigError lists the names there are."""
+    """The slice on demand of this name; None for a written slice. ConfigError lists the names there are."""
     if name in WRITTEN:
         return None
     if name not in ON_DEMAND:
@@ -94,13 +98,13 @@ ON_DEMAND = {made.name: made for made in _SLICES}
 
 
 def labels_of(name: str, records: pa.Table) -> Labels:
-    """The labels of a slice, one per row or a list per row: those made on demand, and the written ones that are columns.
+    """The labels of a slice, one per row or a list per row: slices on demand, COLUMNS, and lag.
 
-    lag is by sequence here: the trainer's version minus the oldest that sampled a token of it.
+    lag is per sequence here: the trainer's version minus the oldest version that sampled a token of the sequence.
     """
     if name == "lag":
         return pc.subtract(records["trainer_version"], records["rollout_version_min"])
-    found = ON_DEMAND.get(name)
-    if found is None and name not in COLUMNS:
+    on_demand = ON_DEMAND.get(name)
+    if on_demand is None and name not in COLUMNS:
         raise ConfigError(f"no slice '{name}' of this kind; there are {', '.join((*COLUMNS, 'lag', *ON_DEMAND))}")
-    return records[name] if found is None else found.labels(records)
+    return records[name] if on_demand is None else on_demand.labels(records)

@@ -1,7 +1,7 @@
-"""Text of a frame, changed by a function of ours outside of polars' engine.
+"""Changes texts of a frame by a Python function outside of polars' engine.
 
-A function of ours inside of it (`map_elements`) runs in a thread of polars' pool and waits there for Python's lock, which another
-thread may hold while it waits for that pool: then the process never answers again.
+Inside the engine (`map_elements`) the function runs in a thread of polars' pool and waits for Python's lock. Another thread may
+hold the lock and wait for the pool: then the process hangs for good.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import polars as pl
 
 
 def changed(frame: pl.DataFrame, change: Callable[[str], str], *columns: str) -> pl.DataFrame:
-    """The frame with these columns of text as the function changes them; null stays null.
+    """The frame with these text columns changed by the function; null stays null.
 
     >>> changed(pl.DataFrame({"a": ["x", None]}), str.upper, "a")["a"].to_list()
     ['X', None]

@@ -1,4 +1,4 @@
-"""Records as a table with one row per token: what a person reads, and what an analysis of tokens begins with."""
+"""Records as a table with one row per token, for people and for analyses of tokens."""
 
 from collections.abc import Collection, Mapping
 
@@ -17,7 +17,7 @@ LISTS = {
     **{f"{policy}_logprob": f"{policy}_logprobs" for policy in (*POLICIES, "reference")},
     "entropy": "entropy", "advantage": "advantages", "turn": "turn", "rollout_version": "rollout_versions",
 }  # fmt: skip
-"""column of the token table -> per-token column of the Record."""
+"""Column of the token table -> per-token column of the Record."""
 FACTS = tuple(name for name, field in FIELDS.items() if field.per == "sequence" and name != "prompt_text")
 """Columns of the Record that are repeated for every token."""
 
@@ -31,7 +31,7 @@ def token_schema() -> pl.Schema:
 
 
 def columns_read(wanted: Collection[str]) -> tuple[str, ...]:
-    """Columns of the Record that these columns of the token table are made of; always the log-probs, for the lengths."""
+    """Columns of the Record that these columns of the token table are made of, and always the log-probs, for the lengths."""
     lists = (source for name, source in LISTS.items() if name in wanted)
     return tuple(dict.fromkeys((*(name for name in FACTS if name in wanted), *lists, *_logprobs())))
 
@@ -39,8 +39,9 @@ def columns_read(wanted: Collection[str]) -> tuple[str, ...]:
 def token_frame(records: pa.Table, wanted: Collection[str] | None = None) -> pl.DataFrame:
     """One row per token of joined Records, in their order.
 
-    A gap's column is x, later minus earlier in nats, on the rows it is measured on: mismatch once per sequence, total and
-    drift once per minibatch; null elsewhere. `<gap>_weight` is exp(x). Masked tokens are here too, see `mask`.
+    A gap's column is its log-ratio x, later minus earlier in nats; null on rows where the gap is not measured (mismatch is
+    measured once per sequence, total and drift once per minibatch). `<gap>_weight` is exp(x). Masked tokens are included, see
+    `mask`.
     """
     schema = token_schema()
     names = [name for name in schema.names() if wanted is None or name in wanted]
@@ -67,7 +68,8 @@ def _logprobs() -> tuple[str, ...]:
 
 
 def _list(records: pa.Table, name: str, lengths: Integers) -> ArrowColumn:
-    """Flat values, null where a row's list is absent or of another length; a single advantage stands for all its tokens."""
+    """The values of a list column, flat; null where a row's list is absent or has another length. A single advantage is repeated
+    for all tokens."""
     column: ArrowColumn = records[name]
     flat = flat_values(column, lengths, pa.scalar(None, column.type.value_type))
     own = list_lengths(column)
