@@ -37,7 +37,10 @@ VERBS = (
 )
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-HELP = "How far the policy that sampled is from the policy that trains: per step, per sequence, per token; why; and what to do."
+HELP = (
+    "Measure how far the policy that sampled is from the policy that trains, per step, sequence and token; find the cause, and"
+    " what to do."
+)
 EPILOG = "Exit codes: 0 ok, 1 findings (with --fail-on), 2 usage, 3 unreadable. Start with: ratioscope demo"
 
 

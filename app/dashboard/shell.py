@@ -132,7 +132,7 @@ def _with_tools(tools: _Tools, draw: Callable[[], object]) -> None:
 def _say_none(found: Served) -> None:
     """What to do about folders in which no run has begun yet."""
     folders = ", ".join(label(root, 300) for root in found.roots)
-    st.info(f"No run lies in {folders} yet. {WAITS}")
+    st.info(f"There is no run in {folders} yet. {WAITS}")
     if found.note:
         st.caption(label(found.note, 300))
     how_to_attach(str(Path(found.roots[0]) / "my-run"))

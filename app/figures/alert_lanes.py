@@ -51,7 +51,10 @@ def alert_lanes(
     lanes = drawn.select("signal", "gap").unique(maintain_order=True).rows()
     figure = canvas(
         "alerts over the steps",
-        (kept, "until the signal was calm again; full colour: out of bounds, pale: not; ▶ still open"),
+        (
+            kept,
+            "a bar ends when the alert closed; solid: out of bounds; pale: back in bounds, waiting to close; ▶ still open",
+        ),
         theme=theme,
         height=116 + LANE * max(2, len(lanes)),
     )

@@ -43,11 +43,11 @@ def threshold_frontier(
     names = "  ".join(
         f'<span style="color:{_colour(rule, theme)}">{_LINES[rule]} {rule}</span>' for rule in _rules(curve)
     )
-    notes = (f"each point a cap, {floor}", f"N = {unit}, {NO_ERROR}", names)
-    figure = canvas("every cap: bias against what is left", notes, theme=theme, height=height, lines=2)
+    notes = (f"each point is a cap, {floor}", f"N = {unit}, {NO_ERROR}", names)
+    figure = canvas("bias and ESS of every cap", notes, theme=theme, height=height, lines=2)
     known = curve.filter(pl.col("bias").is_finite() & (pl.col("bias") > 1e-12) & pl.col("ess_after").is_finite())
     if known.is_empty():
-        return saying(figure, "no cap changes a weight here, or all of them leave none", theme)
+        return saying(figure, "no cap changes a weight here, or every cap removes all of them", theme)
     places = LOGARITHMIC.place(known["bias"].to_numpy())
     shown = padded(float(places.min()), float(places.max()))
     spans = shown[1] - shown[0], float(np.ptp(known["ess_after"].to_numpy())) or 1.0

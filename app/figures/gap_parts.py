@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ..presentation.digits import a_step, digits, plus_minus
+from ..presentation.digits import a_step, plus_minus
 from ..presentation.theme import LIGHT, Theme
 from .drawing.bands import BAND, NO_ERROR, around, edges, reach
 from .drawing.canvas import canvas, saying
@@ -29,14 +29,13 @@ def gap_parts(
     """total, mismatch and drift as mean log-ratios over the steps. parts: as decomposition gives them."""
     title = "total = mismatch + drift <i>mean log-ratios</i>"
     if parts.is_empty():
-        words = "no step has all three gaps: record rollout, old and current log-probs of the same tokens"
+        words = "not available, because no step has all three gaps; record rollout, old and current log-probs of the same tokens"
         return saying(canvas(title, theme=theme, height=height), words, theme)
     bad = parts.filter(~pl.col("holds"))
-    worst = parts.sort(pl.col("residual").abs(), descending=True).row(0, named=True)
-    told = (
-        f"the parts add up on all {len(parts):,} steps, to {digits(abs(worst['residual']), 1)}"
+    sum_note = (
+        f"the parts add up on all {len(parts):,} steps"
         if bad.is_empty()
-        else f"■ they do not add up on {len(bad):,} of {len(parts):,} steps (dotted: what is left): not the same tokens"
+        else f"■ the parts do not add up on {len(bad):,} of {len(parts):,} steps (dotted: the rest): they cover different tokens"
     )
     steps = parts["step"].cast(pl.Float64).to_numpy()
     drawn = {
@@ -50,7 +49,7 @@ def gap_parts(
         "every unmasked token counts once",
         a_step(parts["tokens"].drop_nulls().to_list(), "token"),
         BAND if any(np.isfinite(each.error).any() for each in drawn.values()) else NO_ERROR,
-        told,
+        sum_note,
         drawn["total"].note,
         scale.word,
     )

@@ -51,7 +51,11 @@ def log_ratio_heat_map(
     rows = distribution.filter(pl.col("count") > 0)
     title = f"{AXES[level]} over steps <i>{gap_words(gap)}</i>"
     if rows.is_empty():
-        return saying(canvas(title, theme=theme, height=height), "no distribution of this gap is on record", theme)
+        return saying(
+            canvas(title, theme=theme, height=height),
+            "not available, because the run has no distribution of this gap",
+            theme,
+        )
     steps, width, places = _columns(rows, columns)
     recorded = rows["step"].n_unique()
     grid = cells(rows["bucket"].to_numpy().astype(np.int64), rows["count"].to_numpy())
@@ -80,7 +84,7 @@ def _colour_key(heat: Any, theme: Theme) -> str:
     blocks = "".join(f'<span style="color:{colour}">█</span>' for colour in theme.counts)
     least = 10.0 ** (heat.zmin - heat.zmax)
     below = "≤ " if np.nanmin(heat.z) < heat.zmin else ""
-    return f"density, log scale: {below}{digits(least, 1)} {blocks} 1 of the densest"
+    return f"colour (log scale): {below}{digits(least, 1)} {blocks} 1 of the fullest cell"
 
 
 def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:

@@ -43,7 +43,11 @@ def lags_over_steps(
     title = f"{metric.name} by version lag over the steps <i>{gap}</i>"
     known = course.filter(pl.col(name).is_finite()) if name in course.columns else course.clear()
     if known.is_empty():
-        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
+        return saying(
+            canvas(title, theme=theme, height=height),
+            f"not available, because no token of {gap} has a known lag",
+            theme,
+        )
     scale = suitable(known[name])
     unit = metric.unit if metric.unit != "1" else ""
     lags = _lags(known)
@@ -87,7 +91,11 @@ def lag_shares(
     name, title = f"{gap}/tokens", f"version lags over the steps <i>{gap}</i>"
     known = course.filter(pl.col(name) > 0) if name in course.columns else course.clear()
     if known.is_empty():
-        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} has a known lag", theme)
+        return saying(
+            canvas(title, theme=theme, height=height),
+            f"not available, because no token of {gap} has a known lag",
+            theme,
+        )
     size = f"N = {count(float(known[name].sum()), 'token')}, {COUNTED}"
     figure = canvas(title, ("share of the tokens with a known lag", size, _merged(course)), theme=theme, height=height)
     parts = known.with_columns(share=pl.col(name) / pl.col(name).sum().over("step"))

@@ -51,7 +51,7 @@ def laid_over(
     drawn = [(one, _thinned(one)) for one in series if np.isfinite(one.least).any()]
     note = next((parts[0].note for _, parts in drawn if parts[0].note), "")
     intervals = any((one.most - one.least > 1e-12).any() for one, _ in drawn)
-    said = (*notes, "between its least and its most" if intervals else "", note)
+    said = (*notes, "band: from the lowest to the highest possible value" if intervals else "", note)
     found = np.concatenate([np.concatenate([a.mean, b.mean]) for _, (a, b) in drawn]) if drawn else np.empty(0)
     scale = suitable(found)
     figure = canvas(title, (*said, scale.word), theme=theme, height=height, lines=2)

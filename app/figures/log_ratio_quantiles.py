@@ -42,13 +42,13 @@ def log_ratio_quantiles(
     steps = int(frame["steps"].sum()) if len(frame) else 0
     title = f"log-ratio quantiles <i>{gap}</i>"
     if not len(frame):
-        words = "no distribution of this gap is on record for these steps and tokens"
+        words = "not available, because these steps and tokens have no distribution"
         return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=height, lines=2), words, theme)
     scale = _scale(axis, frame)
     pooled = f"{len(frame):,} columns of {steps:,} steps, their counts added" if steps > len(frame) else ""
     told = (
         "nats", "every unmasked token counts once", f"N = {count(float(frame['count'].sum()), 'token')}",
-        "line p50, dark band p5 to p95 (read within a histogram's bucket), light band min to max", scale.word,
+        "line p50, dark band p5 to p95 (to the resolution of the histogram), light band min to max", scale.word,
         "no log axis: log-ratios have two signs" if axis == "log" else "", pooled, *(escaped(note, 160) for note in notes),
     )  # fmt: skip
     figure = canvas(title, told, theme=theme, height=height, lines=2)

@@ -27,7 +27,7 @@ def density_map(
     over: which steps, in words.
     """
     earlier, later = GAPS[gap]
-    exact = "" if density.exact else "an estimate: kept rows weighed by their inverse probability"
+    exact = "" if density.exact else "an estimate: each kept row is weighted by the inverse of its chance to be kept"
     aside = f"{count(density.set_aside, 'token')} set aside (NaN)" if density.set_aside else ""
     above = f"{count(density.above, 'log-prob')} above 0 counted at 0" if density.above else ""
     size = f"N = {count(float(density.probability.sum()), 'token')}"
@@ -37,7 +37,9 @@ def density_map(
     notes = (over, size, colour, exact, aside, above)
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     if not density.tokens:
-        return saying(figure, f"no token of these steps has the log-probs of both {earlier} and {later}", theme)
+        return saying(
+            figure, f"not available, because no token of these steps has log-probs of both {earlier} and {later}", theme
+        )
     counts, places, told = _probabilities(density) if axes == "probability" else _logprobs(density)
     with np.errstate(divide="ignore"):
         shown = np.where(counts > 0, np.log10(counts), np.nan)

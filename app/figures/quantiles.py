@@ -43,16 +43,18 @@ def quantile_comparison(
     notes = (
         "nats",
         *(f"{escaped(name, 30)}: {count(size, UNITS[level])}" for name, size in zip(names, sizes, strict=True)),
-        f"bars: the bucket that holds it; at least {FEWEST} beyond each",
+        f"bars: resolution of the histogram; only quantiles with {FEWEST} or more beyond",
     )
     sheet = partial(canvas, title, theme=theme, height=height, lines=2)
     shares = [share for share in SHARES if min(share, 1 - share) * min(sizes) >= FEWEST or share == 0.5]
     if not min(sizes):
-        return saying(sheet(notes), "no distribution of one of the two is on record", theme)
+        return saying(sheet(notes), "not available, because one of the two has no distribution", theme)
     pairs = [(share, quantile(first, share), quantile(second, share)) for share in shares]
     finite = [pair for pair in pairs if np.isfinite([e for part in pair[1:] for e in (part.low, part.high)]).all()]
     if not finite:
-        return saying(sheet(notes), "all quantiles lie in the buckets that reach to infinity", theme)
+        return saying(
+            sheet(notes), "not available, because all quantiles lie in the buckets that reach to infinity", theme
+        )
     sides = [[a for _, a, _ in finite], [b for _, _, b in finite]]
     scale = suitable([_middle(part) for side in sides for part in side])
     figure = sheet((*notes, scale.word))

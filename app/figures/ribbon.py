@@ -33,7 +33,7 @@ def severity_ribbon(
         if len(rows) < len(grades)
         else f"N = {count(len(grades), 'step')}"
     )
-    graded = "by the worst signal of a step, its value less its uncertainty"
+    graded = "a bar shows the worst signal of its step, after allowing for sampling error"
     figure = canvas("severity per step", (note, graded), theme=theme, height=height)
     if rows.is_empty():
         return saying(figure, "no step is graded yet", theme)

@@ -35,14 +35,16 @@ def ridgeline(
     title = f"{AXES[level]} of single steps <i>{gap_words(gap)}</i>"
     height = 110 + row * max(3, len(known) + 1)
     if not known:
-        return saying(canvas(title, theme=theme, height=height), "no distribution of these steps is on record", theme)
+        return saying(
+            canvas(title, theme=theme, height=height), "not available, because these steps have no distribution", theme
+        )
     grid = cells(
         np.concatenate([part.buckets for _, part in known]), np.concatenate([part.counts for _, part in known])
     )
     sizes = sorted(int(part.counts.sum()) for _, part in known)
     size = count(sizes[0], UNITS[level]) if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,} {UNITS[level]}s"
-    marks = "| p1, median, p99, each known to its bucket"
-    notes = ("nats", f"N = {size} a ridge, {COUNTED}", "each ridge scaled to its own peak", marks, grid.scale.word)
+    marks = "| p1, median, p99, to the resolution of the histogram"
+    notes = ("nats", f"N = {size} a ridge, {COUNTED}", "each ridge has its own height scale", marks, grid.scale.word)
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     places, labels, overlays = [], [], []
     for number, (step, part) in enumerate(known):

@@ -102,12 +102,16 @@ def survivals(
     sizes = [
         f"N {name} = {count(float(part.counts.sum()), UNITS[level])}" for name, part in zip(NAMES, parts, strict=True)
     ]
-    notes = (f"{', '.join(sizes)}, {COUNTED}", "left of 1: below w, right: from w on", _legend((0, 1), theme, gap))
+    notes = (
+        f"{', '.join(sizes)}, {COUNTED}",
+        "left of 1: share with weight below w; right: with weight w or more",
+        _legend((0, 1), theme, gap),
+    )
     title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = canvas(title, notes, theme=theme, height=height, lines=2)
     held = [(side, part) for side, part in enumerate(parts) if len(part.counts)]
     if not held:
-        return saying(figure, "no distribution of this gap is on record on either side", theme)
+        return saying(figure, "not available, because neither side has a distribution of this gap", theme)
     grid = cells(np.concatenate([part.buckets for _, part in held]), np.concatenate([part.counts for _, part in held]))
     least = 1.0
     for side, part in held:
@@ -137,7 +141,7 @@ def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, hei
     )
     figure = canvas("severity of the graded steps, all gaps", (f"{sizes}, {COUNTED}",), theme=theme, height=height)
     if not any(sum(found.values()) for found in shares):
-        return saying(figure, "no step is graded on either side", theme)
+        return saying(figure, "neither side has a graded step", theme)
     for word in LABELS:
         parts = [found.get(word, 0) / max(1, sum(found.values())) for found in shares]
         figure.add_bar(

@@ -49,7 +49,11 @@ def slice_heat(
         else None
     )
     if here is None or not np.isfinite(floats(here, name)).any():
-        return saying(canvas(title, theme=theme, height=height), f"no token of the {gap} is in this slice", theme)
+        return saying(
+            canvas(title, theme=theme, height=height),
+            f"not available, because no token of {gap} is in this slice",
+            theme,
+        )
     ends = course.select("step", "last").unique().sort("step")
     columns = _columns(ends["step"].to_list(), ends["last"].to_list())
     at = {first: place for place, (first, _) in enumerate(columns)}

@@ -20,7 +20,7 @@ from .heat_map import UNITS
 from .over_steps import gap_words
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
-ABSENT = "no distribution of this gap is on record"
+ABSENT = "not available, because the run has no distribution of this gap"
 
 
 def weight_histogram(
@@ -79,7 +79,14 @@ def weight_survival(
     counted, summed = f"of {UNITS[level]}s", "of the summed weight"
     labels = f"{_named('━', theme.gaps[gap], counted)}  {_named('┅', theme.muted, summed)}"
     title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
-    figure = _sheet(part, title, level, ("left of 1: below w, right: from w on", labels), theme, height)
+    figure = _sheet(
+        part,
+        title,
+        level,
+        ("left of 1: share with weight below w; right: with weight w or more", labels),
+        theme,
+        height,
+    )
     if not len(part.counts):
         return saying(figure, ABSENT, theme)
     cap = bounds(low, high)

@@ -39,7 +39,7 @@ def weights_before_after(
     title = f"weights before and after <i>{escaped(name, NAME)}</i>"
     figure = canvas(title, (size, gone, SPREAD, *notes, legend), theme=theme, height=height, lines=2)
     if not len(before.counts):
-        return saying(figure, "no distribution of these weights is on record", theme)
+        return saying(figure, "not available, because the run has no distribution of these weights", theme)
     buckets = np.union1d(before.buckets, after.buckets).astype(np.int64)
     weight = np.bincount(before.buckets, before.counts, int(buckets.max()) + 1)[buckets]
     grid = cells(buckets, np.maximum(weight, 1).astype(np.int64))

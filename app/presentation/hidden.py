@@ -25,6 +25,6 @@ def lost_words(lost: int, gone: int, silent: int) -> str:
         else "not known, because nothing was counted after the last commit"
     )
     ended = [f"{count(gone, 'writer')} ended without closing"] if gone else []
-    ended += [f"{count(silent, 'writer')} not heard of for an hour"] if silent else []
+    ended += [f"{count(silent, 'writer')} silent for an hour"] if silent else []
     who = " and ".join(ended) or "an earlier writer ended without closing"
     return f"{told}: {who}; tokens {UNSEEN}"

@@ -34,20 +34,21 @@ class SliceWords:
 SLICES = (
     SliceWords("position", "position in the response", (), "", "prompt excluded"),
     SliceWords("probability", "probability under the earlier policy", (), ""),
-    SliceWords("replica", "engine replica", ("replica",), "log replica"),
-    SliceWords("turn", "turn", ("turn",), "log turns"),
+    SliceWords("replica", "engine replica", ("replica",), "pass replica= to Collector.log"),
+    SliceWords("turn", "turn", ("turn",), "pass turns= to Collector.log"),
     SliceWords(
-        "lag", "version lag", ("trainer_version", "rollout_version_min"), "log trainer_version and rollout_versions",
+        "lag", "version lag", ("trainer_version", "rollout_version_min"),
+        "pass trainer_version= and rollout_versions= to Collector.log",
         "trainer version − rollout version",
     ),
     *(
         SliceWords(name, title, ON_DEMAND[name].columns, ON_DEMAND[name].absent, about)
         for name, title, about in (
             ("token_class", "token class", ""),
-            ("token_id", "token", "by their part of the gap"),
+            ("token_id", "token", "ordered by share of the gap"),
             ("rank", "trainer rank", "the rank that wrote the row"),
             ("group_id", "prompt group", ""),
-            ("length_decile", "response length", "deciles of its step, 1 shortest to 10 longest"),
+            ("length_decile", "response length", "deciles within a step, from 1 (shortest) to 10 (longest)"),
             ("finish_reason", "finish reason", ""),
             ("reward_sign", "sign of the reward", ""),
             ("advantage_sign", "sign of the advantage", ""),

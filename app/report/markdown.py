@@ -70,7 +70,7 @@ def _timeline(data: ReportData) -> Iterator[str]:
     ]
     yield from _table(("steps", "severity", "worst reading"), rows)
     if len(data.spells) > MOST_SPELLS:
-        yield from ("", f"The first {MOST_SPELLS} of {len(data.spells)} spells.")
+        yield from ("", f"The first {MOST_SPELLS} of {len(data.spells)} periods of equal severity.")
     if len(data.events):
         yield from ("", "Events:", "")
         shown_events = data.events.head(MOST_EVENTS).iter_rows(named=True)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 SLICES = {
-    "lag": "by lag (trainer version - rollout version; at 0 numerics are left)",
+    "lag": "by version lag (trainer version - rollout version; at lag 0 only numerics remain)",
     "position": "by position in the response (from)",
     "probability": "by probability under the earlier policy (from)",
     "replica": "by engine replica",
@@ -63,9 +63,9 @@ def _ordered(frame: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 WANTED = {
-    "lag": "versions were not recorded; log trainer_version and rollout_versions",
+    "lag": "weight versions were not recorded; pass trainer_version= and rollout_versions= to Collector.log",
     "position": "no usable token is on record",
     "probability": "no usable token is on record",
-    "replica": "no row names the engine that sampled it; log replica",
-    "turn": "turns were not recorded; log turns",
+    "replica": "engine replicas were not recorded; pass replica= to Collector.log",
+    "turn": "turns were not recorded; pass turns= to Collector.log",
 }

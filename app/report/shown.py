@@ -148,7 +148,7 @@ def reproduction_facts(made: Reproduction) -> Pairs:
     versions = ", ".join(f"{name} {version}" for name, version in made.versions.items())
     return [
         ("report made by", f"ratioscope {made.version}"),
-        ("command, in the folder that holds the run", made.command),
+        ("command, to run in the parent folder of the run", made.command),
         ("input digest (sha256)", made.digest),
         ("trainer", made.trainer or "not recorded"),
         ("recorded with", versions or "not recorded"),
@@ -184,11 +184,11 @@ def quality_facts(found: Quality) -> Pairs:
     """What the report rests on; counts of trouble only where there is some."""
     span = f" ({found.first_step} to {found.last_step})" if found.steps else ""
     missing = f", {count(found.missing_steps)} missing in between" if found.missing_steps else ""
-    exact = "every token that was logged" if found.exact else "a sample of the tokens: values are estimates"
+    exact = "every logged token" if found.exact else "a sample of the tokens: values are estimates"
     return [
         ("steps", f"{count(found.steps)}{span}{missing}"),
         ("policies on record", ", ".join(found.policies) or "none"),
-        ("metrics rest on", exact),
+        ("metrics cover", exact),
         ("tokens", f"{count(found.tokens)} of {count(found.sequences, 'sequence')}"),
         ("set aside", _listed(_set_aside(found)) or "nothing"),
         (
@@ -196,14 +196,14 @@ def quality_facts(found: Quality) -> Pairs:
             f"{count(found.offered)} by {count(found.writers, 'writer')}, {count(found.written)} written",
         ),
         *(
-            [("left to the statistics", f"{count(found.left_out, 'sequence')}, by the budget")]
+            [("in statistics only", f"{count(found.left_out, 'sequence')}, because of the budget")]
             if found.left_out
             else []
         ),
         ("dropped", _dropped(found)),
-        *(("cannot write all", state) for state in found.states),
+        *(("writer in trouble", state) for state in found.states),
         *([("lost", lost_words(found.lost, found.gone, found.silent))] if _ended_badly(found) else []),
-        *([("still with a writer at work", count(found.pending, "sequence"))] if found.pending else []),
+        *([("pending in a running writer", count(found.pending, "sequence"))] if found.pending else []),
         *(("not shown", words) for words in found.replaced),
         *([("files without a commit", count(found.uncommitted))] if found.uncommitted else []),
         ("files set aside", _files_set_aside(found)),
@@ -213,8 +213,8 @@ def quality_facts(found: Quality) -> Pairs:
 
 def _set_aside(found: Quality) -> dict[str, int]:
     return {
-        "tokens with a logprob that is no number": found.non_finite,
-        "positive logprobs (counted, not left out)": found.positive_logprobs,
+        "tokens with a log-prob that is not a number": found.non_finite,
+        "positive log-probs (counted, not left out)": found.positive_logprobs,
         "tokens of weight 0": found.zero_weight_tokens,
         "sequences with a token set aside": found.sequences_set_aside,
         "sequences without an unmasked token": found.empty_sequences,

@@ -118,7 +118,7 @@ def test_a_log_in_short_is_not_parsed(root: Path, monkeypatch: pytest.MonkeyPatc
 def test_verify_says_that_the_short_forms_agree_with_the_logs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(root, deep=True).condensed == 4
     assert main(["verify", str(root)]) == OK
-    assert "4 of them also in short, which agrees with the whole" in capsys.readouterr().out
+    assert "4 of them also in a short form, which agrees with the log" in capsys.readouterr().out
 
 
 def test_a_short_form_that_says_otherwise_is_found_and_condensed_anew(root: Path) -> None:

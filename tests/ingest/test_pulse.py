@@ -40,7 +40,7 @@ def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[
     assert word.state(HERE) == "unknown"
     assert "live" in standing([word], HERE, NOW).word
     silent = standing([word], HERE, NOW + SILENT)
-    assert silent.word == "▲ silent for 2 minutes" and "cannot be told" in silent.why
+    assert silent.word == "▲ silent for 2 minutes" and "cannot check its process" in silent.why
 
 
 def test_how_a_run_stands_is_said_in_words_and_marks() -> None:

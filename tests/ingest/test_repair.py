@@ -226,7 +226,7 @@ def test_the_command_says_what_it_did(root: Path, capsys: pytest.CaptureFixture[
     lost_segment(root)
     assert main(["verify", str(root)]) == FINDINGS and "ratioscope repair" in capsys.readouterr().out
     assert main(["repair", str(root), "--dry-run"]) == OK
-    assert "nothing was done" in capsys.readouterr().out
+    assert "nothing was changed" in capsys.readouterr().out
     assert main(["repair", str(root), "--json"]) == OK
     done = json.loads(capsys.readouterr().out)["done"]
     assert "moved to quarantine/" in done[0] and "computed from token rows" in done[1]

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.grading.finding import Severity
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (it holds run.json).")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (the folder with run.json).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WritersEnded = Annotated[
-    bool, typer.Option("--writers-ended", help="All writers have ended, though some did not say so.")
+    bool, typer.Option("--writers-ended", help="Treat every writer as ended, also one that did not close its log.")
 ]
-FailOn = Annotated[str | None, typer.Option(metavar="watch|act", help="Exit 1 if the verdict is this or worse.")]
+FailOn = Annotated[
+    str | None, typer.Option(metavar="watch|act", help="Exit with code 1 if the verdict is this severe or worse.")
+]
 
 
 def opened(folder: Path) -> "Run":

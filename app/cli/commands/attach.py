@@ -21,7 +21,7 @@ def attach(
     everything: Annotated[bool, typer.Option("--list", help="List every trainer instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what to paste to record a trainer, what is recorded then, and the versions this was tested with."""
+    """Print the lines that record a trainer, what they record, and the tested versions."""
     from ..terminal import print_json
 
     if trainer is None or everything:
@@ -49,7 +49,7 @@ def _tell(adapter: "Adapter", out: Path) -> None:
     from ..terminal import print_pairs, say
 
     say(adapter.title, "bold")
-    takes = f"its {objects(adapter)}, or" if objects(adapter) else "no object of it:"
+    takes = f"its {objects(adapter)}, or" if objects(adapter) else "no trainer object:"
     pairs = [
         ("tested with", tested(adapter)),
         ("installed here", adapter.version or NOT_FOUND),

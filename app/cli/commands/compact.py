@@ -19,15 +19,14 @@ def compact(run: RunFolder, writers_ended: WritersEnded = False, as_json: AsJson
         print_json(asdict(done))
         return 0
     if done.written:
-        say(
-            f"{count(done.replaced, 'file')} merged into {len(done.written)}; they are deleted by: ratioscope prune {run} --yes"
-        )
+        merged = f"{count(done.replaced, 'file')} merged into {len(done.written)}"
+        say(f"{merged}; to delete the old files: ratioscope prune {run} --yes")
     else:
         say("nothing to merge")
     if done.condensed:
-        say(f"{count(done.condensed, 'commit log')} condensed: a reader no longer parses what they say of these files")
+        say(f"shortened {count(done.condensed, 'commit log')} for readers")
     for item in done.skipped[:MOST_SHOWN]:
-        say(f"{item.what} stays as it is: {item.reason}")
+        say(f"{item.what} was left as it is: {item.reason}")
     if len(done.skipped) > MOST_SHOWN:
         say(f"and {len(done.skipped) - MOST_SHOWN} more: --json")
     return 0

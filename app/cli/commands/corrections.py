@@ -24,16 +24,18 @@ COLUMNS = ("ess_after", "mean_weight", "bias", "clipped_share", "removed_share",
 def corrections(
     run: RunFolder,
     dialect: Annotated[
-        str | None, typer.Option(metavar="TRAINER", help="A trainer's own corrections: its presets.")
+        str | None, typer.Option(metavar="TRAINER", help="Use the correction presets of this trainer.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these presets of --dialect.")] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these presets of the trainer.")] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="That trainer's own configuration, as YAML or JSON.")
+        Path | None, typer.Option(metavar="FILE", help="A configuration of that trainer, as YAML or JSON.")
     ] = None,
     threshold: Annotated[
-        str | None, typer.Option(metavar="C,...", help="Truncation at each C, and masking outside [1/C, C].")
+        str | None, typer.Option(metavar="C,...", help="Truncate at each C, and mask outside [1/C, C].")
     ] = None,
-    level: Annotated[str, typer.Option(metavar="token|sequence|geometric", help="Level of --threshold.")] = "token",
+    level: Annotated[
+        str, typer.Option(metavar="token|sequence|geometric", help="The weights that --threshold bounds.")
+    ] = "token",
     by: Annotated[
         str,
         typer.Option(
@@ -42,10 +44,10 @@ def corrections(
     ] = "run",
     as_json: AsJson = False,
 ) -> None:
-    """Show what corrections would have done: shares clipped and removed, ESS, mean weight (the learning-rate factor), bias."""
+    """Show the effect of corrections: ESS, mean weight (a factor on the learning rate), bias, shares clipped and removed."""
     slice = None if by in ("run", "step") else by
     if slice and dialect:
-        raise ConfigError(f"--by {by}: a trainer's own correction is shown by run or step")
+        raise ConfigError(f"--by {by}: a trainer's own correction needs --by run or --by step")
     chosen = _chosen(dialect, preset, config, threshold, level)
     from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 

@@ -24,15 +24,17 @@ Gap = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="T
 Step = Annotated[int | None, typer.Option(min=0, help="The step to show.")]
 Steps = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="A range of steps: 100:200, 100:, -50:.")]
 Sequence_ = Annotated[str | None, typer.Option("--sequence", metavar="ID", help="The sequence to show.")]
-Only = Annotated[str | None, typer.Option(metavar="SLICE=KEY", help="A part of the tokens, such as replica=vllm-3.")]
+Only = Annotated[
+    str | None, typer.Option(metavar="SLICE=KEY", help="Show a part of the tokens only, such as replica=vllm-3.")
+]
 Choose = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Any other choice of a page as its URL names it; may be given again."),
+    typer.Option(metavar="KEY=VALUE", help="Any other control of a page, by its name in the URL; repeatable."),
 ]
 
 
 def dashboard(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders with runs below.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain runs.")],
     page: Page = None,
     gap: Gap = None,
     step: Step = None,
@@ -46,7 +48,7 @@ def dashboard(
     allow_host: AllowHost = None,
     no_browser: NoBrowser = False,
 ) -> int:
-    """Browse runs in the dashboard; on this machine only, unless there is a token."""
+    """Browse runs in the dashboard. Without a token, only this machine can connect."""
     choices = {"gap": gap, "step": step, "steps": steps, "sequence": sequence, "only": only}
     place = place_of(page, choices, choose)
     door = door_of(host, port, token, allow_host)
@@ -65,7 +67,7 @@ def show(runs: Sequence[Path], door: Door, *, place: str = "", browser: bool) ->
         say(f"dashboard: {url}   (Ctrl+C stops it)")
         if not door.is_loopback:
             say(
-                "whoever has this link can read prompts and responses; it travels unencrypted: keep to a network you trust"
+                "anyone with this link can read prompts and responses; traffic is not encrypted: use a network you trust"
             )
         elif remote := _remote_hint(url):
             say(remote)

@@ -17,19 +17,19 @@ TOKEN = "RATIOSCOPE_TOKEN"
 """The environment variable that may hold the token itself: an argument would stand in every list of processes."""
 _LARGEST = 4096
 
-Port = Annotated[int, typer.Option(envvar="PORT", min=0, max=65535, help="Port to serve on; 0 takes a free one.")]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the URL and open nothing.")]
+Port = Annotated[int, typer.Option(envvar="PORT", min=0, max=65535, help="Port to serve on; 0 picks a free one.")]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the URL without opening a browser.")]
 Host = Annotated[
-    str, typer.Option(help="Address to listen on. Any but this machine's own needs --token and --allow-host.")
+    str, typer.Option(help="Address to listen on. Every address except loopback needs --token and --allow-host.")
 ]
 Token = Annotated[
     str | None,
     typer.Option(
-        metavar="generate|FILE", help=f"Ask readers for a token: a new one, or the one in FILE; or set {TOKEN}."
+        metavar="generate|FILE", help=f"Ask visitors for a token: a new one, or the one in FILE; or set {TOKEN}."
     ),
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A name this machine is reached by; may be given again.")
+    list[str] | None, typer.Option(metavar="NAME", help="A host name that browsers use for this machine; repeatable.")
 ]
 
 

@@ -11,19 +11,25 @@ from .arguments import AsJson, comma_separated, opened
 
 
 def estimate(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Go by the first steps of this run.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="Estimate from the recorded steps of this run.")
+    ] = None,
     sequences: Annotated[int | None, typer.Option(help="Sequences per step and rank.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens per sequence, on average.")] = None,
-    policies: Annotated[str, typer.Option(help="Comma-separated.")] = "rollout,old,current",
-    entropy: Annotated[bool, typer.Option("--entropy", help="Entropy is recorded too.")] = False,
+    policies: Annotated[str, typer.Option(help="Policies to record, comma-separated.")] = "rollout,old,current",
+    entropy: Annotated[bool, typer.Option("--entropy", help="Record entropy too.")] = False,
     text: Annotated[
-        str, typer.Option(metavar="ids|none", help="Token ids, or none; texts depend on the tokenizer.")
+        str,
+        typer.Option(
+            metavar="ids|none",
+            help="Record token ids, or none. Texts are not estimated: their size depends on the tokenizer.",
+        ),
     ] = "ids",
-    steps: Annotated[int, typer.Option(help="Steps of the run.")] = 1000,
-    ranks: Annotated[int, typer.Option(help="Ranks that write.")] = 1,
+    steps: Annotated[int, typer.Option(help="Number of steps of the run.")] = 1000,
+    ranks: Annotated[int, typer.Option(help="Number of ranks that write.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Tell bytes and milliseconds per step and gigabytes per run, measured here by recording a batch of that shape.
+    """Estimate bytes and milliseconds per step and gigabytes per run, by recording a batch of that shape on this machine.
 
     Give --sequences and --length, or a RUN whose first steps are on disk. A budget bounds the token rows: Collector(budget=
     Budget(step_bytes=...)), or {"step_bytes": ...} in control.json of the run folder while the run goes on.
@@ -99,10 +105,13 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     ]
     if "log_milliseconds_per_step" in found:
         pairs += [
-            ("statistics alone", f"{_size(found['statistics_bytes_per_run'])}; a budget bounds the rest, never these"),
+            (
+                "statistics alone",
+                f"{_size(found['statistics_bytes_per_run'])}; a budget bounds token rows, not statistics",
+            ),
             ("trainer's thread", f"{found['log_milliseconds_per_step']:.1f} ms per step, one copy from host memory"),
             ("writer's thread", f"{found['writer_cpu_seconds_per_step']:.2f} s of CPU per step, in the background"),
-            ("host memory", f"{_size(found['host_bytes_per_queued_step'])} per step that waits, at most 1 GiB"),
+            ("host memory", f"{_size(found['host_bytes_per_queued_step'])} per step in the queue, at most 1 GiB"),
         ]
     print_pairs(pairs)
 

@@ -21,8 +21,8 @@ def explain(
 ) -> None:
     """Print a metric's card: formula, estimator, unit, direction, bands, and its name in every trainer.
 
-    What several names begin with (ess) prints the card of each. A signal that alerts are named by
-    (alignment) prints what it means, when it rings and what to try.
+    A prefix such as ess prints the card of every metric that begins with it. A signal of an alert, such as
+    alignment, prints what it means, when it opens an alert and what to try.
     """
     from ..terminal import print_json, print_pairs, say
 

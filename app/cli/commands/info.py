@@ -13,7 +13,7 @@ MOST_SHOWN = 12
 
 
 def info(run: RunFolder, as_json: AsJson = False) -> int:
-    """Say what a run holds: steps, policies, gaps, counts, the verdict, and what is not available, because …"""
+    """Show what a run contains: steps, policies, gaps, counts, the verdict, and what is not available and why."""
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
     from ratioscope.ingest.analysis.info import info as facts_of
 
@@ -62,7 +62,7 @@ def _print_facts(run: "Run", facts: Mapping[str, Any]) -> None:
         [
             ("path", facts["path"]),
             ("trainer", _trainer(facts)),
-            ("gaps", ", ".join(facts["gaps"]) or "none: no step has the logprobs of two policies"),
+            ("gaps", ", ".join(facts["gaps"]) or "none: no step has the log-probs of two policies"),
             *quality_facts(quality(run, run.metrics(by=("step",)))),
             ("events", ", ".join(f"{events.count(word)} {word}" for word in sorted(set(events))) or "none"),
             ("size", f"{facts['bytes'] / 1e6:,.1f} MB in {count(facts['rows'], 'row')}"),

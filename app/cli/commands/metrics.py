@@ -36,7 +36,10 @@ def metrics(
     run: RunFolder,
     by: Annotated[
         str,
-        typer.Option(metavar="step,...", help="One row per step, slice (lag, replica, position, ...), both, or run."),
+        typer.Option(
+            metavar="step,...",
+            help="One row per step, per slice (lag, replica, position, ...), per both, or for the run.",
+        ),
     ] = "step",
     gap: Annotated[
         str | None, typer.Option(metavar="mismatch|total|drift", help="Only these gaps (comma separated).")
@@ -45,10 +48,11 @@ def metrics(
         str | None, typer.Option(metavar="NAME,...", help="Only these metrics, e.g. kl_k3,ess_token.")
     ] = None,
     cluster: Annotated[
-        str, typer.Option(metavar="sequence|group", help="What standard errors take for independent.")
+        str, typer.Option(metavar="sequence|group", help="The unit that standard errors treat as independent.")
     ] = "sequence",
     dialect: Annotated[
-        str | None, typer.Option(metavar="TRAINER", help="What that trainer would have logged, under its own names.")
+        str | None,
+        typer.Option(metavar="TRAINER", help="Print what this trainer would have logged, under its own names."),
     ] = None,
     preset: Annotated[str | None, typer.Option(metavar="NAME", help="With --dialect: one of its presets.")] = None,
     config: Annotated[

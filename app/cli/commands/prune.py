@@ -11,9 +11,11 @@ from .arguments import AsJson, RunFolder, WritersEnded
 MOST_SHOWN = 12
 _DAY = 86_400.0
 
-KeepSteps = Annotated[int | None, typer.Option(min=0, help="Give up token rows of all steps but the newest this many.")]
-OlderThan = Annotated[float | None, typer.Option(min=0, metavar="DAYS", help="Give up token rows written earlier.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Delete. Without it, only say what would be.")]
+KeepSteps = Annotated[int | None, typer.Option(min=0, help="Delete token rows of all steps except the newest N.")]
+OlderThan = Annotated[
+    float | None, typer.Option(min=0, metavar="DAYS", help="Delete token rows that are older than DAYS days.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete the files. Without --yes, only list them.")]
 
 
 def prune(
@@ -24,7 +26,7 @@ def prune(
     writers_ended: WritersEnded = False,
     as_json: AsJson = False,
 ) -> int:
-    """Delete files that compact replaced, after verifying what replaced them; with a limit, token rows of old steps too."""
+    """Delete files that compact replaced, after verifying the new files; with a limit, delete token rows of old steps too."""
     from ratioscope.ingest.maintenance.pruning import Old
 
     from ...presentation.digits import count

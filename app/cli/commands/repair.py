@@ -6,13 +6,13 @@ import typer
 
 from .arguments import AsJson, RunFolder, WritersEnded
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 
 
 def repair(
     run: RunFolder, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False
 ) -> int:
-    """Commit whole files that no commit names, recompute lost statistics from token rows, move what cannot be read aside."""
+    """Commit complete files that no commit names, recompute lost statistics from token rows, set unreadable files aside."""
     from ...presentation.digits import count
     from ..repairs import repair as restore
     from ..terminal import print_json, say, working
@@ -27,5 +27,5 @@ def repair(
     if not done:
         say("nothing to repair")
     elif dry_run:
-        say(f"{count(len(done), 'thing')} to do; nothing was done: --dry-run")
+        say(f"{count(len(done), 'repair')} to do; nothing was changed, because of --dry-run")
     return 0

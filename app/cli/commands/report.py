@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 ENDINGS = (".html", ".md", ".json")
 Output = Annotated[
-    Path, typer.Option("-o", "--output", metavar="FILE", help="Written as its ending says: .html, .md or .json.")
+    Path,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="The file to write; its ending selects the format: .html, .md or .json."
+    ),
 ]
 NoText = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
 
@@ -26,8 +29,8 @@ def report(
 ) -> int:
     """Write a report of a run: one HTML file, or its Markdown or JSON twin.
 
-    --json prints what was written and the verdict. The HTML file needs no network and can be mailed; it holds the texts of
-    the ten worst sequences unless --no-text is given. Only you can read the file (0600); to let others: chmod.
+    --json prints what was written and the verdict. The HTML file needs no network and can be mailed. It contains the texts of
+    the ten worst sequences unless --no-text is given. Only you can read the file (mode 0600); use chmod to share it.
     """
     from ...report.data import STAGES, report_data
     from ..terminal import print_json, say, stages

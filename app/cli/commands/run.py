@@ -17,12 +17,14 @@ CONTEXT = {"allow_interspersed_args": False}
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The training command.")],
-    out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder; a second start resumes it.")],
-    name: Annotated[str | None, typer.Option(help="The run's name; else the folder's.")] = None,
+    out: Annotated[Path, typer.Option(metavar="RUN_DIR", help="The run folder; a second start resumes the run.")],
+    name: Annotated[str | None, typer.Option(help="The run's name; by default the name of the folder.")] = None,
     text: Annotated[
-        str, typer.Option(metavar="full|ids|none", help="Keep texts and token ids, ids, or none.")
+        str, typer.Option(metavar="full|ids|none", help="Record texts and token ids, only ids, or neither.")
     ] = "full",
-    scalars: Annotated[bool, typer.Option("--scalars", help="Add ratioscope/... to what the trainer logs.")] = False,
+    scalars: Annotated[
+        bool, typer.Option("--scalars", help="Add ratioscope/... metrics to what the trainer logs.")
+    ] = False,
 ) -> None:
     """Run a training command and record what its trainer holds, without a change to its code.
 
@@ -30,8 +32,8 @@ def run(
     `ratioscope attach --list`: in `python train.py`, torchrun, accelerate, console and shell scripts, in their child processes
     and in Ray's workers. Output and exit code are the command's own, and no failure to record ever fails it.
 
-    Not reached: a Python that has no ratioscope installed (it says so), a container that gets another environment, and
-    `python -I`, `-E` and `-S`. On several nodes start it on each, with an --out that all of them see.
+    It cannot record a Python without ratioscope installed (which prints a note), a container with another environment, and
+    `python -I`, `-E` and `-S`. With several nodes, start it on each node, with an --out that all of them see.
     """
     if text not in ("full", "ids", "none"):
         raise ConfigError(f"--text {text}: wanted full, ids or none; try: --text ids")
@@ -77,5 +79,5 @@ def replace_process(command: Sequence[str], environment: Mapping[str, str]) -> N
 
 def _not_run(command: str, error: OSError) -> RatioscopeError:
     if isinstance(error, FileNotFoundError):
-        return ConfigError(f"{command}: no such command; what follows -- is run as it stands, without a shell")
+        return ConfigError(f"{command}: no such command; the words after -- are run without a shell")
     return SourceError(f"{command} cannot be run: {error.strerror}")

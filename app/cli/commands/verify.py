@@ -54,7 +54,7 @@ def _counted(found: "Verification") -> str:
     logs = f"{count(found.logs, 'commit log')} of {count(found.lines, 'line')}"
     verb = "is" if found.token_files + found.segments == 1 else "are"
     files = f"{count(found.token_files, 'token file')} and {count(found.segments, 'statistics segment')} {verb} as committed"
-    short = f", {found.condensed} of them also in short, which agrees with the whole" if found.condensed else ""
+    short = f", {found.condensed} of them also in a short form, which agrees with the log" if found.condensed else ""
     return f"{logs}{short}; {files} ({count(found.rows, 'row')}, {found.bytes / 1e6:,.1f} MB)"
 
 
@@ -66,7 +66,7 @@ def _unnumbered(found: "Verification") -> list[str]:
         if found.unnumbered == found.logs == 1
         else f"{found.unnumbered:,} commit logs predate"
     )
-    return [f"{which} numbered lines: whether a line was removed cannot be told"]
+    return [f"{which} numbered lines, so a removed line cannot be detected"]
 
 
 def _compared(found: "Verification") -> list[str]:

@@ -35,7 +35,7 @@ EVERY = 1.0
 REST = 1.0
 """Times what a page took to draw pass before it is drawn anew: a heavy page takes half of a core at most. Convention."""
 LONGEST_REST = 5.0
-LATE = f"{MARKS['watch']} parts are of newer steps"
+LATE = f"{MARKS['watch']} some parts show newer steps"
 """Of a page that was held: a part of it was first asked for when the run had moved on."""
 
 
@@ -136,7 +136,7 @@ def _line(shown: View) -> None:
     now = {path: _sizes(path) for path in {shown.path, *page.runs}}
     logs = now[shown.path]
     if logs is None:
-        st.caption(f"{MARKS['act']} its folder is gone: deleted or moved", width="content")
+        st.caption(f"{MARKS['act']} the run's folder was deleted or moved", width="content")
         return
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
@@ -149,7 +149,7 @@ def _line(shown: View) -> None:
         st.caption(label(_words(found, shown), 300), width="content", help=label(found.why, 300) or None)
         if grown and stays:
             newer = len(steps_since(Path(shown.path), page.runs[shown.path].sizes, logs) - set(shown.steps))
-            more = count(newer, "newer step") if newer else "more is there"
+            more = count(newer, "newer step") if newer else "new data"
             st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
 
 
@@ -170,8 +170,8 @@ def _words(found: Standing, shown: View) -> str:
 def _why_held() -> str:
     """What would let the page go on by itself."""
     if paused():
-        return "The page stays as it is until you resume."
-    return "The page stays as it is while something is selected in it: take the selection back, and it goes on."
+        return "Updates are paused until you resume."
+    return "Updates are paused while something is selected. Clear the selection to go on."
 
 
 def _show() -> None:

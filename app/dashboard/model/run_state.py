@@ -46,12 +46,12 @@ def _standing_of(found: Sequence[WriterStatus], here: Here, now: float) -> Stand
         gone = "its process is gone" if dead == 1 else f"their {dead} processes are gone"
         return Standing(
             f"{MARKS['act']} dead: no commit for {age(quiet)}, {gone}",
-            "The log was not closed in order.",
+            "The writer did not close its log.",
             f"{age(quiet)} ago",
             brief=f"{MARKS['act']} dead",
         )
     hosts = sorted({str(word.host) for word, state in zip(found, states, strict=True) if state == "unknown"})
-    why = f"Written on {', '.join(hosts[:3])}, or in another container: whether the process runs cannot be told from here."
+    why = f"The writer runs on {', '.join(hosts[:3])} or in another container. This machine cannot check its process."
     if quiet > SILENT:
         return Standing(
             f"{MARKS['watch']} silent for {age(quiet)}{part}",

@@ -25,7 +25,7 @@ def wrong_part(view: View, typed: str) -> str:
     if name in absent:
         return f"{name} is not available, {absent[name]}"
     if name not in known:
-        found = "" if name == "?" else f"{visible(name, 40)} is no slice of this run; "
+        found = "" if name == "?" else f"{visible(name, 40)} is not a slice of this run; "
         return f"{found}wanted slice=key, with a slice of {', '.join(known)}"
     keys = view.of(written_keys, name)
     if key in keys or (key and not keys):
@@ -54,10 +54,10 @@ def _absence(view: View, words: SliceWords, columns: Collection[str], *, has_row
     missing = [name for name in words.needs if name not in columns]
     if words.written:
         absent = bool(words.needs) and words.name not in view.of(written_slices)
-        return f"because no row has {' and '.join(words.needs)}; {words.record}" if absent else ""
+        return f"because the rows have no {' and no '.join(words.needs)}; {words.record}" if absent else ""
     if not has_rows:
-        return "because no token rows were kept, and it is made of them; give the collector a larger budget"
-    return f"because no row has {' and '.join(missing)}; {words.record}" if missing else ""
+        return "because the run has no token rows, which this slice needs; give the collector a larger budget"
+    return f"because the rows have no {' and no '.join(missing)}; {words.record}" if missing else ""
 
 
 def recorded(run: Run) -> tuple[frozenset[str], bool]:

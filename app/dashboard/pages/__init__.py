@@ -39,14 +39,14 @@ PAGES = (
     Page(
         "overview",
         "Overview",
-        "The verdict, severity per step, and the headline metrics over the steps.",
+        "The verdict on the run, the severity of each step, and the headline metrics over the steps.",
         overview.render,
         frozenset({"gap", "steps", "only"}),
     ),
     Page(
         "metrics",
         "Metrics",
-        "Every metric over the steps, of one run or of several laid over each other.",
+        "Every metric over the steps, for one run or for several runs in one chart.",
         metrics.render,
         frozenset({"gap", "steps", "only", "others"}),
         ahead=metrics.ahead,
@@ -54,7 +54,7 @@ PAGES = (
     Page(
         "distributions",
         "Distributions",
-        "Log-ratios and weights, and what a cap would do to them.",
+        "How log-ratios and weights are distributed, and what a cap on the weights would change.",
         distributions.render,
         frozenset({"gap", "steps", "only"}),
         ahead=distributions.ahead,
@@ -62,21 +62,21 @@ PAGES = (
     Page(
         "where",
         "Where",
-        "Where in the data the gap sits: by position, probability, replica, token, ...",
+        "The parts of the data with the largest gap: positions, probabilities, replicas, tokens and more.",
         where.render,
         frozenset({"gap", "steps", "only"}),
     ),
     Page(
         "staleness",
         "Staleness",
-        "How much of the gap comes from old weights, what the update adds, and whether both sides compute the same.",
+        "How much of the gap comes from old weights, what the update adds, and whether engine and trainer use the same settings.",
         staleness.render,
         frozenset({"gap", "steps"}),
     ),
     Page(
         "sequences",
         "Sequences",
-        "The sequences of one step, worst first.",
+        "The sequences of one step, the worst first.",
         sequences.render,
         frozenset({"gap", "only"}),
     ),
@@ -84,7 +84,7 @@ PAGES = (
     Page(
         "corrections",
         "Corrections",
-        "What truncating, masking or rejecting weights would do, side by side, and how to set it.",
+        "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
         corrections.render,
         frozenset({"gap", "steps"}),
         ahead=corrections.ahead,
@@ -92,16 +92,24 @@ PAGES = (
     Page(
         "compare",
         "Compare",
-        "Two runs, seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
+        "Two runs, groups of seeds or ranges of steps: what differs, by how much, and whether chance explains it.",
         compare.render,
     ),
     Page(
         "alerts",
         "Alerts",
-        "When each signal was out of its bounds, and the rules by which it rings.",
+        "When each signal was out of bounds, and the rules that open an alert.",
         alerts.render,
         frozenset({"gap", "steps"}),
     ),
-    Page("health", "Health", "Writers, drops, gaps and files that were set aside.", health.render, frozenset()),
-    Page("runs", "Runs", "Every run below the folders that are served.", runs.render, frozenset(), about="runs"),
+    Page(
+        "health",
+        "Health",
+        "Dropped, lost, damaged and missing data, and the state of each writer.",
+        health.render,
+        frozenset(),
+    ),
+    Page(
+        "runs", "Runs", "Every run in the folders that this dashboard serves.", runs.render, frozenset(), about="runs"
+    ),
 )

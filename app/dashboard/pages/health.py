@@ -22,14 +22,14 @@ def render(scope: Scope) -> None:
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
     for note in run.notes:
         st.caption(f":material/info: {label(note, 400)}")
-    _listed("Writers", run.writers, "No writer has left a commit log.")
+    _listed("Writers", run.writers, "The run has no commit log.")
     kept = run.conservation
     _listed("Dropped", _dropped(kept), "Nothing was dropped.")
     if len(run.drops):
         _listed("Dropped, by step", run.drops, "")
-    _listed("Lost", _lost(kept), "No writer ended with sequences that it had not written.")
+    _listed("Lost", _lost(kept), "Every writer that ended had written all of its sequences.")
     _listed("Set aside", _set_aside(run), "Every file of the run could be read.")
-    _listed("Not shown", _not_shown(run), "All that was recorded is shown.")
+    _listed("Not shown", _not_shown(run), "Everything that was recorded is shown.")
     _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")
     _listed("Events", run.events, "No event was recorded.")
     st.subheader("Run", anchor=False)
@@ -42,17 +42,25 @@ def _cards(run: Run) -> None:
     kept = run.conservation
     facts = (
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
-        ("sequences offered", count(kept.offered), "what trainers handed to collectors, over all attempts"),
-        ("written", count(kept.written), "of these, in token rows"),
-        ("left out", count(kept.left_out), "by the budget; the statistics hold them all the same"),
-        ("dropped", count(kept.dropped), "not written: see the table below for the reasons"),
-        ("pending", count(kept.pending), "with a writer that is at work: queued, or being written"),
-        ("lost", count(kept.lost), "at least; taken by a writer that ended without writing them"),
-        ("rows not shown", count(kept.hidden), "recorded again by a later start: see the table Not shown"),
+        ("sequences offered", count(kept.offered), "sequences that trainers gave to the collectors, over all attempts"),
+        ("written", count(kept.written), "sequences whose token rows are on disk"),
+        (
+            "left out",
+            count(kept.left_out),
+            "sequences whose token rows the budget left out; the statistics include them",
+        ),
+        ("dropped", count(kept.dropped), "sequences that were not written; the table Dropped gives the reasons"),
+        ("pending", count(kept.pending), "sequences that a running writer has queued or is writing"),
+        ("lost", count(kept.lost), "at least this many sequences; their writer ended before it wrote them"),
+        (
+            "rows not shown",
+            count(kept.hidden),
+            "rows that a later start recorded again; the table Not shown lists them",
+        ),
         (
             "files set aside",
             count(len(run.quarantined) + len(run.uncommitted)),
-            "damaged, foreign, or named by no commit",
+            "damaged or foreign files, and files that no commit names",
         ),
     )
     with st.grid(9, min_column_width=140):
@@ -62,7 +70,7 @@ def _cards(run: Run) -> None:
 
 def _set_aside(run: Run) -> pl.DataFrame:
     rows = [(str(item.path), item.reason) for item in run.quarantined]
-    rows += [(path, "no commit names it: its writer is at work or was killed") for path in run.uncommitted]
+    rows += [(path, "no commit names it: its writer is still running or was killed") for path in run.uncommitted]
     return pl.DataFrame(rows, schema={"file": pl.String, "reason": pl.String}, orient="row")
 
 
@@ -75,13 +83,13 @@ def _dropped(kept: Conservation) -> pl.DataFrame:
 
 
 def _tokens(part: Dropped) -> str:
-    unseen = f" and those of {count(part.unseen, 'sequence')} that nobody looked at" if part.unseen else ""
+    unseen = f" and those of {count(part.unseen, 'sequence')} whose tokens were not counted" if part.unseen else ""
     return f"{count(part.tokens)}{unseen}"
 
 
 def _lost(kept: Conservation) -> pl.DataFrame:
     rows = [
-        (lost.writer, lost.sequences, lost.step, UNSEEN, "it ended without writing what it had taken")
+        (lost.writer, lost.sequences, lost.step, UNSEEN, "the writer ended before it wrote them")
         for lost in kept.losses
     ]
     schema = {"writer": pl.String, "at least": pl.Int64, "after step": pl.Int64, "tokens": pl.String, "why": pl.String}

@@ -52,9 +52,7 @@ def render(scope: Scope) -> None:
     st.html(_collector(view.run))
     frame = scope.course()
     if frame.is_empty():
-        st.info(
-            "No token of the chosen steps and part is on record. Take back the choice of steps, or of tokens, above."
-        )
+        st.info("The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above.")
         return
     st.html(view.of(_cards, scope, theme.name))
     _ribbon(scope)
@@ -82,8 +80,8 @@ def _say_part(scope: Scope) -> None:
     parts += [] if scope.only is None else [f"only tokens of {part_words(scope.only)}"]
     if parts:
         what = label(", ".join(parts), 200)
-        graded = " The ribbon is of all tokens." if scope.only is not None else ""
-        st.caption(f"The verdict and the alerts are of the whole run. Cards and charts show {what}.{graded}")
+        graded = " The severity of steps is graded over all tokens." if scope.only is not None else ""
+        st.caption(f"The verdict and the alerts cover the whole run. Cards and charts show {what}.{graded}")
 
 
 def _steps_words(steps: range) -> str:
@@ -117,19 +115,19 @@ def _state(run: Run, kept: Conservation) -> str:
     """The state of the writers of the newest attempt in a word or two."""
     writers = run.writers
     if writers.is_empty():
-        return "left no commit log"
+        return "no commit log"
     newest = writers.filter(pl.col("attempt") == pl.col("attempt").max())
     writing = newest["closed"].null_count()
     if kept.gone:
         return f"{count(kept.gone)} of {count(kept.writers, 'writer')} ended without closing"
     if kept.silent:
-        return f"{count(kept.silent)} of {count(kept.writers, 'writer')} not heard of for an hour"
+        return f"{count(kept.silent)} of {count(kept.writers, 'writer')} silent for an hour"
     troubled = newest.filter(pl.col("closed").is_null() & (pl.col("state") != "ok"))["state"].unique().sort()
     if len(troubled):
         return " and ".join(troubled)
     if not writing:
         return f"ended ({count(len(newest), 'writer')})"
-    return f"ok, {count(writing, 'writer')} not closed"
+    return f"recording ({count(writing, 'writer')})"
 
 
 def _ribbon(scope: Scope) -> None:
@@ -184,7 +182,8 @@ def _newest(found: Sequence[Alert], verdict: Finding, gap: str) -> None:
                 f"{grade} {label(alert.signal.name)} {alert.gaps}, {until(alert)}",
                 key=f"newest_{place}",
                 type="tertiary",
-                help=f"{label(alert.signal.title)}: {label(alert.reading, 200)} at step {alert.peak_step}. Click: its sequences.",
+                help=f"{label(alert.signal.title)}: {label(alert.reading, 200)} at step {alert.peak_step}."
+                " Click to see the sequences of that step.",
                 on_click=go_to,
                 args=("sequences",),
                 kwargs={"step": alert.peak_step},

@@ -33,20 +33,17 @@ RECORD = """collector.log(
     rollout_versions=versions,     # of the weights that sampled: one per sequence, or one per token
     trainer_version=version,       # of the weights that computed old (else current) log-probs
 )"""
-ADDS = (
-    "Mean log-ratios add: total = mismatch + drift. K3 and chi-squared do not, so that shares of the three in them would mean"
-    " nothing."
-)
+ADDS = "Mean log-ratios add up: total = mismatch + drift. K3 and chi-squared do not add up, so this chart does not use them."
 THREE = "log rollout, old and current log-probs of the same tokens"
 TOLD = (
-    "As far as run.json tells; put what is missing into `config=` of the collector or of `attach`. Unknown is not ok: it is"
-    " unknown."
+    "These settings come from the recorded configuration. To fill an unknown row, pass the setting to the collector or to"
+    ' `attach`, for example `config={"sampling": {"top_p": 1.0}}`. An unknown setting may differ.'
 )
 
 
 def render(scope: Scope) -> None:
     if not scope.recorded:
-        st.info("No step of this range is on record.")
+        st.info("The run has no steps in this range.")
         return
     absent = absences(scope.view).get("lag")
     if absent:
@@ -63,14 +60,14 @@ def _lags(scope: Scope) -> None:
     metric = BY_NAME[size_metric(gap)]
     by_lag = view.of(lag_table, chosen)
     if f"{gap}/{metric.name}" not in by_lag.columns:
-        st.caption(f"No token of the {gap} has a known lag.")
+        st.caption(f"No token of {gap} has a known version lag.")
         return
     course = view.of(lag_over_steps, chosen)
     if gap in SAMPLED:
         _cards(scope, staleness(_lagged(view.metrics(("lag",), chosen), gap)))
     else:
         st.caption(
-            "Drift is the trainer's own update: old weights of the engine are no part of it, see mismatch and total."
+            "Drift measures the trainer's own update. Old weights in the engine do not change it; see mismatch and total."
         )
     parts = _by_lag(scope)
     left, right = columns(2, "staleness")
@@ -85,7 +82,7 @@ def _lags(scope: Scope) -> None:
             column_config={name: st.column_config.NumberColumn(format="%.3g") for name in (metric.name, "± se")},
         )
         if len(parts) < view.metrics(("lag",), chosen).height:
-            st.caption(f"More than {SINGLE} lags are shown in buckets, from merged statistics.")
+            st.caption(f"Lags are grouped into buckets, because the run has more than {SINGLE} of them.")
     draw(
         view.of(_over_steps, scope, theme),
         "lags_over_steps",
@@ -144,23 +141,23 @@ def _cards(scope: Scope, found: Staleness) -> None:
         (
             "K3 of all tokens",
             _spelled(found.value, found.value_error if own is None else own),
-            "mean K3 of all tokens with a known lag, nats/token",
+            "size of the gap: mean K3 over all tokens with a known lag, in nats/token",
         ),
         (
             "at lag 0",
             _spelled(found.fresh, found.fresh_error),
-            "K3 at lag 0: both sides held the same weights, so it is numerics",
+            "the gap that remains when engine and trainer hold the same weights: numerics",
         ),
         (
             "excess over lag 0",
             _spelled(found.excess, found.excess_error),
-            "all tokens less those at lag 0; negative: no excess",
+            "K3 of all tokens minus K3 at lag 0; a negative value means no excess",
         ),
         (
             "explained by lag",
             _share(found.explained, found.explained_error),
-            "excess / all tokens, if numerics are the same at every lag. What else changed between the steps of the lags is"
-            " counted with them.",
+            "share of the gap that old weights explain: excess / K3 of all tokens. This assumes the same numerics at every lag."
+            " Other changes between these steps are counted too.",
         ),
     )
     with st.grid(4, min_column_width=170):
@@ -168,8 +165,8 @@ def _cards(scope: Scope, found: Staleness) -> None:
             st.metric(name, value, help=about, border=True)
     size = count(found.tokens, "token")
     st.caption(
-        f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors of the excess and of its share take the"
-        " numbers of tokens at each lag for given, and lags for independent"
+        f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors assume fixed token counts per lag and"
+        " independent lags"
     )
     if found.reason:
         st.caption(f"Explained by lag: not available, because {found.reason}.")
@@ -215,7 +212,7 @@ def _decomposed(run: Run, steps: range | None) -> pl.DataFrame:
 
 
 def _sides(scope: Scope) -> None:
-    st.subheader("Do both sides compute the same?", anchor=False)
+    st.subheader("Do engine and trainer use the same settings?", anchor=False)
     st.html(both_sides(scope.view.of(_compared), theme=appearance()))
     st.caption(TOLD)
 

@@ -20,8 +20,11 @@ from ..model.served_runs import Served
 from ..model.slice_absences import wrong_part
 from ..model.view import View
 
-NOT_SAMPLED = "means over rollout samples, no divergence: the tokens were not sampled from old"
-ONLY = "a part of the tokens, as slice=key, such as position=4. A slice alone is answered with its keys, a ? with the slices."
+NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens were not sampled from old"
+ONLY = (
+    "Shows a part of the tokens only. Type slice=key, such as position=4. A slice without a key lists its keys; ? lists the"
+    " slices."
+)
 MOST_OTHERS = 7
 """Runs beside the shown one; there are eight colours."""
 
@@ -49,7 +52,7 @@ def run_picker(found: Served) -> str:
     )
     name = chosen if chosen is not None and chosen in found.runs else found.first
     if wanted is not None and wanted not in found.runs:
-        st.caption("the run that was asked for is not served here, or no longer: this is another", width="content")
+        st.caption(f"Run {label(str(wanted), 80)} is not here; showing {label(name, 80)}.", width="content")
     in_address("run", visible(name))
     return name
 
@@ -72,12 +75,12 @@ def others_picker(found: Served, shown: str) -> tuple[str, ...]:
     if not others:
         return ()
     chosen = st.multiselect(
-        "beside it",
+        "compare with",
         others,
         key="with",
         bind="query-params",
         max_selections=MOST_OTHERS,
-        placeholder="runs beside it",
+        placeholder="compare with",
         label_visibility="collapsed",
         width=230,
         format_func=visible,
@@ -100,7 +103,7 @@ def only_field(view: View) -> Only | None:
 
     A field and no pill: of a pill the URL holds the label, which is not the key where text had to be made visible.
     """
-    typed = _field("only", "all tokens, or ? for parts", 190, help=ONLY)
+    typed = _field("only", "all tokens, or ? for slices", 190, help=ONLY)
     only = only_of(typed)
     if typed and (wrong := wrong_part(view, typed)):
         _say_wrong(wrong)

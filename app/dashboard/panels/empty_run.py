@@ -6,12 +6,12 @@ import streamlit as st
 
 FIRST = "TRL"
 """Shown where nothing tells which trainer it is."""
-WAITS = "This page shows the run as soon as there is one."
+WAITS = "This page updates by itself as soon as there is something to show."
 
 
 def say_empty(path: str = "", trainer: object = None) -> None:
     """What to do about a run that has nothing to show yet. path: of the run; trainer: what its run.json says of it."""
-    st.info(f"No step with the log-probs of two policies is on record yet. {WAITS}")
+    st.info(f"The run has no step with the log-probs of two policies yet. {WAITS}")
     how_to_attach(path, trainer)
 
 

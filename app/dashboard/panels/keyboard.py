@@ -3,7 +3,7 @@
 import streamlit as st
 
 KEYS = (
-    ("p", "pause and resume: hold the page as it is while the run grows"),
+    ("p", "pause or resume updates while the run grows"),
     ("j", "next sequence, on Tokens; a row down, on Sequences"),
     ("k", "previous sequence, on Tokens; a row up, on Sequences"),
     ("Enter", "opens the marked sequence, on Sequences"),
@@ -11,7 +11,7 @@ KEYS = (
     ("]", "the recorded step after this one, also J"),
     ("[", "the recorded step before this one, also K"),
     ("?", "this list"),
-    ("r", "draw the page anew"),
+    ("r", "redraw the page"),
     ("Tab", "from one control to the next; Enter or Space uses it, Escape closes a list"),
 )
 

@@ -24,7 +24,7 @@ def say_link(place: DeltaGenerator) -> None:
     here = urlsplit(st.context.url or "")
     link = here._replace(path=here.path or "/", query=urlencode(address(), doseq=True), fragment="").geturl()
     with place:
-        st.caption("The address is the view: whoever opens it here sees the same page, run and choices.")
+        st.caption("This link opens exactly this view on this server.")
         st.code(link, language=None, wrap_lines=True)
 
 
@@ -36,11 +36,11 @@ def _downloads(shown: Shown) -> None:
         ("all numbers, JSON", ".json", "application/json", partial(json_of, shown.tables)),
         ("all charts, HTML", ".html", "text/html", lambda: html_of(title, list(shown.charts.values()), theme)),
     )
-    st.caption("This page as files; HTML needs no network.")
+    st.caption("Download this page. The HTML file works without a network.")
     with st.container(horizontal=True, gap="xsmall"):
         for words, ending, kind, made in files:
             name = shown.file(ending=ending)
             st.download_button(words, made, name, kind, key=f"share{ending}", on_click="ignore", width="content")
     st.segmented_control(
-        "the camera of a chart saves", IMAGES, default=IMAGES[0], required=True, key="image", bind="query-params"
+        "format of a chart's camera button", IMAGES, default=IMAGES[0], required=True, key="image", bind="query-params"
     )

@@ -17,7 +17,7 @@ def step_buttons(view: View, step: int) -> None:
 
 
 def _button(mark: str, key: str, shortcut: str, to: int, step: int) -> None:
-    about = f"{key.replace('_', ' ')}: step {to}" if to != step else "there is none"
+    about = f"{key.replace('_', ' ')}: step {to}" if to != step else "there is no further step"
     st.button(mark, key=key, shortcut=shortcut, on_click=_go, args=(to,), disabled=to == step, help=about)
 
 

@@ -103,7 +103,7 @@ def scale_of(axis: Axis, drawn: Sequence[Drawn]) -> tuple[Scale, str]:
         return PLAIN, ""
     if axis == "log":
         lost = int((values <= 0).sum())
-        return LOGARITHMIC, f"{count(lost, 'point')} at or below 0 have no place on a log axis" if lost else ""
+        return LOGARITHMIC, f"{count(lost, 'point')} at or below 0 cannot be shown on a log axis" if lost else ""
     if axis == "signed-log":
         sizes = np.abs(values[values != 0])
         return (signed_log(float(np.median(sizes)) / 4, float(sizes.max())) if len(sizes) else PLAIN), ""

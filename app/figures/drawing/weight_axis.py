@@ -19,7 +19,7 @@ TICKS = (
 
 
 SLICES = 60
-SPREAD = f"density: share per 1/{SLICES} of the axis, log scale"
+SPREAD = f"height: share per 1/{SLICES} of the axis (log scale)"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def weight_axis(figure: go.Figure, grid: Cells, cap: list[Bound], theme: Theme) 
         range=shown,
         tickvals=list(ticks),
         ticktext=[digits(weight) for weight in ticks.values()],
-        title={"text": f"weight · {grid.scale.word} of its logarithm" if grid.scale.word else "weight · log axis"},
+        title={"text": "weight (log scale, stretched around 1)" if grid.scale.word else "weight (log scale)"},
     )
     shapes: list[Overlay] = []
     for bound, place in zip(cap, places, strict=True):

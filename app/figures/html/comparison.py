@@ -27,14 +27,18 @@ class Column:
 
 
 COLUMNS = (
-    Column("ess_after", "ESS after", "(sum v)^2 / (n sum v^2) of what is left of the weights", "high"),
-    Column("mean_weight", "mean weight", "sum v / n: the factor on the learning rate that is left", "one", share=False),
-    Column("bias", "bias", "mean |v - w|: how far the weights are from exact ones", "low", share=False),
-    Column("variance", "variance", "sum v^2 / n - (sum v / n)^2: what weighting adds", "low", share=False),
-    Column("clipped_share", "clipped", "share whose weight a bound changed"),
-    Column("removed_share", "removed tokens", "share that leaves the loss, by mask or by a weight of 0", "low"),
-    Column("removed_share_sequence", "removed sequences", "share of which no token is left", "low"),
-    Column("mass_removed", "mass removed", "1 - sum v / sum w; negative where a floor or a rejection adds more"),
+    Column("ess_after", "ESS after", "share of the sample that still counts: (sum v)^2 / (n sum v^2)", "high"),
+    Column("mean_weight", "mean weight", "factor that remains on the learning rate: sum v / n", "one", share=False),
+    Column("bias", "bias", "how far the weights are from exact ones: mean |v - w|", "low", share=False),
+    Column("variance", "variance", "variance that the weights add: sum v^2 / n - (sum v / n)^2", "low", share=False),
+    Column("clipped_share", "clipped", "share whose weight a bound changes"),
+    Column("removed_share", "removed tokens", "share that is removed from the loss, by a mask or a weight of 0", "low"),
+    Column("removed_share_sequence", "removed sequences", "share with no token left", "low"),
+    Column(
+        "mass_removed",
+        "mass removed",
+        "share of the total weight that is lost: 1 - sum v / sum w; negative where a floor or a rejection adds more",
+    ),
 )
 
 

@@ -219,7 +219,7 @@ def _legend(gap: str, value: TokenValue, band: Band) -> str:
         marks.append(f'<span><i class="o">&nbsp;&nbsp;&nbsp;</i> weight outside {band.words}</span>')
     return (
         f'<div class="rs-legend"><span>{left}</span><b>{"".join(cells)}</b><span>{right}</span>'
-        f"<span>tint by {formula}{unit}, from the size written on it</span>{''.join(marks)}</div>"
+        f"<span>colour: {formula}{unit}; a swatch begins at the number on it</span>{''.join(marks)}</div>"
     )
 
 

@@ -73,7 +73,7 @@ def test_a_configuration_file_is_read(suffix: str, tmp_path: Path, capsys: Outpu
         (["--threshold", "0.5"], "above 1"),
         (["--threshold", "2", "--level", "batch"], "token, sequence, geometric"),
         (["--by", "nope"], "there are replica"),
-        (["--by", "lag", "--dialect", "trl"], "run or step"),
+        (["--by", "lag", "--dialect", "trl"], "--by run or --by step"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_exit_code_2(arguments: list[str], says: str, capsys: Output) -> None:

@@ -46,13 +46,13 @@ def test_an_alert_leads_to_its_peak_and_from_the_page_of_alerts_to_its_steps(
     opened.settled()
     assert int(query(opened)["step"]) >= 0
     opened = browser.visit(f"{dashboard.url}/alerts?run=stale&moved=kl_k3&watch_kl_k3=0.02")
-    assert opened.page.get_by_text("With the rules moved").count() == 1
+    assert opened.page.get_by_text("With these rules").count() == 1
     table = opened.page.locator("[class*=st-key-alert_rows] canvas").first
     table.click(position={"x": 14, "y": 52}, force=True)
     opened.page.locator(".st-key-to_overview button").first.wait_for()
     opened.settled()
     opened.page.locator(".st-key-to_overview button").first.click()
-    opened.page.get_by_text("The verdict and the alerts are of the whole run").wait_for()
+    opened.page.get_by_text("The verdict and the alerts cover the whole run").wait_for()
     opened.settled()
     assert ":" in query(opened)["steps"]
     is_well(opened)
@@ -90,5 +90,5 @@ def test_a_comparison_is_a_link_and_swapping_changes_it(dashboard: Dashboard, br
 def test_two_runs_a_side_stand_in_the_link(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/compare?run=stale&a=stale&a=healthy&b=healthy")
     assert opened.page.get_by_text("A: stale, healthy").count() == 1
-    assert opened.page.get_by_text("errors are those between the runs").count() == 1
+    assert opened.page.get_by_text("Errors come from the spread between the runs").count() == 1
     is_well(opened)

@@ -48,9 +48,9 @@ def test_a_job_is_started_and_its_weights_and_settings_are_shown_and_copied(
     )
     page = opened.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="carry out on").click()
-    page.get_by_text("carried out on all 12 steps").wait_for()
-    page.locator(".rs-compare-light", has_text="not carried out yet").wait_for(state="detached")
+    page.get_by_role("button", name="from token rows").click()
+    page.get_by_text("computed from the tokens of all 12 steps").wait_for()
+    page.locator(".rs-compare-light", has_text="not computed yet").wait_for(state="detached")
     opened.settled()
     code = page.locator("[data-testid=stCode]").last
     code.hover()

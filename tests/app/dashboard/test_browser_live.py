@@ -88,7 +88,7 @@ def test_a_run_laid_over_is_followed_and_held_with_the_page(browser: Chromium, t
         page.keyboard.press("p")
         page.get_by_text("paused · ").wait_for()
         writer.write(1)
-        _newer(page, "more is there").wait_for(timeout=30_000)
+        _newer(page, "new data").wait_for(timeout=30_000)
         page.wait_for_timeout(2500)
         assert page.evaluate(OF_ALL) == 4
         page.keyboard.press("p")
@@ -102,7 +102,7 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         opened = browser.visit(f"{dashboard.url}/alerts")
         page = opened.page
         _select_alert(opened)
-        page.get_by_text("sequences of the peak").wait_for(timeout=30_000)
+        page.get_by_text("sequences at the peak").wait_for(timeout=30_000)
         detail = page.locator(".st-key-to_peak").locator("xpath=../..").inner_text()
         writer.write(2)
         _newer(page, "2 newer steps").wait_for(timeout=30_000)
@@ -111,16 +111,16 @@ def test_a_selected_row_holds_the_page_until_it_is_taken_back(browser: Chromium,
         assert page.locator(".st-key-to_peak").locator("xpath=../..").inner_text() == detail
         _newer(page, "2 newer steps").click()
         page.get_by_text("step 9 · ").wait_for(timeout=30_000)
-        page.get_by_text("Select a row for what it means").wait_for(timeout=30_000)
+        page.get_by_text("Select a row to see what it means").wait_for(timeout=30_000)
         writer.write(1)
         page.get_by_text("step 10 · ").wait_for(timeout=30_000)
         opened.settled()
         _select_alert(opened)
-        page.get_by_text("sequences of the peak").wait_for(timeout=30_000)
+        page.get_by_text("sequences at the peak").wait_for(timeout=30_000)
         writer.write(1)
         _newer(page, "1 newer step").wait_for(timeout=30_000)
         _select_alert(opened)
-        page.get_by_text("Select a row for what it means").wait_for(timeout=30_000)
+        page.get_by_text("Select a row to see what it means").wait_for(timeout=30_000)
         page.get_by_text("step 11 · ").wait_for(timeout=30_000)
         assert opened.errors == [] and opened.exceptions == 0
 
@@ -137,17 +137,17 @@ def test_a_page_that_is_held_keeps_its_steps_while_another_tab_follows_the_run(b
             other.page.wait_for_function(f"() => ({NEWEST})() === {steps - 1}", timeout=30_000)
         held.page.bring_to_front()  # what lies behind draws no chart
         _newer(held.page, "6 newer steps").wait_for(timeout=30_000)
-        assert "parts are of newer steps" not in held.page.content()
+        assert "some parts show newer steps" not in held.page.content()
         held.page.locator(f".st-key-{CHART}_numbers button").first.click()
         held.page.get_by_text("CSV, 4 rows").wait_for(timeout=30_000)
         held.page.keyboard.press("Escape")
         held.page.get_by_role("textbox", name="steps", exact=True).fill("-2:")
         held.page.keyboard.press("Enter")
-        held.page.get_by_text("parts are of newer steps").wait_for(timeout=30_000)
+        held.page.get_by_text("some parts show newer steps").wait_for(timeout=30_000)
         assert held.page.evaluate(NEWEST) == 3
         _newer(held.page, "6 newer steps").click()
         held.page.wait_for_function(f"() => ({NEWEST})() === 9", timeout=30_000)
-        assert "parts are of newer steps" not in held.page.content()
+        assert "some parts show newer steps" not in held.page.content()
         for opened in (held, other):
             assert opened.errors == [] and opened.exceptions == 0
 
@@ -167,7 +167,7 @@ def test_a_dead_writer_an_ended_run_and_a_deleted_folder_are_told_apart(browser:
         page.get_by_text("ended · step 3 · ").wait_for(timeout=30_000)
         page.locator(".st-key-pause").wait_for(state="detached", timeout=30_000)
         shutil.rmtree(run)
-        page.get_by_text("its folder is gone").wait_for(timeout=30_000)
+        page.get_by_text("folder was deleted or moved").wait_for(timeout=30_000)
         assert opened.errors == [] and opened.exceptions == 0
 
 

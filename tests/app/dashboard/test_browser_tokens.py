@@ -120,7 +120,7 @@ def test_hostile_ids_open_their_own_sequence(dashboard: Dashboard, browser: Chro
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_url("**/tokens?**")
     opened.settled()
-    assert "is not of this step" not in opened.page.content()
+    assert "is not in this step" not in opened.page.content()
     assert opened.page.evaluate("window.hacked") is None
     opened.page.get_by_role("button", name="all samples of this prompt").click()
     opened.page.wait_for_url("**/sequences?**")

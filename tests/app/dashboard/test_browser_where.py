@@ -16,7 +16,7 @@ def test_a_click_on_a_bar_filters_every_page_until_it_is_clicked_again(dashboard
     page = opened.page
     _click(opened, "lag", 3)
     assert query(opened)["only"] == "lag=6" and page.get_by_text("▶ 6").count() == 1
-    assert page.get_by_text("Other pages show version lag 6 alone").count() == 1
+    assert page.get_by_text("Other pages show only version lag 6").count() == 1
     opened.go_to("Sequences")
     opened.go_to("Where")
     assert query(opened)["only"] == "lag=6" and page.get_by_text("▶ 6").count() == 1

@@ -25,7 +25,7 @@ from ratioscope.metrics.grading.signals import SIGNALS
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "empty"])
 def test_the_page_draws_every_run(opened: Open, name: str) -> None:
     words = plain(opened("alerts", name))
-    assert "alert" in words and ("Never rang" in words or "Could not be graded" in words or name == "stale")
+    assert "alert" in words and ("Signals without an alert" in words or "Not graded" in words or name == "stale")
 
 
 def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
@@ -47,25 +47,23 @@ def test_a_range_of_steps_is_graded_as_if_the_run_began_and_ended_there(opened: 
         opened("alerts", "stale", steps="4:16").dataframe[0].value,
     )
     assert part["first_step"].min() >= 4 and part["last_step"].max() <= 16 and len(part) <= len(whole)
-    assert "None of the chosen steps is on record" in plain(opened("alerts", "stale", steps="900:950"))
+    assert "The run has none of the chosen steps" in plain(opened("alerts", "stale", steps="900:950"))
 
 
 def test_moved_rules_stand_in_the_link_and_say_what_would_have_rung(opened: Open) -> None:
     app = opened("alerts", "stale", moved="kl_k3", watch_kl_k3="50")
-    assert "With the rules moved" in plain(app)
+    assert "With these rules" in plain(app)
     assert app.number_input(key="watch_kl_k3").value == 50
     assert "kl_k3" not in set(app.dataframe[0].value["signal"])
     strict = opened("alerts", "stale", open_after="500")
-    assert "With the rules moved: ● no alert" in plain(strict) and "with the rules in force" in plain(strict)
+    assert "With these rules: ● no alert" in plain(strict) and "With the default rules" in plain(strict)
     strict.button(key="as_is").click().run()
-    assert (
-        "With the rules moved" not in plain(strict) and strict.number_input(key="open_after").value == RULES.open_after
-    )
+    assert "With these rules" not in plain(strict) and strict.number_input(key="open_after").value == RULES.open_after
 
 
 def test_rules_out_of_reason_in_a_link_are_the_rules_in_force(opened: Open) -> None:
     for query in ({"open_after": "-3"}, {"hysteresis": "7"}, {"close_after": "x"}, {"moved": "<script>"}):
-        assert "With the rules moved" not in plain(opened("alerts", "stale", **query))
+        assert "With these rules" not in plain(opened("alerts", "stale", **query))
 
 
 def test_the_rules_are_a_table_and_toml_that_reads_back(opened: Open) -> None:

@@ -37,7 +37,7 @@ def carried_out(app: AppTest) -> AppTest:
     """The page once its job is done."""
     app.button(key="carry_out").click().run()
     deadline = time.monotonic() + SECONDS
-    while "carried out on all" not in words(app):
+    while "computed from the tokens of all" not in words(app):
         assert time.monotonic() < deadline, words(app)
         time.sleep(0.1)
         app.run()
@@ -82,7 +82,7 @@ def test_a_threshold_does_what_the_weights_say(opened: Open, runs: Path, rule: s
     for said, weights in ((before, w), (after, v)):
         assert number(said) == pytest.approx(100 * weights.sum() ** 2 / (len(w) * (weights**2).sum()), rel=0.006)
     assert number(shown["removed"]) == pytest.approx(0.0 if rule == "truncate" else 100 * (~inside).mean(), rel=0.006)
-    assert "no token row is read" in words(app) and "exact" in words(app)
+    assert "without token rows" in words(app) and "exact" in words(app)
 
 
 def test_a_typed_threshold_is_an_interval_and_nonsense_is_said(opened: Open) -> None:
@@ -156,10 +156,10 @@ def test_a_pasted_configuration_is_compared_or_refused_with_the_reason(opened: O
 def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> None:
     parts = "none,truncate:token:2,ours:geometric-MIS-0.999-1.001,ours:veto-1e-4,verl:decoupled_k3_rs_token_tis"
     app = opened("corrections", "stale", lab=parts)
-    assert "not carried out yet" in html(app) and "carried out on 0 of " in words(app)
+    assert "not computed yet" in html(app) and "computed from the tokens of 0 of " in words(app)
     carried_out(app)
     is_well(app)
-    assert "not carried out yet" not in html(app)
+    assert "not computed yet" not in html(app)
     app.session_state["lab_numbers"] = True
     app.run()
     shown = {row["correction"]: row for row in app.dataframe[0].value.to_dict("records")}
@@ -174,22 +174,22 @@ def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> N
 
 def test_another_session_finds_what_was_carried_out(opened: Open) -> None:
     carried_out(opened("corrections", "stale", lab="veto:1e-4"))
-    assert "carried out on all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of all" in words(opened("corrections", "stale", lab="veto:1e-4"))
     st.cache_resource.clear()  # another server
-    assert "carried out on all" in words(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of all" in words(opened("corrections", "stale", lab="veto:1e-4"))
 
 
 def test_a_range_of_steps_is_what_is_carried_out(opened: Open) -> None:
     app = carried_out(opened("corrections", "stale", lab="veto:1e-4", steps="4:8"))
-    assert "carried out on all 3 steps" in words(app)
-    assert "carried out on 3 of " in words(opened("corrections", "stale", lab="veto:1e-4"))
+    assert "computed from the tokens of all 3 steps" in words(app)
+    assert "computed from the tokens of 3 of " in words(opened("corrections", "stale", lab="veto:1e-4"))
 
 
 def test_sequence_levels_say_whose_weights_they_are(opened: Open) -> None:
     app = opened("corrections", "stale", lab="truncate:token:2,truncate:sequence:2")
-    assert "over sequences, until" in html(app) and " sequences</td>" in html(app)
+    assert "over sequences; over tokens once" in html(app) and " sequences</td>" in html(app)
     carried_out(app)
-    assert "over sequences, until" not in html(app) and " sequences</td>" not in html(app)
+    assert "over sequences; over tokens once" not in html(app) and " sequences</td>" not in html(app)
 
 
 def test_the_best_is_marked_and_named_in_agreement_with_the_verdict(opened: Open) -> None:
@@ -208,14 +208,14 @@ def test_drift_is_explained_and_total_is_enough(opened: Open) -> None:
     assert "Drift has no importance weights" in words(app) and not charts(app)
     bypass = carried_out(opened("corrections", "bypass", lab="truncate:token:1.05,veto:0.9,trl:token_mask"))
     is_well(bypass)
-    assert "reads total" in html(bypass) and len(charts(bypass)) == 7
+    assert "uses total" in html(bypass) and len(charts(bypass)) == 7
 
 
 def test_without_token_rows_single_thresholds_work_and_joint_rules_say_why_not(opened: Open, runs: Path) -> None:
     app = opened("corrections", "many_steps", lab="truncate:token:1.1,veto:0.5", steps="5:900")
     is_well(app)
     assert "none of the chosen 896 steps has token rows" in words(app).replace("\\", "")
-    assert "only a single threshold can be read from statistics" in html(app)
+    assert "only a single threshold can be computed from statistics" in html(app)
     assert number(cards(app)["mean weight"]) > 0.9 and "carry_out" not in [button.key for button in app.button]
 
 

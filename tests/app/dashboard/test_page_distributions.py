@@ -116,7 +116,7 @@ def test_a_part_of_the_tokens_is_heeded_by_the_density_and_said_elsewhere(opened
     app = opened("distributions", ["stale"], density="true", over="step", step="6", only="position=4")
     by_position = open_run(runs / "stale").metrics(by=("step", "position")).filter(pl.col("step") == 6)
     tokens = by_position.filter(pl.col("position").cast(pl.String) == "4")["mismatch/tokens"][0]
-    assert f"N = {int(tokens):,} tokens" in charts(app)[-1] and "histograms are written of all tokens" in words(app)
+    assert f"N = {int(tokens):,} tokens" in charts(app)[-1] and "Histograms cover all tokens" in words(app)
 
 
 def test_every_cell_can_be_clicked_and_names_its_step_and_bounds() -> None:

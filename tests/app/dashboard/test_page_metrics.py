@@ -102,7 +102,7 @@ def test_runs_are_laid_over_each_other_and_drawn_as_one_by_seed_or_setting(on_tr
 
 def test_a_run_without_the_gap_is_named(on_tree: Open) -> None:
     app = on_tree(run="stale", gap="drift", **{"with": ["fp8/seed0"]})
-    assert any("without drift" in caption.value and "fp8" in caption.value for caption in app.caption)
+    assert any("have no drift" in caption.value and "fp8" in caption.value for caption in app.caption)
     assert len(charts(app)) == len(main_of("drift")) + 1
 
 

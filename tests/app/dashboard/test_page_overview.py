@@ -43,14 +43,16 @@ def test_alerts_lead_on_and_a_run_without_says_so(opened: Open) -> None:
 
 
 def test_a_part_of_the_run_is_said_to_be_one(opened: Open) -> None:
-    assert "of the whole run" not in plain(opened("overview", "stale"))
+    assert "the whole run" not in plain(opened("overview", "stale"))
     app = opened("overview", "stale", steps="4:8")
-    assert "The verdict and the alerts are of the whole run. Cards and charts show steps 4 to 8." in plain(app)
+    assert "The verdict and the alerts cover the whole run. Cards and charts show steps 4 to 8." in plain(app)
     assert "step 8" in app.html[2].proto.body
     app = opened("overview", "long_response", only="replica=engine-1")
-    assert "only tokens of engine replica engine-1" in plain(app) and "The ribbon is of all tokens" in plain(app)
-    assert "No token of the chosen steps" in plain(opened("overview", "stale", steps="900:950"))
-    assert "No token of the chosen steps" in plain(opened("overview", "stale", only="replica=nowhere"))
+    assert "only tokens of engine replica engine-1" in plain(
+        app
+    ) and "The severity of steps is graded over all tokens" in plain(app)
+    assert "The run has no tokens" in plain(opened("overview", "stale", steps="900:950"))
+    assert "The run has no tokens" in plain(opened("overview", "stale", only="replica=nowhere"))
 
 
 def test_first_charts_are_charts_of_the_gap() -> None:
@@ -63,7 +65,7 @@ def test_the_collector_line_tells_drops_states_and_losses(tmp_path: Path) -> Non
     for rows in STEPS[:3]:
         writer.step(rows)
     run = open_run(tmp_path / "run")
-    assert _state(run, run.conservation) == "ok, 1 writer not closed" and "●" in _collector(run)
+    assert _state(run, run.conservation) == "recording (1 writer)" and "●" in _collector(run)
     writer.say(kind="event", event="state", state="degraded", step=5, note="the disk is full")
     writer.drop(5, 2, 30, "the disk is full")
     run.refresh()

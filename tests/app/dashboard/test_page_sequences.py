@@ -123,7 +123,7 @@ def test_prompts_are_listed_and_one_of_them_shows_its_samples(opened: Open, runs
     app = opened("sequences", ["stale"], step="14", group=worst)
     own = frame.filter(group_id=worst)
     assert set(_ids(app)) == set(own["sequence_id"]) and f"{len(own)} samples of one prompt" in words(app)
-    assert "is not of this step" in words(opened("sequences", ["stale"], step="14", group="nowhere"))
+    assert "is not in this step" in words(opened("sequences", ["stale"], step="14", group="nowhere"))
 
 
 def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
@@ -145,7 +145,7 @@ def test_a_sample_says_how_it_was_kept(tmp_path: Path, opened: Open) -> None:
         old = [[value - 0.01 for value in row] for row in rollout]
         collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old)
     shown = words(opened("sequences", [tmp_path / "run"]))
-    assert "of 400 sequences: the worst in any case" in shown and "weighs each by its inverse" in shown
+    assert "of 400 sequences: the worst ones always" in shown and "weigh each sequence by the inverse" in shown
 
 
 @pytest.mark.parametrize("gap", ["total", "drift"])

@@ -46,7 +46,7 @@ def test_the_cards_are_what_is_left_at_lag_0_and_what_lies_above_it(opened: Open
 
 def test_a_run_without_versions_says_what_to_record(opened: Open) -> None:
     app = opened("staleness", "one_step")
-    assert "not available, because no row has trainer_version" in plain(app)
+    assert "not available, because the rows have no trainer_version" in plain(app)
     code = "\n".join(block.value for block in app.code)
     assert "trainer_version=" in code and "rollout_versions=" in code
     assert "not available, because no step has all three gaps" in plain(app)
@@ -69,7 +69,7 @@ def test_a_range_of_steps_is_all_that_is_counted(opened: Open, runs: Path) -> No
     app = opened("staleness", "stale", steps=f"{run.steps[1]}:{run.steps[4]}")
     tokens = sum(run.metrics(steps=range(run.steps[1], run.steps[4] + 1))["mismatch/tokens"])
     assert app.dataframe[0].value["N tokens"].sum() == tokens
-    assert "No step of this range" in opened("staleness", "stale", steps="100000:").info[0].value
+    assert "The run has no steps" in opened("staleness", "stale", steps="100000:").info[0].value
 
 
 def test_the_lags_of_neighbouring_steps_are_merged_and_many_lags_too(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_written_slices_are_drawn_without_reading_a_token(
     app = opened("where", "stale")
     assert len(charts(app)) == 3
     said = "\n".join(caption.value for caption in app.caption).replace("\\", "")
-    assert "By turn: not available, because no row has turn; log turns." in said
+    assert "By turn: not available, because the rows have no turn; pass turns= to Collector.log." in said
 
 
 def test_bars_are_the_values_of_the_run(opened: Open, runs: Path) -> None:
@@ -67,7 +67,7 @@ def test_without_texts_the_token_class_says_how_to_record_them(opened: Open, tmp
     with Collector(tmp_path / "run", text="ids") as collector:
         collector.log(step=0, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]], token_ids=[[3]])
     said = "\n".join(caption.value for caption in opened("where", tmp_path / "run").caption).replace("\\", "")
-    assert "By token class: not available, because no row has token_texts; record text='full'" in said
+    assert "By token class: not available, because the rows have no token_texts; record text='full'" in said
 
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
@@ -81,7 +81,7 @@ def test_every_metric_of_every_gap_can_be_asked_for(opened: Open, gap: str) -> N
 def test_a_filter_marks_its_bar_and_a_range_without_steps_is_said(opened: Open) -> None:
     app = opened("where", "stale", only="lag=6")
     assert sum("▶ 6" in chart for chart in charts(app)) == 1
-    assert "No step of this range" in opened("where", "stale", steps="100000:").info[0].value
+    assert "The run has no steps" in opened("where", "stale", steps="100000:").info[0].value
 
 
 def test_a_growing_run_is_not_measured_again_until_asked(opened: Open, tmp_path: Path) -> None:

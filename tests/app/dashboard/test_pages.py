@@ -171,7 +171,7 @@ def test_a_sequence_in_the_url_is_shown_and_an_unknown_one_is_explained(opened: 
     assert opened("tokens", ["stale"], step="6", sequence="6-100").selectbox(key="sequence").value == "6-100"
     app = opened("tokens", ["stale"], sequence="no such")
     well(app)
-    assert "no such is not of this step" in words(app) and app.selectbox(key="sequence").index == 0
+    assert "Sequence no such is not in this step" in words(app) and app.selectbox(key="sequence").index == 0
 
 
 def test_a_sequence_of_several_minibatches_shows_the_chosen_one(opened: Open, runs: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(tmp_path)]))
     app = unopened().run()
     well(app)
-    assert "as soon as there is one" in app.info[0].value and "ratioscope.attach" in app.code[0].value
+    assert "as soon as there is something to show" in app.info[0].value and "ratioscope.attach" in app.code[0].value
     monkeypatch.delenv(runs_variable.RUNS)
     assert "ratioscope dashboard RUN" in unopened().run().info[0].value
 

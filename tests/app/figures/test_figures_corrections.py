@@ -58,7 +58,7 @@ def test_what_is_drawn_is_what_was_given() -> None:
 
 def test_intervals_are_shaded_and_said() -> None:
     figure = laid_over([line("a", 0, [1.0, 2.0], [1.5, 2.0])], "title")
-    assert "between its least and its most" in words_of(figure) and "a: 1 to 1.5" in words_of(figure)
+    assert "from the lowest to the highest possible value" in words_of(figure) and "a: 1 to 1.5" in words_of(figure)
 
 
 def test_many_steps_are_thinned_with_their_extremes_and_said() -> None:
@@ -88,8 +88,8 @@ def test_the_table_marks_the_best_of_what_can_be_compared() -> None:
     assert comparison_table([row("a", 0.9, 0.2), row("b", 0.9, 0.2)]).count(BEST) == 0
     nothing_left = Row("all gone", "9 tokens", {"ess_after": Interval(math.nan, math.nan), "bias": Interval(0.0, 0.0)})
     assert BEST not in comparison_table([nothing_left, row("b", 0.8, 0.1)]).split("<tr>")[2]
-    empty = comparison_table([Row("a", "–", None, "not carried out yet")])
-    assert "not carried out yet" in empty and empty.count('<td class="n">–') == len(COLUMNS)
+    empty = comparison_table([Row("a", "–", None, "not computed yet")])
+    assert "not computed yet" in empty and empty.count('<td class="n">–') == len(COLUMNS)
     interval = Row("a", "9 tokens", {"bias": Interval(0.1, 0.2)})
     assert "0.1 to 0.2" in comparison_table([interval])
 

@@ -126,13 +126,17 @@ def test_infinite_values_are_marked_and_missing_ones_are_holes() -> None:
 
 @pytest.mark.parametrize(
     ("axis", "words"),
-    [("log", "2 points at or below 0 have no place on a log axis"), ("signed-log", "signed-log axis"), ("linear", "")],
+    [
+        ("log", "2 points at or below 0 cannot be shown on a log axis"),
+        ("signed-log", "signed-log axis"),
+        ("linear", ""),
+    ],
 )
 def test_the_axis_is_the_one_that_was_chosen(axis: Any, words: str) -> None:
     figure = drawn({"a": frame(5, values=[0.0, -1.0, 0.1, 10.0, 1000.0])}, axis=axis)
     assert words in notes(figure) and ("axis" in notes(figure)) == (axis != "linear")
     figure = drawn({"a": frame(2, values=[0.0, -1.0])}, axis="log")
-    assert "no place on a log axis" in str(figure.to_json())
+    assert "cannot be shown on a log axis" in str(figure.to_json())
 
 
 def test_without_a_value_the_chart_says_why() -> None:

@@ -29,12 +29,11 @@ SURE = (
     "standard error",
     "counted",  # every one: nothing was estimated
     "as recorded",
-    "less its uncertainty",
-    "full colour: out of bounds",
-    "the bucket that holds it",
-    "read within a histogram's bucket",
+    "after allowing for sampling error",
+    "solid: out of bounds",
+    "resolution of the histogram",
 )
-SHADED = ("band", "shaded", "between its least")
+SHADED = ("band", "shaded")
 
 
 @pytest.mark.parametrize("name", ["stale", "bypass", "holes", "one_step", "many_steps"])

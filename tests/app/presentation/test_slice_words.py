@@ -20,12 +20,15 @@ def test_a_bucket_is_named_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("foo", "foo is no slice of this run; wanted slice=key, with a slice of position, probability, lag"),
+        ("foo", "foo is not a slice of this run; wanted slice=key, with a slice of position, probability, lag"),
         ("?", "wanted slice=key"),
         ("lag", "wanted lag=key: 0, "),
         ("lag=77", "lag has no key 77; it has "),
-        ("replica=vllm-3", "replica is not available, because no row has replica; log replica"),
-        ("token_id=3", "is no slice"),
+        (
+            "replica=vllm-3",
+            "replica is not available, because the rows have no replica; pass replica= to Collector.log",
+        ),
+        ("token_id=3", "is not a slice"),
         ("lag=6", ""),
         ("finish_reason=stop", "finish_reason is not available"),
     ],
@@ -39,6 +42,4 @@ def test_a_page_says_it_in_red_and_names_its_part_as_a_whole(opened: Open) -> No
     app = opened("overview", "stale", only="lag")
     assert ":red[" in "".join(caption.value for caption in app.caption) and "wanted lag" in plain(app)
     assert "only tokens of position in the response [2, 4)" in plain(opened("overview", "stale", only="position=2"))
-    assert "Other pages show position in the response [2, 4) alone" in plain(
-        opened("where", "stale", only="position=2")
-    )
+    assert "Other pages show only position in the response [2, 4)" in plain(opened("where", "stale", only="position=2"))

@@ -203,7 +203,7 @@ def test_the_verdict_comes_first_in_all_of_them(data: ReportData, html: str, twi
 def test_what_is_not_available_says_why(data: ReportData, html: str) -> None:
     for document in (Page(html).text, markdown_report(data).replace("\\", "")):
         assert "not available, because no entropy of the later policy" in document
-        assert "because no row names the engine that sampled it" in document
+        assert "because engine replicas were not recorded" in document
 
 
 def test_the_worst_sequences_are_those_with_the_largest_log_ratio(data: ReportData, folder: Path) -> None:
@@ -241,7 +241,7 @@ def test_without_text_no_text_is_in_any_of_them(tmp_path: Path) -> None:
         assert "a secret prompt" in render(with_text) or render is markdown_report
         assert word in render(with_text)
         assert "a secret prompt" not in render(without) and word not in render(without).replace("plotly", "")
-    assert "texts were left out" in html_report(without)
+    assert "Texts were left out" in html_report(without)
 
 
 def test_no_secret_and_no_home_folder_is_in_any_of_them(data: ReportData) -> None:

@@ -37,7 +37,7 @@ def render(scope: Scope) -> None:
         )
         rules = _rules()
     if not scope.recorded:
-        st.info("None of the chosen steps is on record.")
+        st.info("The run has none of the chosen steps.")
         return
     shown = _within(scope, graded if which != MINE else graded.filter(gap=scope.gap))
     found = merged_gaps(alerts(shown, rules))
@@ -57,8 +57,15 @@ def _within(scope: Scope, graded: pl.DataFrame) -> pl.DataFrame:
 
 def _rules() -> Rules:
     """The rules in force, or as the reader has moved them, for this page and its link alone."""
-    open_after = _whole("open after", RULES.open_after, "open_after", "graded steps in a row out of bounds")
-    close_after = _whole("close after", RULES.close_after, "close_after", "graded steps in a row that are calm")
+    open_after = _whole(
+        "open after",
+        RULES.open_after,
+        "open_after",
+        "An alert opens after this many graded steps in a row out of bounds.",
+    )
+    close_after = _whole(
+        "close after", RULES.close_after, "close_after", "An alert closes after this many calm graded steps in a row."
+    )
     hysteresis = st.number_input(
         "hysteresis",
         0.0,
@@ -68,10 +75,10 @@ def _rules() -> Rules:
         key="hysteresis",
         bind="query-params",
         width=120,
-        help="calm means this share below the watch threshold",
+        help="A signal is calm when it is this share below its watch threshold.",
     )
     names = [AS_IS, *(signal.name for signal in SIGNALS)]
-    name = st.selectbox("move the thresholds of", names, key="moved", bind="query-params", width=240)
+    name = st.selectbox("try other thresholds for", names, key="moved", bind="query-params", width=240)
     signals = SIGNALS
     if name in names[1:]:
         own = next(signal for signal in SIGNALS if signal.name == name)
@@ -96,8 +103,8 @@ def _say(found: Sequence[Alert], rules: Rules, shown: pl.DataFrame) -> None:
     asis = merged_gaps(alerts(shown, RULES))
     known = {(alert.signal.name, alert.gap, alert.first_step) for alert in asis}
     fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in found)
-    st.markdown(f"**With the rules moved: {told}**, {fresh} of them new; with the rules in force {_counted(asis)}.")
-    st.button("back to the rules in force", key="as_is", on_click=_back, type="tertiary", icon=":material/undo:")
+    st.markdown(f"**With these rules: {told}**, {fresh} of them new. With the default rules: {_counted(asis)}.")
+    st.button("back to the default rules", key="as_is", on_click=_back, type="tertiary", icon=":material/undo:")
 
 
 def _back() -> None:
@@ -175,7 +182,7 @@ def _listed(scope: Scope, found: Sequence[Alert]) -> None:
     if rows and rows[0] < len(newest):
         _detail(scope, newest[rows[0]])
     else:
-        st.caption("Select a row for what it means, what to try, and the way to its steps.")
+        st.caption("Select a row to see what it means, what to try, and links to its steps.")
 
 
 def _detail(scope: Scope, alert: Alert) -> None:
@@ -185,14 +192,14 @@ def _detail(scope: Scope, alert: Alert) -> None:
         st.caption(f"{label(alert.reading, 300)} at step {alert.peak_step}. {label(alert.signal.meaning)}")
         st.markdown(f"**Try:** {label(alert.signal.remedy)}")
         with st.container(horizontal=True):
-            st.button("sequences of the peak", key="to_peak", on_click=go_to, args=("sequences",),
+            st.button("sequences at the peak", key="to_peak", on_click=go_to, args=("sequences",),
                       kwargs={"step": alert.peak_step})  # fmt: skip
-            st.button("sequences of its first step", key="to_first", on_click=go_to, args=("sequences",),
+            st.button("sequences at the first step", key="to_first", on_click=go_to, args=("sequences",),
                       kwargs={"step": alert.first_step})  # fmt: skip
-            st.button("its steps on the overview", key="to_overview", on_click=_to_overview, args=(alert,))
+            st.button("show on Overview", key="to_overview", on_click=_to_overview, args=(alert,))
             known = _key(alert) in _acknowledged(scope)
-            st.button("take the acknowledgement back" if known else "acknowledge", key="acknowledge", on_click=_acknowledge,
-                      args=(scope, alert), help="for this session; nothing is written")  # fmt: skip
+            st.button("undo the acknowledgement" if known else "acknowledge", key="acknowledge", on_click=_acknowledge,
+                      args=(scope, alert), help="for this session only; nothing is written")  # fmt: skip
 
 
 def _to_overview(alert: Alert) -> None:
@@ -222,28 +229,28 @@ def _silent(shown: pl.DataFrame, found: Sequence[Alert], rules: Rules, verdict: 
     unknown = [signal.name for signal in rules.signals if signal.name not in tested]
     if calm:
         near = " · ".join(_near(signal.name, signal.watch, tested[signal.name]) for signal in calm)
-        st.caption(f"{MARKS['healthy']} Never rang, in the terms of the rules below: {near}")
+        st.caption(f"{MARKS['healthy']} Signals without an alert: {near}")
     if unknown:
         absent = {check.name: check.absent for check in verdict.checks}
-        told = " · ".join(f"{name}, {absent.get(name) or 'because no such gap is shown'}" for name in unknown)
-        st.caption(f"Could not be graded: {label(told, 800)}")
+        told = " · ".join(f"{name}, {absent.get(name) or 'because its gap is not shown'}" for name in unknown)
+        st.caption(f"Not graded: {label(told, 800)}")
 
 
 def _near(name: str, watch: float, most: float) -> str:
     """How near a signal that never rang came to its threshold."""
-    brief = ", too briefly" if most >= watch else ""
-    return f"{label(name)} (at most {digits(most)}{brief}, watch from {digits(watch)})"
+    brief = " for too few steps" if most >= watch else ""
+    return f"{label(name)} (highest {digits(most)}{brief}, watch from {digits(watch)})"
 
 
 def _in_force(rules: Rules) -> None:
-    title = "the rules in force" if rules == RULES else "the rules as moved"
+    title = "the default rules" if rules == RULES else "the changed rules"
     drawer = st.expander(title, key="rules", on_change="rerun", bind="query-params")
     if drawer.open:
         with drawer:
             st.caption(
                 f"An alert opens after {count(rules.open_after, 'graded step')} in a row out of bounds and closes after"
-                f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)} % below the watch threshold. A value is"
-                " graded less two standard errors, so that a small sample proves nothing."
+                f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)} % below the watch threshold."
+                " Two standard errors are subtracted before a value is graded, so that a small sample alone opens no alert."
             )
             table(
                 rules_table(rules),

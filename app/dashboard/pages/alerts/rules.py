@@ -16,7 +16,7 @@ def rules_table(rules: Rules) -> pl.DataFrame:
         for signal in rules.signals
     ]
     columns = {
-        "signal": pl.String, "what it says": pl.String, "watch from": pl.Float64, "act from": pl.Float64, "gaps": pl.String,
+        "signal": pl.String, "meaning": pl.String, "watch from": pl.Float64, "act from": pl.Float64, "gaps": pl.String,
         "two steps in a row": pl.Boolean, "source": pl.String,
     }  # fmt: skip
     return pl.DataFrame(rows, schema=columns, orient="row")

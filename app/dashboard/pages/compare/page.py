@@ -65,17 +65,16 @@ def _cautions(a: Side, b: Side) -> None:
     )
     if shared:
         st.caption(
-            f":material/warning: A and B share {count(shared, 'step')}: their errors are computed as if they were"
-            " independent, so z says too little."
+            f":material/warning: A and B share {count(shared, 'step')}. Errors assume independent sides, so z is too small."
         )
     seeds = max(len(a.views), len(b.views)) > 1
     how = (
-        "errors are those between the runs of a side (a side of one run has the error of its tokens, without seeds)"
+        "Errors come from the spread between the runs of a side; a side with one run has only its sampling error"
         if seeds
-        else "errors are clustered by sequence and of these steps alone: runs also differ by seed, so compare several"
+        else "Errors are clustered by sequence and do not include the variation between seeds: compare several seeds"
     )
     st.caption(
-        f"Each value is over all tokens of the range; {how}. “differs” means below 5 % by chance over all rows together (Holm)."
+        f"Each value covers all tokens of the range. {how}. “differs”: significant at 5 % after Holm's correction over all rows."
     )
 
 
@@ -135,12 +134,10 @@ def _graded(side: Side) -> dict[str, int]:
 def _settings(a: Side, b: Side) -> None:
     st.subheader("Settings that differ", anchor=False)
     if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
-        st.caption(
-            "A and B are of the same run; a resume with other settings is marked on the charts of the other pages."
-        )
+        st.caption("A and B come from the same run. The charts of the other pages mark a resume with other settings.")
         return
     found = settings_table([shown.run.info for shown in a.views], [shown.run.info for shown in b.views])
     if found.is_empty():
-        st.caption("None: trainer, versions and configuration are the same in run.json, or are not on record.")
+        st.caption("None. Trainer, versions and configuration are the same in run.json, or were not recorded.")
     else:
         table(found, "Settings that differ", height="content" if len(found) < 20 else 460)

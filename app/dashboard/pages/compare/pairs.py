@@ -31,7 +31,7 @@ def pair_by_pair(a: Side, b: Side, gap: str) -> None:
         name = _name(a, b, key, gap)
         job = jobs().pairs(name)
         _offer(job, name, a, b, key, gap)
-    st.caption(f"Partners have {KEYS[key]}. Prompts differ more than runs do: pairs see what their spread hides.")
+    st.caption(f"Partners have {KEYS[key]}. Comparing partners removes the variation between prompts.")
     if job is None:
         return
     if job.progress.at_work:

@@ -104,5 +104,5 @@ def says_nothing(side: Side) -> bool:
     """Whether none of its steps is on record, which is then said."""
     empty = not any(side.recorded(shown) for shown in side.views)
     if empty:
-        st.info(f"{side.letter} has none of the chosen steps on record: {label(side.words, 300)}.")
+        st.info(f"{side.letter} has none of the chosen steps: {label(side.words, 300)}.")
     return empty

@@ -74,14 +74,14 @@ def sentence(found: Sequence[Compared], gap: str) -> str:
     """The headline metric in words: how far apart, which way, and whether chance explains it. Plain text."""
     own = next((one for one in found if one.metric == HEADLINE[gap]), None)
     if own is None:
-        why = "B minus A says nothing" if found else f"they have no metric of {gap} in common"
+        why = "the difference B − A is not available" if found else f"they have no metric of {gap} in common"
         return f"A and B cannot be compared by {HEADLINE[gap]}: {why}."
     name, unit = own.metric, UNITS[own.metric]
     sides = f"{_told(name, own.b)}{unit} against A's {_told(name, own.a)}{unit}"
     if own.difference == 0:
         return f"A and B have the same {name}: {_told(name, own.a)}{unit}."
     if math.isnan(own.z):
-        return f"B's {name} is {sides}; without standard errors on both sides nothing says whether that is chance."
+        return f"B's {name} is {sides}; chance cannot be judged without standard errors on both sides."
     apart = f"z = {digits(own.z, 2)}"
     if own.p >= SURE:
         return f"A and B cannot be told apart by {name}: B's is {sides} ({apart}, which chance alone explains)."
@@ -157,7 +157,7 @@ def _reading(one: Compared, chance: float) -> str:
     if one.difference == 0:
         return "the same"
     if math.isnan(chance):
-        return "bounds: a tail hides the rest" if BY_NAME[one.metric].bound else "no standard error"
+        return "only bounds known" if BY_NAME[one.metric].bound else "no standard error"
     return "differs" if chance < SURE else "may be chance"
 
 

@@ -22,11 +22,11 @@ from ...panels.layout import cells
 from .course import Course
 
 CHARTS = (
-    ("ess_after", "ESS after", "share of the weights in effect"),
-    ("mean_weight", "mean weight", "the factor on the learning rate"),
-    ("bias", "bias", "mean |v − w|, a proxy"),
-    ("variance", "variance", "of the weights left, a proxy"),
-    ("removed_share", "removed tokens", "share out of the loss"),
+    ("ess_after", "ESS after", "share of the sample that still counts"),
+    ("mean_weight", "mean weight", "a factor on the learning rate"),
+    ("bias", "bias", "distance from exact weights: mean |v − w|, a proxy"),
+    ("variance", "variance", "of the corrected weights, a proxy"),
+    ("removed_share", "removed tokens", "share removed from the loss"),
     ("removed_share_sequence", "removed sequences", "share with no token left"),
 )
 FIRST = 2
@@ -38,7 +38,7 @@ def lab_charts(scope: Scope, courses: Sequence[Course]) -> None:
     st.html(series_key([each.entry.name for each in courses], theme=theme))
     _grid(scope, courses, CHARTS[:FIRST])
     drawer = st.expander(
-        "bias, variance and what is removed", key="more_effects", on_change="rerun", bind="query-params"
+        "bias, variance and removed tokens", key="more_effects", on_change="rerun", bind="query-params"
     )
     if drawer.open:
         with drawer:
@@ -80,7 +80,7 @@ class Laid:
 
 
 def _laid_over(run: Run, view: View, laid: Laid, title: str, notes: tuple[str, ...], theme: ThemeName) -> go.Figure:
-    absent = "nothing was carried out yet"
+    absent = "nothing was computed yet"
     return laid_over(laid.series, title, notes, events=view.events(), absent=absent, theme=THEMES[theme])
 
 

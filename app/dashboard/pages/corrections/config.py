@@ -44,7 +44,7 @@ def lab_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     name = trainer if trainer in NAMES else own
     text, notes = syntax(entry, gap, name)
     if text is None:
-        st.caption(f":material/block: {name} cannot say {label(entry.name, 100)}: {label(notes[0], 400)}")
+        st.caption(f":material/block: {name} cannot express {label(entry.name, 100)}: {label(notes[0], 400)}")
         return
     st.caption(f"{label(entry.name, 120)}, for {name} {dialect(name).VERSIONS[0]}, {WHERE[name]}")
     st.code(text, language=LANGUAGES[name])
@@ -68,13 +68,13 @@ def syntax(entry: Entry, gap: WeightedGap, trainer: str) -> tuple[str | None, Se
 
 
 NEARLY = (
-    "The trainer says these bounds its own way (it limits log-ratios before it exponentiates, or turns a band around), so the "
+    "The trainer applies these bounds in its own way (it limits log-ratios before exponentiation, or inverts a band), so the "
     "effect may differ from the one shown at extreme weights."
 )
 
 
 def _or_nothing(text: str) -> str:
-    return text if text.strip() else "# nothing to set: this is what the trainer does by default"
+    return text if text.strip() else "# nothing to set: this is the default of the trainer"
 
 
 def _named(trainer: str) -> str:

@@ -35,7 +35,7 @@ def lab_controls() -> Lab:
     lab = _current()
     full = len(lab.entries) >= MOST
     with control_row("add"):
-        with st.popover("a joint rule", key="new_rule", icon=":material/add:", disabled=full):
+        with st.popover("a standard correction", key="new_rule", icon=":material/add:", disabled=full):
             _ours()
         with st.popover("a trainer's preset", key="new_preset", icon=":material/add:", disabled=full):
             _presets()
@@ -46,7 +46,7 @@ def lab_controls() -> Lab:
         st.caption(f":material/error: left out: {label(part, 60)} {label(reason, 300)}")
     with st.expander("as text", key="as_text"):
         st.text_input(
-            "what is compared, as the URL says it",
+            "the comparison as text, as in the URL",
             key="lab",
             bind="query-params",
             max_chars=LONGEST,
@@ -72,10 +72,12 @@ def _chips(lab: Lab) -> None:
 
 
 def _ours() -> None:
-    name = st.selectbox("one of the usual rules", list(OURS), key="our_rule", format_func=lambda each: OURS[each].name)
+    name = st.selectbox("standard correction", list(OURS), key="our_rule", format_func=lambda each: OURS[each].name)
     st.caption(label(OURS[name].source, 200) if name else "")
     st.button("add", key="add_ours", on_click=_add, args=(f"ours:{name}",))
-    veto = st.text_input("or veto sequences with a token weight below", value="1e-4", key="veto_floor", max_chars=12)
+    veto = st.text_input(
+        "or reject sequences that have a token weight below", value="1e-4", key="veto_floor", max_chars=12
+    )
     st.button("add the veto", key="add_veto", on_click=_add, args=(f"veto:{veto.strip()}",))
 
 
@@ -88,8 +90,8 @@ def _presets() -> None:
 
 
 def _pasted() -> None:
-    trainer = st.selectbox("whose configuration it is", NAMES, key="paste_trainer")
-    st.text_area("YAML or JSON: the part on corrections", key="pasted", max_chars=PASTED, height=180)
+    trainer = st.selectbox("trainer of the configuration", NAMES, key="paste_trainer")
+    st.text_area("the part about corrections, as YAML or JSON", key="pasted", max_chars=PASTED, height=180)
     st.button("add", key="add_pasted", on_click=_add_pasted, args=(trainer,))
     if problem := st.session_state.get("_paste_problem"):
         st.caption(f":material/error: {label(str(problem), 400)}")

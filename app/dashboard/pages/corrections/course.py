@@ -168,7 +168,7 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
     )
 
 
-NO_ROWS = "none of these steps has token rows, and only a single threshold can be read from statistics"
+NO_ROWS = "none of these steps has token rows, and only a single threshold can be computed from statistics"
 
 
 def _filled(source: Source, each: Course, ledger: CorrectionResults | None, common: Sequence[int]) -> Course:

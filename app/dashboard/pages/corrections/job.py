@@ -27,13 +27,13 @@ def lab_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionResults], 
         return
     missing = set[int]().union(*(ledger.missing(source.digests, steps) for ledger in ledgers))
     if job is not None and job.progress.at_work and set(job.work.ledgers) & set(ledgers):
-        job_at_work(scope.view.path, "carrying out", redrawn=REDRAWN)
-        st.caption("Below is what has been carried out so far. What is done is kept, also when you cancel or leave.")
+        job_at_work(scope.view.path, "computing from token rows", redrawn=REDRAWN)
+        st.caption("The results below cover the steps computed so far. They are kept when you cancel or leave.")
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if missing:
             st.button(
-                f"carry out on {count(len(missing), 'step')}",
+                f"compute {count(len(missing), 'step')} from token rows",
                 key="carry_out",
                 icon=":material/play_arrow:",
                 on_click=_start,
@@ -48,17 +48,21 @@ def _start(scope: Scope, source: Source, ledgers: tuple[CorrectionResults, ...])
 
 def _words(done: int, possible: int, chosen: int, job: CorrectionJob | None) -> str:
     of = f"{count(possible, 'step')} with token rows" + (f", of {chosen:,} chosen" if chosen != possible else "")
-    said = f"carried out on all {of}" if done == possible else f"carried out on {done:,} of {of}"
+    said = (
+        f"computed from the tokens of all {of}"
+        if done == possible
+        else f"computed from the tokens of {done:,} of {of}; the button computes the others in the background"
+    )
     if job is not None and job.progress.state == "failed":
         said += f" · the last attempt failed: {label(job.progress.reason, 200)}"
     if job is not None and job.progress.state == "cancelled" and done < possible:
         said += " · cancelled; what was done is kept"
-    return f"{said}. Reads token rows one step at a time, in the background; only steps that are missing."
+    return f"{said}."
 
 
 def _say_no_rows(chosen: int) -> None:
     st.caption(
-        ":material/info: Joint rules, presets and sequence levels over tokens are not available, because none of the chosen "
-        f"{count(chosen, 'step')} has token rows. Record them with a budget above 0 (`step_bytes`, "
-        "`run_bytes` of the collector); single thresholds are read from statistics."
+        ":material/info: Standard corrections, presets and sequence thresholds over tokens are not available, because none of "
+        f"the chosen {count(chosen, 'step')} has token rows. Record token rows with a budget above 0 (`step_bytes`, "
+        "`run_bytes` of the collector). Single thresholds are computed from statistics."
     )

@@ -32,9 +32,9 @@ from .threshold import charts_ahead, threshold_panel
 
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
-    "old: exp(drift) does not weigh them back to anything. What trainers do with it is the PPO clip inside the loss, whose "
-    "reach is on the page Metrics as the share outside 0.8–1.2. Corrections of the sampler's mismatch are of the gap "
-    "**mismatch**, or of **total** where the trainer has no old log-probs."
+    "old, so exp(drift) is not an importance weight. Trainers use it in the PPO clip inside the loss; the page Metrics shows "
+    "the share of tokens outside 0.8–1.2. Corrections apply to the gap **mismatch**, or to **total** where the trainer has no "
+    "old log-probs."
 )
 
 
@@ -48,14 +48,14 @@ def render(scope: Scope) -> None:
     chosen = len(scope.recorded)
     st.subheader("One threshold", anchor=False)
     if not chosen:
-        st.caption("No step of the run lies in the chosen range.")
+        st.caption("The run has no steps in the chosen range.")
         return
     with st.container(key="threshold"):
         threshold_panel(source)
     st.subheader("Compare corrections", anchor=False)
     lab = lab_controls()
     if not lab.entries:
-        st.caption("Nothing is compared. Add a threshold, a rule, a preset or your own configuration.")
+        st.caption("Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration.")
         return
     _compare(scope, source, lab.entries, chosen)
 
@@ -116,13 +116,13 @@ def _advise(scope: Scope, source: Source, courses: Sequence[Course], common: Seq
 def _basis(found: Advice, fair: int, courses: Sequence[Course], common: Sequence[int]) -> str:
     left_out = len(courses) - fair
     without = (
-        f"; {count(left_out, 'correction')} left out, because nothing over tokens of this gap is known of it"
+        f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
         if left_out
         else ""
     )
     return (
-        f"Risk is bias² + 1 / (ESS × sequences of a step), a convention: a proxy of a step's squared gradient error; over "
-        f"{count(len(common), 'step')}{without}."
+        f"Ranked by bias² + 1 / (ESS × sequences of a step), a convention: a proxy of the squared gradient error of a step, over "
+        f"{count(len(common), 'step')}.{without}"
     )
 
 
@@ -134,11 +134,11 @@ def _table(courses: Sequence[Course], common: Sequence[int], chosen: int) -> Non
     ]
     st.html(comparison_table(rows, theme=appearance()))
     steps = f"{count(len(common), 'step')}" + (
-        f" of {chosen:,} chosen, those that all have" if len(common) != chosen else ""
+        f" of {chosen:,} chosen, those that every correction has" if len(common) != chosen else ""
     )
     st.caption(
-        f"over {steps} · v what is left of the weights w · plain means over tokens unless a row says sequences · "
-        "◆ best of its column among corrections over tokens of one gap"
+        f"over {steps} · w: weight, v: weight after correction · means over tokens unless a row shows sequences · "
+        "◆ best in its column, among corrections over tokens of one gap"
     )
 
 
@@ -152,16 +152,16 @@ def _note(each: Course) -> str:
     notes = []
     if each.source == "rows":
         notes.append(f"token rows of {len(each.steps):,} of {count(each.possible, 'step')}" if each.possible else "")
-        notes.append("an estimate: a budget kept some rows by chance" if each.sampled else "")
+        notes.append("an estimate: the budget kept a sample of the rows" if each.sampled else "")
     elif each.over == "sequences":
-        notes.append("over sequences, until it is carried out on token rows")
+        notes.append("over sequences; over tokens once computed from token rows")
     if not each.exact:
-        notes.append("between edges of the histogram: intervals")
+        notes.append("intervals: a bound lies between histogram edges")
     if each.source == "rows" and len(each.steps):
-        notes.append(f"reads {each.gap}")
+        notes.append(f"uses {each.gap}")
     notes.append(each.reason)
     if each.source == "rows" and not len(each.steps) and not each.reason:
-        notes.append("not carried out yet")
+        notes.append("not computed yet")
     return " · ".join(note for note in notes if note)
 
 
@@ -172,7 +172,7 @@ def _one_of(courses: Sequence[Course]) -> Course:
     if st.session_state.get("shown") not in texts and st.query_params.get("shown") not in texts:
         st.session_state["shown"] = texts[1] if len(texts) > 1 and texts[0] == "none" else texts[0]
     chosen = st.selectbox(
-        "look at",
+        "correction to show",
         texts,
         index=None,
         key="shown",
@@ -189,7 +189,8 @@ def _weights(source: Source, courses: Sequence[Course], shown: Course, common: S
     unit = "token" if level == "token" else "sequence"
     if shown.left is None:
         st.caption(
-            f"What {label(shown.entry.name, 100)} leaves is not known: {label(shown.reason or 'not carried out yet', 300)}."
+            f"The weights after {label(shown.entry.name, 100)} are not available, because "
+            f"{label(shown.reason or 'they were not computed yet', 300)}."
         )
         return
     place = [each.entry.text for each in courses].index(shown.entry.text)
@@ -201,7 +202,7 @@ def _weights(source: Source, courses: Sequence[Course], shown: Course, common: S
             shown.entry.name,
             place=place,
             unit=unit,
-            notes=("after: estimated from the rows that were kept",) if shown.sampled else (),
+            notes=("after: estimated from the sample of rows that the budget kept",) if shown.sampled else (),
             theme=appearance(),
         ),
         "lab_weights",

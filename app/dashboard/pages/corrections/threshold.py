@@ -43,19 +43,19 @@ TOUCHED: Names = (
     ("mass_removed", "mass removed"),
     ("bias", "bias"),
 )
-COURSES = (("left", LEFT, "what is left"), ("touched", TOUCHED, "what is touched"))
+COURSES = (("left", LEFT, "effective sample size and mean weight"), ("touched", TOUCHED, "shares changed and bias"))
 RULE, LEVEL, CAP = "truncate", "token", "2"
 """What is looked at first."""
 ABOUT = {
     "clipped_share": "share of the weights that a bound changes",
-    "removed_share": "share that leaves the loss",
-    "mass_removed": "1 - sum v / sum w: share of the summed weight that is lost; negative where a floor adds more",
+    "removed_share": "share that is removed from the loss",
+    "mass_removed": "share of the total weight that is lost: 1 - sum v / sum w; negative where a floor adds more",
     "ess_after": (
-        "(sum v)² / (n sum v²) of what is left; n counts what was removed, too. Before: of the weights as they are; ≤ where"
-        " the tail cannot be trusted, because k-hat failed or too few weights tell it: rarer ones would lower it"
+        "share of the sample that still counts: (sum v)² / (n sum v²). n includes removed weights. ≤ marks an upper bound: a few"
+        " weights dominate (k-hat is too high, or there are too few large weights), and rarer ones would lower it"
     ),
-    "mean_weight": "sum v / n: the factor on the learning rate that is left",
-    "bias": "mean |v - w|: how far the weights are from exact ones",
+    "mean_weight": "factor that remains on the learning rate: sum v / n",
+    "bias": "how far the weights are from exact ones: mean |v - w|",
 }
 
 
@@ -67,9 +67,7 @@ def threshold_panel(source: Source) -> None:
         return
     part = source.histogram(threshold.level)
     if not len(part.counts):
-        st.caption(
-            f"not available, because no {threshold.level} distribution of {source.gap} is on record for these steps."
-        )
+        st.caption(f"Not available, because these steps have no {threshold.level} distribution of {source.gap}.")
         return
     unit = "token" if threshold.level == "token" else "sequence"
     bound = source.view.bound_of_ess(threshold.level, source.gap, source.chosen)
@@ -102,7 +100,7 @@ def _controls() -> Threshold | None:
 
 RULE_HELP = (
     "truncate: weights beyond a bound become the bound. mask: they become 0. "
-    "reject: weights stay 1, and what lies beyond leaves the loss."
+    "reject: weights stay 1, and tokens or sequences beyond a bound leave the loss."
 )
 LEVEL_HELP = "token: exp(x). sequence: exp of the sum of x over the sequence. geometric: exp of its mean."
 
@@ -150,9 +148,11 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
                 shown = f"{bound}{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
             st.metric(title, shown, help=ABOUT[name], border=True)
     exact = (
-        "exact: the bounds are edges of the histogram" if threshold.exact else "an interval: a bound lies between edges"
+        "exact, because the bounds are histogram edges"
+        if threshold.exact
+        else "an interval, because a bound lies between histogram edges"
     )
-    st.caption(f"{size} of the chosen steps · from statistics of all of them, no token row is read · {exact}")
+    st.caption(f"{size} in the chosen steps · computed from statistics, without token rows · {exact}")
 
 
 def _charts(source: Source, threshold: Threshold, unit: str) -> None:

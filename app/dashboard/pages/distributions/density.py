@@ -33,7 +33,7 @@ def density_drawer(scope: Scope, steps: Sequence[int]) -> None:
         return
     with drawer:
         if not steps:
-            st.caption("no step of the chosen range is on record")
+            st.caption("The run has no steps in the chosen range.")
             return
         axes = st.segmented_control(
             "axes", ["probability", "log-prob"], default="probability", required=True, key="axes", bind="query-params"
@@ -53,7 +53,7 @@ def _density(scope: Scope, steps: Sequence[int]) -> Density | None:
     parts = _parts(steps)
     job = (scope.view.path, scope.gap, steps[0], steps[-1], len(steps), only)
     if not _few(scope, steps) and st.session_state.get("_density") != job:
-        st.caption(f"This reads the token rows of {count(len(steps), 'step')}; what was read is kept.")
+        st.caption(f"This reads the token rows of {count(len(steps), 'step')} once and keeps the result.")
         if not st.button(f"read {count(len(steps), 'step')}", key="read_density"):
             return None
         st.session_state["_density"] = job
@@ -85,7 +85,7 @@ def _draw(scope: Scope, steps: Sequence[int], density: Density, axes: str) -> No
     over = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     missing = len(steps) - density.steps
     if missing:
-        st.caption(f"{count(missing, 'step')} of {len(steps):,} kept no such token rows, and are not in it.")
+        st.caption(f"{count(missing, 'step')} of {len(steps):,} have no such token rows and are not included.")
     draw(
         density_map(density, scope.gap, over, axes=axes, theme=appearance()),
         "density_map",

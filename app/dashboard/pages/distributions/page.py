@@ -76,8 +76,8 @@ def render(scope: Scope) -> None:
     if scope.only is not None:
         only = label(part_words(scope.only), 100)
         st.caption(
-            f":material/info: of all tokens, not only {only}: histograms are written of all tokens together. The density at "
-            "the end of the page is read from token rows, and holds to it."
+            f":material/info: Histograms cover all tokens, not only {only}, because statistics keep one histogram for all. The "
+            f"density at the end of the page covers only {only}: it is computed from token rows."
         )
     part, name = Part(scope, level, step), appearance().name
     draw(
@@ -188,13 +188,13 @@ EFFECTS = (
     (
         "mass removed",
         "mass_removed",
-        "share of the summed weight that is lost; negative where a floor adds more than the cap takes",
+        "share of the total weight that is lost; negative where a floor adds more than the cap takes",
     ),
     (
         "ESS before",
         "ess_before",
-        "(Σw)² / (n Σw²) of the weights as they are; ≤ where the tail cannot be trusted: rarer weights would lower it",
+        "share of the sample that counts before correction: (Σw)² / (n Σw²). ≤ marks an upper bound: a few weights dominate",
     ),
-    ("ESS after", "ess_after", "the same of the treated weights; n counts masked ones too"),
+    ("ESS after", "ess_after", "share of the sample that counts after correction; n includes masked weights"),
 )
 """Title, name and explanation of each card."""

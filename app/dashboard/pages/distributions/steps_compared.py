@@ -71,7 +71,7 @@ def ridge_steps(text: str, recorded: Sequence[int]) -> list[int]:
 
 def _ridges_field(recorded: Sequence[int], usual: tuple[int, ...]) -> tuple[int, ...]:
     typed = st.text_input(
-        "ridges of steps", key="ridges", bind="query-params", width=260, placeholder=", ".join(map(str, usual))
+        "steps shown as ridges", key="ridges", bind="query-params", width=260, placeholder=", ".join(map(str, usual))
     )
     try:
         found = ridge_steps(typed or "", recorded)
@@ -79,7 +79,7 @@ def _ridges_field(recorded: Sequence[int], usual: tuple[int, ...]) -> tuple[int,
         st.caption(f":material/error: {label(str(error), 120)}")
         return usual
     if typed and not found:
-        st.caption("none of these steps is on record in the chosen range")
+        st.caption("The chosen range has none of these steps.")
     return tuple(found) or usual
 
 
@@ -87,7 +87,7 @@ def _quantiles(scope: Scope, level: Level, recorded: Sequence[int], worst: int) 
     first = recorded[0] if recorded[0] != worst else recorded[-1]
     with control_row("quantiles"):
         a = _range_field("from_steps", first, "quantiles of")
-        b = _range_field("to_steps", worst, "against")
+        b = _range_field("to_steps", worst, "compared with")
     draw(
         scope.view.of(_comparison, scope, level, a, b, appearance().name),
         "quantile_chart",

@@ -93,36 +93,34 @@ def render(scope: Scope) -> None:
     alone = [metric for metrics in groups.values() for metric in metrics if metric.name in singles]
     if alone:
         if titles:
-            st.subheader("one by one", anchor=False)
+            st.subheader("picked metrics", anchor=False)
         _charts(drawing, alone, "one")
 
 
 def _titles(groups: Sequence[str]) -> list[str]:
     options = [MAIN, *groups]
     chosen = st.pills(
-        "groups of metrics", options, selection_mode="multi", default=[MAIN], key="groups", bind="query-params"
+        "metric groups", options, selection_mode="multi", default=[MAIN], key="groups", bind="query-params"
     )
     return [title for title in options if title in chosen]
 
 
 def _singles(names: Sequence[str]) -> list[str]:
-    return st.multiselect(
-        "single metrics", names, key="metric", bind="query-params", placeholder="choose any", width=300
-    )
+    return st.multiselect("pick metrics", names, key="metric", bind="query-params", placeholder="choose any", width=300)
 
 
 def _choices(scope: Scope) -> Choices:
     smooth = st.select_slider(
-        "smoothing: half-life in steps", HALF_LIVES, value=RAW, key="smooth", bind="query-params", width=240,
-        help="An exponentially weighted mean of the steps so far; a step that many steps back counts half. The raw values stay "
-        "visible behind it.",
+        "smoothing (half-life in steps)", HALF_LIVES, value=RAW, key="smooth", bind="query-params", width=240,
+        help="Smooths each line by an exponentially weighted mean over earlier steps. A step this many steps back counts half. "
+        "The raw values stay visible behind the line.",
     )  # fmt: skip
     axis = st.segmented_control(
-        "value axis", AXES, default="auto", required=True, key="axis", bind="query-params",
-        help="auto: plain, unless that would hide the small values",
+        "y axis", AXES, default="auto", required=True, key="axis", bind="query-params",
+        help="auto: linear, unless a linear axis would hide the small values",
     )  # fmt: skip
     along = [word for word in ALONG if word != "wall time" or scope.view.of(time_places) is not None]
-    chosen = st.segmented_control("along", along, default="steps", required=True, key="along", bind="query-params")
+    chosen = st.segmented_control("x axis", along, default="steps", required=True, key="along", bind="query-params")
     return Choices(
         None if smooth in (RAW, None) else float(smooth),
         axis if axis in AXES else "auto",
@@ -142,9 +140,9 @@ def _grouped(scope: Scope) -> dict[str, str]:
         ways.append(SEEDS)
     ways += sharing_keys(configs)
     way = st.selectbox(
-        "runs as one", ways, key="group", bind="query-params", width=220, format_func=lambda key: shortened(key, 40),
-        help="Runs that differ in their seed alone, or agree in a key of their configuration, as one line: the mean over them, "
-        "between the smallest and the largest.",
+        "group runs by", ways, key="group", bind="query-params", width=220, format_func=lambda key: shortened(key, 40),
+        help="Draws runs as one line if they differ only in their seed, or share a configuration value: their mean, with a band "
+        "from the smallest to the largest run.",
     )  # fmt: skip
     if way == SEEDS:
         return by_seed(names)
@@ -162,7 +160,8 @@ def _say_lacking(scope: Scope, lacking: Sequence[str]) -> None:
         names = ", ".join(label(shortened(name)) for name in lacking)
         only = f" with {label(part_words(scope.only))}" if scope.only else ""
         st.caption(
-            f":material/info: without {scope.gap} at these steps{only}, or without a place along this axis: {names}"
+            f":material/info: not shown, because they have no {scope.gap} at these steps{only}, or no position on this x"
+            f" axis: {names}"
         )
 
 
@@ -243,7 +242,7 @@ def _chart(run: Run, drawing: Drawing, name: str) -> tuple[go.Figure, str]:
 
 def _notes(drawing: Drawing) -> list[str]:
     scope = drawing.scope
-    of_first = f"events of {shortened(drawing.names[0])}" if scope.others else ""
+    of_first = f"events from {shortened(drawing.names[0])}" if scope.others else ""
     only = f"only {part_words(scope.only)}" if scope.only else ""
     return [note for note in (only, of_first) if note]
 
@@ -253,7 +252,7 @@ def _quantiles(run: Run, drawing: Drawing) -> tuple[go.Figure, str]:
     scope, choices = drawing.scope, drawing.choices
     frame, front = _quantiles_of(drawing), scope.view.of(_runs, drawing.unthemed)[0]
     middles = ((frame["first"] + frame["last"]) / 2).to_numpy() if len(frame) else np.zeros(0)
-    kept = "distributions are kept for all tokens together"
+    kept = "distributions cover all tokens together"
     figure = log_ratio_quantiles(
         frame,
         scope.gap,

@@ -5,8 +5,8 @@ import streamlit as st
 from ...model.view import View
 
 RECORD = (
-    "Whatever is told by sequence or by token needs rows: `ratioscope.attach(trainer, run)` and `Collector(run)` keep them "
-    "unless a budget of 0 says otherwise; a run that was imported from logged scalars never had any."
+    "Pages about sequences and tokens need token rows. `ratioscope.attach(trainer, run)` and `Collector(run)` record them "
+    "unless the budget is 0. A run that was imported from logged scalars has none."
 )
 
 
@@ -20,7 +20,7 @@ def say_summary_only(view: View) -> bool:
     if not is_summary_only(view):
         return False
     st.caption(
-        ":material/info: This run holds statistics only: every number here is exact and over all tokens, but no sequence and "
-        f"no token can be shown. {RECORD}"
+        ":material/info: This run has statistics only. Every number here is exact and covers all tokens, but sequences and "
+        f"tokens cannot be shown. {RECORD}"
     )
     return True

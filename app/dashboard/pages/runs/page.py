@@ -31,27 +31,27 @@ NOT_READ = "not yet read"
 WHOLE = st.column_config.NumberColumn(format="localized")
 COLUMNS: dict[str, Any] = {
     # Not pinned, for the text of a pinned column is drawn faded.
-    "run": st.column_config.TextColumn(width=200, help="its place below the folder that is served"),
+    "run": st.column_config.TextColumn(width=200, help="the path below the served folder"),
     "verdict": st.column_config.TextColumn(width=110, help="the worst grade of any step"),
     "worst signal": st.column_config.TextColumn(width=165),
     "since": st.column_config.NumberColumn("since step", format="localized"),
     "kl_k3": st.column_config.NumberColumn(
-        format="%.3g", help="KL K3 at the last step, nats/token, of the gap beside it"
+        format="%.3g", help="KL K3 of the gap in this row, at the last step, in nats/token"
     ),
     "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
-        "over steps", width=100, help="kl_k3: bucket means, each run between its own smallest and largest"
+        "over steps", width=100, help="kl_k3 over the steps; each run has a scale of its own"
     ),
     "state": st.column_config.TextColumn(
         width=90,
-        help="live: a writer is at work; ended: all have closed; silent: no commit for long, and no telling whether the process "
-        "runs; dead: it is gone",
+        help="live: a writer is running; ended: every writer closed its log; silent: no commit for two minutes, and this machine "
+        "cannot check the process; dead: the writer's process is gone",
     ),
-    "newest": st.column_config.NumberColumn("newest step", format="localized", help="the last that was committed"),
+    "newest": st.column_config.NumberColumn("newest step", format="localized", help="the newest committed step"),
     "age": st.column_config.TextColumn("last commit", width=110),
     "records": st.column_config.TextColumn(help="statistics: no token rows were kept, so no token can be shown"),
     "steps": WHOLE,
-    "tokens": st.column_config.NumberColumn(format="compact", help="measured in this gap, over all steps"),
+    "tokens": st.column_config.NumberColumn(format="compact", help="tokens measured in this gap, over all steps"),
     "started": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm"),
     "size": st.column_config.NumberColumn("size on disk", format="bytes"),
 }
@@ -63,7 +63,7 @@ def render(scope: Scope) -> None:
         "find",
         key="find",
         bind="query-params",
-        placeholder="find in name, trainer, verdict, signal, state",
+        placeholder="search name, trainer, verdict, signal, state",
         width=340,
         label_visibility="collapsed",
     )
@@ -187,8 +187,8 @@ def _wanted_first(found: Served, find: str) -> list[str]:
 
 def _say_how_many(matching: int, rows: int, waiting: int) -> None:
     which = f"{matching:,} of {count(rows, 'run')}" if matching < rows else count(rows, "run")
-    reading = f" · {waiting:,} not yet read; they follow while this page is open" if waiting else ""
-    st.caption(f"{which}{reading} · click a run to open it, tick several to lay them over each other")
+    reading = f" · {waiting:,} not yet read; this page keeps reading them" if waiting else ""
+    st.caption(f"{which}{reading} · click a run to open it; tick several to compare them")
 
 
 def _chosen() -> None:
@@ -208,7 +208,7 @@ def _offer_overlay() -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         most = MOST_OTHERS + 1
         st.button(
-            f"lay {min(len(ticked), most)} over each other" if len(ticked) > 1 else "see its metrics",
+            f"compare {min(len(ticked), most)} runs" if len(ticked) > 1 else "show its metrics",
             key="overlay",
             on_click=_overlay,
             args=(tuple(ticked[:most]),),

@@ -38,7 +38,7 @@ class Filters:
     @property
     def words(self) -> list[str]:
         """What is filtered, one phrase each; unescaped."""
-        found = [f"id or group holds '{self.find}'"] if self.find else []
+        found = [f"id or group contains '{self.find}'"] if self.find else []
         found += [f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in self.chosen.items() if values]
         found += [f"reward {' or '.join(self.signs)}"] if self.signs else []
         if self.column is not None:
@@ -84,7 +84,7 @@ class Filters:
 def filter_widgets(frame: pl.DataFrame, columns: list[str]) -> Filters:
     """The filters from their widgets; only those that the step's columns allow."""
     with control_row("filters"):
-        find = st.text_input("id or group holds", key="find", bind="query-params", width=200)
+        find = st.text_input("id or group contains", key="find", bind="query-params", width=200)
         within = _range_field()
         chosen = {column: _values(frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)}
         signs = _signs() if _known(frame, "reward") else ()

@@ -50,7 +50,7 @@ DECIMALS = {
 SHOWN = 500
 HERE = "▸"
 """Stands before the row that the keys have reached."""
-NO_ROWS = "no token rows of this step were kept; its statistics are on the other pages."
+NO_ROWS = "not available, because no token rows of this step were kept; the other pages show its statistics."
 
 
 def render(scope: Scope) -> None:
@@ -105,7 +105,7 @@ def _part(view: View, frame: pl.DataFrame, step: int, only: Only | None) -> pl.D
         return frame
     keys = view.of(sequence_keys, step, only.slice)
     if keys is None:
-        st.caption(f"{label(only.slice, 30)} divides tokens, not sequences: whole sequences are shown")
+        st.caption(f"{label(only.slice, 30)} divides tokens, not sequences, so whole sequences are shown")
         return frame
     return frame.join(keys.filter(key=only.key).select(KEY), on=KEY, how="semi", nulls_equal=True)
 
@@ -161,8 +161,9 @@ def _line_column(reach: float) -> object:
         y_min=-reach,
         y_max=reach,
         width=170,
-        help=f"From −{digits(reach)} to {digits(reach)} nats in every row. Up to {POINTS} buckets of positions, each its token "
-        "with the largest size; masked ones are 0, infinite ones lie at the edge.",
+        help=f"The log-ratio along the sequence, from −{digits(reach)} to {digits(reach)} nats in every row. Each of up to "
+        f"{POINTS} points shows the token with the largest |log-ratio| of its part. Masked tokens are 0; infinite values lie at "
+        "the edge.",
     )
 
 
@@ -239,8 +240,8 @@ def _kept(view: View, step: int, gap: str, frame: pl.DataFrame) -> str:
     low, high = percent(float(drawn.min())), percent(float(drawn.max()))
     share = low if low == high else f"{low} to {high}"
     return (
-        f"a budget kept {count(len(chances))}{of}: the worst in any case, and a {share} sample of the others. What is estimated "
-        "from rows weighs each by its inverse; the statistics on other pages hold all."
+        f"The budget kept {count(len(chances))}{of}: the worst ones always, and a {share} sample of the others. Estimates from "
+        "these rows weigh each sequence by the inverse of its chance to be kept. The statistics on other pages cover all of them."
     )
 
 

@@ -27,7 +27,7 @@ def group_picker(frame: pl.DataFrame) -> str | None:
         st.session_state["group"] = visible(str(wanted))
     elif wanted is not None and wanted not in named:
         st.session_state["group"] = None
-        st.caption(f"prompt group {label(str(wanted), 40)} is not of this step", width="content")
+        st.caption(f"Prompt group {label(str(wanted), 40)} is not in this step.", width="content")
     chosen = st.selectbox(
         "samples of one prompt",
         list(named),
@@ -78,8 +78,9 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
     groups = group_table(frame, gap)
     st.session_state["_groups"] = groups["group_id"].head(SHOWN).to_list()
     st.caption(
-        f"{count(len(groups), 'prompt')}, the worst first, of this step's samples: the largest |x| of any token, kl_k3 and"
-        " log_ratio_mean over their tokens, lengths and rewards over samples. Select one to see its samples."
+        f"{count(len(groups), 'prompt')} in this step, the worst first. max_abs_log_ratio is the largest |x| of any token;"
+        " kl_k3 and log_ratio_mean are means over the tokens of all samples; lengths and rewards are means over samples. Select"
+        " a prompt to see its samples."
     )
     number = st.column_config.NumberColumn(format="%.4g")
     table(

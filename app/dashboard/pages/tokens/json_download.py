@@ -40,5 +40,5 @@ def json_drawer(tokens: pl.DataFrame, about: Mapping[str, Any], at: int | None) 
             st.code(document, language="json", height=260)
         else:
             st.caption(f"{count(len(document), 'character')}: too long to show; download it.")
-        st.caption("The numbers come back from it, bit by bit:")
+        st.caption("Recompute the metrics from the file:")
         st.code(SNIPPET, language="python")

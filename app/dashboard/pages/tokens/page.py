@@ -43,12 +43,12 @@ CHOSEN = (
 BANDS = {"none": OPEN, **{band.words: band for band in CHOSEN}}
 """Outside which weights tokens may be hatched: the usual PPO clip first, then bands and caps of trainers."""
 KEYS = (
-    "keys: j / k next and previous sequence · n / Shift+N next worse token and back · ] / [ (or Shift+J / Shift+K) step after"
-    " and before"
+    "keys: j / k next and previous sequence · n / Shift+N next worse token and back · ] / [ (or Shift+J / Shift+K) next and"
+    " previous step"
 )
 ABSENT = {
     "token_text": "text (token_texts)", "token_id": "ids (token_ids)", "entropy": "entropy", "advantage": "advantages",
-    "rollout_version": "the version that sampled each token by itself (rollout_versions)",
+    "rollout_version": "weight version per token (rollout_versions)",
 }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _sequence_picker(ids: Sequence[str]) -> str:
     st.button("previous", key="previous", shortcut="k", on_click=_choose, args=(before,), disabled=before == name)
     st.button("next", key="next", shortcut="j", on_click=_choose, args=(after,), disabled=after == name)
     if wanted is not None and wanted not in ids and wanted not in named:
-        st.caption(f"{label(str(wanted), 40)} is not of this step")
+        st.caption(f"Sequence {label(str(wanted), 40)} is not in this step.")
     return named[name]
 
 
@@ -154,7 +154,7 @@ def _facts(row: dict[str, object], tokens: pl.DataFrame) -> None:
     absent = [word for name, word in ABSENT.items() if _unknown(tokens, name)]
     sides = [policy for policy in POLICIES if _unknown(tokens, f"{policy}_logprob")]
     if sides or absent:
-        st.caption(f"not on record here: {', '.join((*(f'log-probs of {policy}' for policy in sides), *absent))}")
+        st.caption(f"not recorded: {', '.join((*(f'log-probs of {policy}' for policy in sides), *absent))}")
     prompt = row.get("prompt_text")
     if isinstance(prompt, str):
         with st.expander("prompt"):
@@ -180,7 +180,7 @@ def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
     if _unknown(tokens, gap):
         earlier, later = GAPS[gap]
         st.caption(
-            f"The text is not tinted: this row has no {gap}, for which it needs the log-probs of {earlier} and of {later}."
+            f"The text is not coloured, because this sequence has no {gap}: it needs the log-probs of {earlier} and {later}."
         )
     first, rows = text_window(tokens, at)
     st.html(chosen.view.of(_text, chosen, (first, rows), gap, theme, by, band, at))
@@ -222,13 +222,13 @@ def _strip(run: Run, chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
 
 def _tint_picker(gap: str) -> tuple[str, Band]:
     by = st.selectbox(
-        "tint by", [value.name for value in VALUES], key="tint", bind="query-params", width=170,
+        "colour by", [value.name for value in VALUES], key="tint", bind="query-params", width=170,
         help="\n\n".join(f"{value.name}: {value.formula}" for value in VALUES),
     )  # fmt: skip
     usual = (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
     outside = st.selectbox(
         "hatch weights outside", list(BANDS), index=list(BANDS).index(usual), key="band", bind="query-params", width=190,
-        help="0.8 to 1.2 is the usual PPO clip",
+        help="hatches tokens whose weight lies outside this band; 0.8 to 1.2 is the usual PPO clip",
     )  # fmt: skip
     return by or "log_ratio", BANDS.get(outside or "", OPEN)
 

@@ -36,7 +36,7 @@ def render(scope: Scope) -> None:
     _say_filter(scope)
     chosen = scope.chosen
     if not scope.recorded:
-        st.info("No step of this range is on record.")
+        st.info("The run has no steps in this range.")
         return
     shown = [words for words in SLICES if words.name not in absent and (words.written or words.name in measured)]
     frames = {words.name: slice_frame(view, words, steps_shown(view, words, chosen)) for words in shown}
@@ -65,13 +65,11 @@ def _side_by_side(
 
 def _say_filter(scope: Scope) -> None:
     if scope.only is None:
-        st.caption(
-            "A click on a bar shows its tokens alone: on the pages with courses over the steps, and on Sequences."
-        )
+        st.caption("Click a bar to show only its tokens on the other pages.")
         return
     st.caption(
-        f"Other pages show {label(part_words(scope.only), 100)} alone; a click on its bar shows everything again. The bars of"
-        " other slices stay those of all tokens: statistics are kept by one slice at a time."
+        f"Other pages show only {label(part_words(scope.only), 100)}. Click its bar again to show everything. The other charts"
+        " of this page still show all tokens, because statistics are kept by one slice at a time."
     )
 
 
@@ -92,7 +90,7 @@ def _heat(scope: Scope, words: SliceWords, metric: str, chosen: range | None) ->
     view, gap = scope.view, scope.gap
     steps = steps_shown(view, words, chosen)
     if not words.written:
-        with st.spinner(f"reading token rows by {words.title}, one bucket of steps after the other"):
+        with st.spinner(f"reading token rows by {words.title}, one part of the steps after the other"):
             course = view.of(slice_over_steps, words.name, steps)
     else:
         course = view.of(slice_over_steps, words.name, steps)
