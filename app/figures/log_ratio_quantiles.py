@@ -42,7 +42,7 @@ def log_ratio_quantiles(
     steps = int(frame["steps"].sum()) if len(frame) else 0
     title = f"log-ratio quantiles <i>{gap}</i>"
     if not len(frame):
-        words = "not available, because these steps and tokens have no distribution"
+        words = "not available, because no distribution covers these steps and tokens"
         return saying(canvas(title, ["nats", *map(escaped, notes)], theme=theme, height=height, lines=2), words, theme)
     scale = _scale(axis, frame)
     pooled = f"{len(frame):,} columns of {steps:,} steps, their counts added" if steps > len(frame) else ""

@@ -52,7 +52,7 @@ def run_picker(found: Served) -> str:
     )
     name = chosen if chosen is not None and chosen in found.runs else found.first
     if wanted is not None and wanted not in found.runs:
-        st.caption(f"Run {label(str(wanted), 80)} is not here; showing {label(name, 80)}.", width="content")
+        st.caption(f"The run of this link is not served here; showing {label(name, 80)}.", width="content")
     in_address("run", visible(name))
     return name
 

@@ -244,7 +244,7 @@ def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None
     assert "vllm_importance_sampling_clip_max=1.5" in app.code[-1].value
     app.selectbox(key="shown").set_value("reject:token:0.5:2").run()
     is_well(app)
-    assert "trl cannot say reject token" in words(app).replace("\\", "")
+    assert "trl cannot express reject token" in words(app).replace("\\", "")
 
 
 def test_ten_thousand_steps_are_thinned(opened: Open) -> None:

@@ -110,7 +110,7 @@ def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monk
         app.query_params["run"] = run
         app.run()
         assert not app.exception and app.selectbox(key="run").value == first
-        assert any("this is another" in element.value for element in app.caption)
+        assert any("not served here; showing" in element.value for element in app.caption)
         assert not any("outside" in str(element.value) for element in (*app.caption, *app.markdown, *app.json))
     app = AppTest.from_function(_script, default_timeout=60)
     app.query_params["run"] = "two"
