@@ -1,4 +1,4 @@
-"""Several runs as one course: at each step the mean over the runs that have it, between the smallest and the largest."""
+"""A metric over several runs: at each step the mean, the smallest and the largest value of the runs that have the step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,36 +10,45 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Course:
-    """One run: a value per step, steps ascending and each once; NaN where not available."""
+class RunSeries:
+    """A metric over the steps of one run. Both fields have shape (steps,)."""
 
     steps: Floats
+    """Ascending, each once."""
     values: Floats
+    """NaN if not available."""
 
 
 @dataclass(frozen=True)
 class Across:
-    """Per step that any run has: mean, low and high over the runs with a value there, and how many those are."""
+    """A metric over the steps of several runs. Every field has shape (steps,)."""
 
     steps: Floats
+    """Every step that any of the runs has, ascending."""
     mean: Floats
     low: Floats
+    """The smallest value of a run."""
     high: Floats
+    """The largest value of a run."""
     runs: npt.NDArray[np.int64]
+    """How many runs have a value at the step."""
 
 
-def across(courses: Sequence[Course]) -> Across:
-    """Every run counts once at a step; an infinite value makes the mean infinite. NaN where no run has a value."""
+def across(runs: Sequence[RunSeries]) -> Across:
+    """Mean, smallest and largest value of the runs at each step. Every run counts once.
+
+    NaN if no run has a value at the step; an infinite value makes the mean infinite.
+    """
     empty = np.zeros(0)
-    steps = np.unique(np.concatenate([course.steps for course in courses] or [empty]))
+    steps = np.unique(np.concatenate([run.steps for run in runs] or [empty]))
     total, counts = np.zeros(len(steps)), np.zeros(len(steps), np.int64)
     low, high = np.full(len(steps), np.nan), np.full(len(steps), np.nan)
-    for course in courses:
-        known = ~np.isnan(course.values)
-        place, values = np.searchsorted(steps, course.steps[known]), course.values[known]
+    for run in runs:
+        available = ~np.isnan(run.values)
+        place, values = np.searchsorted(steps, run.steps[available]), run.values[available]
         total[place] += values
         counts[place] += 1
         low[place], high[place] = np.fmin(low[place], values), np.fmax(high[place], values)
     mean = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
-    # Rounding of the sum may carry the mean of equal values a hair beyond them.
+    # Rounding may move the mean of equal values slightly beyond them.
     return Across(steps, np.clip(mean, low, high), low, high, counts)

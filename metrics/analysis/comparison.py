@@ -1,7 +1,7 @@
-"""Two sides compared: the difference of two estimates with its error, many comparisons judged together, and pairs by prompt.
+"""Compares two sides: differences of estimates with errors, corrections for many comparisons, and pairs by prompt.
 
-A side is a run's range of steps, or several runs of one setting. The two sides are taken for independent; where they share
-steps they are not, and the caller says so. An error that is not known stays unknown: then there is a difference, and no z.
+A side is a range of steps of a run, or several runs of one setting. The two sides are taken as independent; if they share
+steps they are not, and the caller must say so. If an error is unknown, the difference has no error and no z.
 """
 
 import math
@@ -16,11 +16,14 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its standard error, NaN where not known. runs: of how many runs it is the mean, 0 where there is none."""
+    """A value with its standard error."""
 
     value: float = NAN
+    """NaN if unknown."""
     error: float = NAN
+    """The standard error; NaN if unknown."""
     runs: int = 0
+    """The number of runs that the value is a mean of; 0 if the value is unknown."""
 
     @property
     def known(self) -> bool:
@@ -28,17 +31,17 @@ class Estimate:
 
 
 def over_runs(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean over runs and the standard error between them, sd / sqrt(runs); a single run keeps its own error.
+    """The mean over runs, with the standard error between runs, sd / sqrt(runs). A single run keeps its own error.
 
-    Runs differ by more than their tokens do (seeds), so from two on the errors within runs are not used.
+    Runs with different seeds differ by more than the errors within runs say, so from two runs on those are not used.
     """
-    known = [one for one in estimates if one.known]
-    if len(known) <= 1:
-        return Estimate(known[0].value, known[0].error, 1) if known else Estimate()
-    values = np.array([one.value for one in known])
+    runs = [one for one in estimates if one.known]
+    if len(runs) <= 1:
+        return Estimate(runs[0].value, runs[0].error, 1) if runs else Estimate()
+    values = np.array([one.value for one in runs])
     with np.errstate(invalid="ignore"):
         mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
-    return Estimate(mean, error if math.isfinite(error) else NAN, len(known))
+    return Estimate(mean, error if math.isfinite(error) else NAN, len(runs))
 
 
 @dataclass(frozen=True)
@@ -56,38 +59,38 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Of the difference, for independent sides."""
+        """The standard error of the difference, for independent sides."""
         return math.hypot(self.a.error, self.b.error)
 
     @property
     def z(self) -> float:
-        """The difference in standard errors; NaN where an error is not known, or both are zero."""
+        """The difference divided by its standard error; NaN if an error is unknown or both are 0."""
         error = self.error
         return self.difference / error if error > 0 and math.isfinite(self.difference) else NAN
 
     @property
     def ratio(self) -> float:
-        """b / a, where both are positive."""
+        """b / a; NaN unless both are positive and finite."""
         sizes = self.a.value > 0 and self.b.value > 0 and math.isfinite(self.a.value) and math.isfinite(self.b.value)
         return self.b.value / self.a.value if sizes else NAN
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the error (Welch 1947): few where it was told from few runs, infinite where from sequences."""
+        """Degrees of freedom of the error (Welch 1947): few if it comes from few runs, infinite if it comes from sequences."""
         parts = [(one.error**2, one.runs - 1) for one in (self.a, self.b) if one.runs > 1]
         below = sum(square**2 / free for square, free in parts)
         return self.error**4 / below if below > 0 else math.inf
 
     @property
     def p(self) -> float:
-        """How often chance alone gives a difference this large, two-sided: Student's t of z; NaN where there is no z."""
+        """The two-sided p-value of the difference: Student's t of z; NaN if there is no z."""
         return NAN if math.isnan(self.z) else student_tail(abs(self.z), self.freedom)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Adjusted p-values: below 0.05 for any of them in at most 5 of 100 families without a difference (Holm 1979).
+    """p-values adjusted for the number of comparisons (Holm 1979), whether the metrics are independent or not.
 
-    NaN stays NaN and does not count. Holds whatever the metrics have to do with each other.
+    If no metric differs, the chance that any adjusted p-value lies below 0.05 is at most 5 %. NaN stays NaN and does not count.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -101,12 +104,12 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """P(|T| >= t) for Student's t with that many degrees of freedom; the normal distribution's where they are infinite."""
+    """P(|T| >= t) for Student's t with so many degrees of freedom; the normal distribution's if they are infinite."""
     if math.isinf(freedom):
         return math.erfc(t / math.sqrt(2))
     if math.isinf(t):
         return 0.0
-    # 1 - x is computed, not subtracted: for small t all digits of it would be lost.
+    # 1 - x is computed directly: a subtraction would lose all its digits for small t.
     x, rest = freedom / (freedom + t * t), t * t / (freedom + t * t)
     return _beta_share(x, rest, freedom / 2, 0.5)
 
@@ -141,15 +144,22 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Paired:
-    """What both sides have in common, key by key. difference: mean of b - a over the pairs; error: sd / sqrt(pairs)."""
+    """Two sides compared over the keys that both have, such as prompts."""
 
     pairs: int
+    """The number of keys that both sides have."""
     only_a: int
+    """The number of keys that only a has."""
     only_b: int
+    """The number of keys that only b has."""
     a: float
+    """Mean of a over the pairs."""
     b: float
+    """Mean of b over the pairs."""
     difference: float
+    """Mean of b - a over the pairs."""
     error: float
+    """Standard error of the difference, sd / sqrt(pairs)."""
 
     @property
     def z(self) -> float:
@@ -157,9 +167,9 @@ class Paired:
 
 
 def paired(a: pl.DataFrame, b: pl.DataFrame) -> Paired:
-    """Pairs of the rows with one key. a, b: columns key (unique) and value. Rows without a finite value have no partner.
+    """The two sides compared pair by pair. a, b: columns key (unique) and value; rows without a finite value are left out.
 
-    Keys are the independent units; each counts once, however many samples stand behind it.
+    Keys are the independent units. Each key counts once, whatever its number of samples.
     """
     one, other = (side.filter(pl.col("value").is_finite()) for side in (a, b))
     both = one.join(other, on="key", suffix="_b").select(a=pl.col("value"), b=pl.col("value_b"))
@@ -168,6 +178,6 @@ def paired(a: pl.DataFrame, b: pl.DataFrame) -> Paired:
     if not pairs:
         return Paired(0, only_a, only_b, NAN, NAN, NAN, NAN)
     x, y = both["a"].to_numpy(), both["b"].to_numpy()
-    apart = y - x
-    error = float(apart.std(ddof=1) / math.sqrt(pairs)) if pairs > 1 else NAN
-    return Paired(pairs, only_a, only_b, float(x.mean()), float(y.mean()), float(apart.mean()), error)
+    differences = y - x
+    error = float(differences.std(ddof=1) / math.sqrt(pairs)) if pairs > 1 else NAN
+    return Paired(pairs, only_a, only_b, float(x.mean()), float(y.mean()), float(differences.mean()), error)

@@ -1,8 +1,8 @@
-"""Standard errors with prompt groups as the independent units: samples of one prompt resemble each other.
+"""Standard errors with prompt groups as the independent units, because the samples of one prompt are similar.
 
-The errors that metric frames carry take sequences for independent. Where groups are on record, this leaves out one group
-at a time: with v_g the metric without group g, the error is sqrt((G - 1) / G * sum_g (v_g - mean v)^2). Efron 1982, eq. 3.5.
-It serves every metric, because statistics merge: without g means the merge of all groups before and after g.
+The errors in metric frames take sequences as independent. The jackknife leaves out one group at a time: with v_g the metric
+without group g, the error is sqrt((G - 1) / G * sum_g (v_g - mean v)^2). Efron 1982, eq. 3.5. It works for every metric,
+because statistics merge: the statistics without g are those of all groups before g merged with those of all groups after g.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ FOLD: Mapping[Combine, np.ufunc] = {"sum": np.add, "max": np.maximum, "logsumexp
 
 
 def group_errors(records: pa.Table, groups: Labels | None = None) -> pl.DataFrame:
-    """One row per step: `<gap>/<metric>_se` clustered by group, null where fewer than two groups have the metric.
+    """One row per step: `<gap>/<metric>_se` clustered by group; null if fewer than two groups have the metric.
 
-    groups: one label per row; `group_id` where none are given. Metrics read from a tail of weights have no such error.
+    groups: one label per row; None: the column `group_id`. Metrics computed from a tail of weights have no such error.
     """
     labels = records["group_id"] if groups is None else groups
     frame = pl.from_arrow(statistics(records, slices={"group": labels}, written=False))
@@ -55,7 +55,7 @@ def _reads_a_tail(metric: Metric) -> bool:
 
 
 def _without_each(rows: pl.DataFrame, need: Statistic | Tail) -> Values:
-    """The statistic of all groups but one, for each one."""
+    """The statistic without each group, shape (groups,)."""
     assert isinstance(need, Statistic)
     neutral, fold = NEUTRAL[need.combine], FOLD[need.combine]
     own = rows[need.name].cast(pl.Float64).fill_null(neutral).to_numpy()
@@ -65,7 +65,7 @@ def _without_each(rows: pl.DataFrame, need: Statistic | Tail) -> Values:
 
 
 def _spread(left_out: Values) -> float | None:
-    known = left_out[np.isfinite(left_out)]
-    if len(known) < 2 or len(known) < len(left_out):
+    """The jackknife error; None if a value is not finite or there are fewer than two."""
+    if len(left_out) < 2 or not np.isfinite(left_out).all():
         return None
-    return float(np.sqrt((len(known) - 1) * np.mean((known - known.mean()) ** 2)))
+    return float(np.sqrt((len(left_out) - 1) * np.mean((left_out - left_out.mean()) ** 2)))

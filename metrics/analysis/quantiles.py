@@ -1,4 +1,4 @@
-"""Quantiles of log-ratios over steps, from histograms: counts of neighbouring steps add, so that no step is left out."""
+"""Quantiles of log-ratios over steps, computed from histograms. The counts of neighbouring steps add, so no step is left out."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ def quantiles_over_steps(
     *,
     columns: int = 250,
 ) -> pl.DataFrame:
-    """One row per column of neighbouring steps: `first`, `last`, `steps` (how many), `count`, `min`, `p5` ..., `max` (nats).
+    """One row per group of neighbouring steps: `first`, `last`, `steps` (their number), `count`, `min`, `p5` ..., `max` (nats).
 
-    distribution: step, low, high, count per occupied bucket, as Run.distribution gives them. A quantile is known to its
-    bucket; inside it lies where it would if the counts were spread evenly. One that reaches to infinity gives its finite end.
-    extremes: step, min, max: the smallest and largest log-ratio of each step.
+    distribution: step, low, high, count per occupied bucket, as Run.distribution returns them. extremes: step, min, max: the
+    smallest and largest log-ratio of each step. columns: the most rows. A quantile is interpolated within its bucket, as if
+    the counts were spread evenly; in a bucket without an end it is the finite end.
     """
     steps = distribution.select(pl.col("step").unique().sort()).with_row_index("row")
     each = -(-len(steps) // columns) if len(steps) else 1
@@ -33,20 +33,20 @@ def quantiles_over_steps(
             below=pl.col("count").cum_sum().over("column") - pl.col("count"), total=pl.col("count").sum().over("column")
         )
     )
-    found = pooled.group_by("column", maintain_order=True).agg(
+    rows = pooled.group_by("column", maintain_order=True).agg(
         pl.col("first").min(), pl.col("last").max(), count=pl.col("total").first()
     )
     for q in quantiles:
-        found = found.join(_quantile(pooled, q), on="column", how="left", maintain_order="left")
+        rows = rows.join(_quantile(pooled, q), on="column", how="left", maintain_order="left")
     ends = extremes.join(placed, on="step").group_by("column").agg(pl.len().alias("steps"), *_ENDS)
-    return found.join(ends, on="column", how="left", maintain_order="left").drop("column")
+    return rows.join(ends, on="column", how="left", maintain_order="left").drop("column")
 
 
 _ENDS = (pl.col("min").min(), pl.col("max").max())
 
 
 def name_of(quantile: float) -> str:
-    """The column of a quantile.
+    """The name of the column of a quantile.
 
     >>> name_of(0.05), name_of(0.5)
     ('p5', 'p50')
@@ -55,13 +55,13 @@ def name_of(quantile: float) -> str:
 
 
 def _quantile(pooled: pl.DataFrame, q: float) -> pl.DataFrame:
-    wanted = q * pl.col("total")
-    inside = ((wanted - pl.col("below")) / pl.col("count")).clip(0.0, 1.0)
+    rank = q * pl.col("total")
+    inside = ((rank - pl.col("below")) / pl.col("count")).clip(0.0, 1.0)
     low, high = pl.col("low"), pl.col("high")
-    spread = (low + (high - low) * inside).clip(low, high)  # rounding may lead out of the bucket
+    spread = (low + (high - low) * inside).clip(low, high)  # rounding may leave the bucket
     place = pl.when(low.is_infinite()).then(high).when(high.is_infinite()).then(low).otherwise(spread)
     return (
-        pooled.filter(pl.col("below") + pl.col("count") >= wanted)
+        pooled.filter(pl.col("below") + pl.col("count") >= rank)
         .group_by("column", maintain_order=True)
         .agg(place.first().alias(name_of(q)))
     )

@@ -1,7 +1,7 @@
-"""The buckets of a slice as a reader wants them: named, in order, with their part of the gap; the many that do not fit together.
+"""The buckets of a slice for tables and charts: labelled, in order, each with its share of the gap; the last ones merged.
 
-Read from metric frames by slice. Value times tokens is the bucket's sum, because kl_k3 and its like are means over tokens, so
-that shares of the gap and means of several buckets together are exact as long as no token has a later log-prob of -inf.
+The input is a metric frame by slice. kl_k3 and similar metrics are means over tokens, so value times tokens is the sum over the
+bucket. Shares of the gap and means over several buckets are therefore exact, unless a token has a later log-prob of -inf.
 """
 
 import math
@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from ..definitions.registry import BY_NAME
 from ..engines.slices import POSITION_EDGES, PROBABILITY_EDGES
 from ..metric import SAMPLED, Values
+from .worst_step import badness
 
 NUMERIC = ("position", "probability", "turn", "lag", "minibatch", "length_decile")
-"""Slices whose keys are numbers with an order that means something; ranks are names."""
+"""Slices whose keys are numbers in a meaningful order. Ranks are names, not numbers."""
 FIXED = ("negative", "zero", "positive")
 MOST = 20
 MOST_NUMERIC = 40
@@ -25,16 +27,16 @@ PARTS = pl.Schema(
         "share_of_tokens": pl.Float64(), "share_of_gap": pl.Float64(), "buckets": pl.Int64(),
     }
 )  # fmt: skip
-"""Columns of `slice_parts`. key: null for the rest; buckets: how many of them the row stands for."""
+"""Columns of `slice_parts`. key: null in the row of merged buckets. buckets: the number of buckets of the row."""
 
 
 def size_metric(gap: str) -> str:
-    """The metric whose sum over tokens is what buckets have shares of."""
+    """The metric whose sum over tokens is the gap that buckets have shares of."""
     return "kl_k3" if gap in SAMPLED else "kl_k2"
 
 
 def bucket_label(slice_name: str, key: str) -> str:
-    """The bucket's name: position and probability as intervals, everything else as its key.
+    """The label of a bucket: an interval for position and probability, else its key.
 
     >>> bucket_label("position", "4"), bucket_label("probability", "0.999"), bucket_label("replica", "vllm-3")
     ('[4, 8)', '[0.999, 1]', 'vllm-3')
@@ -52,10 +54,10 @@ def bucket_label(slice_name: str, key: str) -> str:
 def slice_parts(
     frame: pl.DataFrame, slice_name: str, gap: str, metric: str, *, largest: bool = False, most: int | None = None
 ) -> pl.DataFrame:
-    """The buckets of a metric frame by slice, with columns PARTS; those beyond `most` together in a last row.
+    """One row per bucket of a metric frame by slice, with the columns PARTS. Buckets beyond the first `most` share a last row.
 
-    Numeric slices in the order of their keys; others worst first by value, or with `largest` by their share of the gap.
-    share_of_gap: of the sum of size_metric over the buckets; null where that is zero.
+    Numeric slices are in the order of their keys. Others are ordered by value, worst first, or with `largest` by their share
+    of the gap. share_of_gap: the share of the sum of size_metric over all buckets; null if that sum is 0.
     """
     named = [f"{gap}/{name}" for name in ("tokens", metric, size_metric(gap))]
     if slice_name not in frame.columns or any(name not in frame.columns for name in named):
@@ -82,37 +84,38 @@ def slice_parts(
     if len(ordered) <= kept:
         return ordered
     rest = rows[order[kept:]]
-    return pl.concat([ordered.head(kept), _rest(ordered[kept:], together(rest, gap, metric))])
+    return pl.concat([ordered.head(kept), _rest(ordered[kept:], pooled_value(rest, gap, metric))])
 
 
 def shares(amounts: Values) -> Values:
-    """Each amount's part of the sum, NaN for unknown amounts and where the sum is zero; the infinite share all of it."""
-    known = np.where(np.isnan(amounts), 0.0, amounts)
-    if np.isinf(known).any():
-        known = np.isinf(known) * 1.0
-    total = known.sum()
-    return np.where(np.isnan(amounts), np.nan, known / total) if total > 0 else np.full(len(known), np.nan)
+    """Each amount's share of the sum; NaN for a NaN amount, or if the sum is 0. Infinite amounts share everything equally."""
+    filled = np.where(np.isnan(amounts), 0.0, amounts)
+    if np.isinf(filled).any():
+        filled = np.isinf(filled) * 1.0
+    total = filled.sum()
+    return np.where(np.isnan(amounts), np.nan, filled / total) if total > 0 else np.full(len(filled), np.nan)
 
 
-def together(rows: pl.DataFrame, gap: str, metric: str) -> float | None:
-    """The metric of the tokens of all these buckets; None where it cannot be read from theirs."""
+def pooled_value(rows: pl.DataFrame, gap: str, metric: str) -> float | None:
+    """The metric over the tokens of all these buckets together; None if it is unknown. rows: of a metric frame by slice."""
     tokens = rows[f"{gap}/tokens"].cast(pl.Float64).to_numpy()
 
     def mean(name: str) -> float:
         if f"{gap}/{name}" not in rows.columns:
             return math.nan
         values = rows[f"{gap}/{name}"].cast(pl.Float64).fill_null(math.nan).to_numpy()
-        known = ~np.isnan(values)
-        return float((values[known] * tokens[known]).sum() / tokens[known].sum()) if known.any() else math.nan
+        available = ~np.isnan(values)
+        total = float(tokens[available].sum())
+        return float((values[available] * tokens[available]).sum() / total) if available.any() else math.nan
 
     if metric == "ess_token":
         square = mean("chi2_token") + 1
-        found = mean("mean_weight_token") ** 2 / square if square > 0 else math.nan
+        value = mean("mean_weight_token") ** 2 / square if square > 0 else math.nan
     elif metric.startswith("max_"):
-        found = _float(rows[f"{gap}/{metric}"].max())
+        value = _float(rows[f"{gap}/{metric}"].max())
     else:
-        found = mean(metric)
-    return None if math.isnan(found) else found
+        value = mean(metric)
+    return None if math.isnan(value) else value
 
 
 def _rest(rest: pl.DataFrame, value: float | None) -> pl.DataFrame:
@@ -123,7 +126,7 @@ def _rest(rest: pl.DataFrame, value: float | None) -> pl.DataFrame:
 
 
 def _order(parts: pl.DataFrame, slice_name: str, metric: str, *, largest: bool) -> Sequence[int]:
-    """Places of the rows in the order they are shown in."""
+    """Row numbers in the order of display."""
     placed = parts.with_row_index("place")
     if slice_name in NUMERIC:
         by = placed.with_columns(at=pl.col("key").cast(pl.Float64, strict=False)).sort("at", "key", nulls_last=True)
@@ -131,17 +134,9 @@ def _order(parts: pl.DataFrame, slice_name: str, metric: str, *, largest: bool) 
         ranks: Mapping[str, int] = {key: rank for rank, key in enumerate(FIXED)}
         by = placed.sort(pl.col("key").replace_strict(ranks, return_dtype=pl.Int8))
     else:
-        worse = pl.col("share_of_gap") if largest else badness(metric)
+        worse = pl.col("share_of_gap") if largest else badness(BY_NAME[metric], pl.col("value"))
         by = placed.sort(worse, "key", descending=[True, False], nulls_last=True)
     return by["place"].to_list()
-
-
-def badness(metric: str) -> pl.Expr:
-    """Larger is worse: effective sample sizes by how small they are, mean weights by their distance from 1, others by size."""
-    value = pl.col("value")
-    if metric.startswith("ess"):
-        return -value
-    return (value - 1).abs() if metric.startswith("mean_weight") else value.abs()
 
 
 def _interval(edges: Sequence[float], low: float, end: float) -> str:

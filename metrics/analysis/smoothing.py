@@ -1,18 +1,18 @@
-"""A line behind the noise: the exponentially weighted mean of what was measured so far, whatever the distances between steps."""
+"""The exponentially weighted mean of a noisy series, for steps at any distances."""
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 _HALVINGS = 400.0
-"""Per block: weights from 1 to 2^400 are summed without overflow, and what is older than a block weighs nothing beside it."""
+"""Half-lives per block: weights from 1 to 2^400 do not overflow, and a value older than a block has no weight next to it."""
 
 
 def smoothed(positions: Floats, values: Floats, half_life: float) -> Floats:
-    """At each position the mean of the values up to it, a value `half_life` older counting half as much.
+    """At each position the weighted mean of the values up to it. A value counts half as much as one `half_life` later.
 
-    sum_j<=i 2^((x_j - x_i) / half_life) v_j / the same sum without v: no value is given more weight for being the first.
-    positions: ascending. Values that are not finite are left out, and have no mean; half_life > 0, in units of the positions.
+    sum_j<=i 2^((x_j - x_i) / half_life) v_j / sum_j<=i 2^((x_j - x_i) / half_life): the first value has no extra weight.
+    positions: ascending. half_life: > 0, in units of the positions. Values that are not finite are left out; their mean is NaN.
     """
     known = np.isfinite(values)
     result = np.full(len(values), np.nan)

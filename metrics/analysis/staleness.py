@@ -1,12 +1,12 @@
-"""How much of a gap comes from old weights: what is left at lag 0, the excess over it, and the share that lag explains.
+"""How much of a gap comes from old weights: the gap at lag 0, the excess over it, and the share that lag explains.
 
-A token's lag is the trainer's version minus that of the weights that sampled it. At lag 0 both engines hold the same weights, so
-that what is left there is numerics. With n_l tokens at lag l, v_l their mean gap and m the mean over all tokens,
+The lag of a token is the trainer's version minus the version of the weights that sampled it. At lag 0 both engines have the
+same weights, so the gap there comes from numerics. With n_l tokens at lag l, v_l their mean gap and m the mean of all tokens,
 
     excess = m - v_0 = sum over l of n_l (v_l - v_0) / n        explained = excess / m = 1 - v_0 / m
 
-This takes the numerics at lag 0 for those of all tokens, as martingale does; where lags occur at
-different steps, whatever else changed between those steps is counted with the lag.
+This assumes that numerics contribute the same at every lag, as martingale does. If lags occur at different steps, other changes
+between those steps count as lag.
 """
 
 import math
@@ -20,34 +20,39 @@ from ..metric import Values
 
 @dataclass(frozen=True)
 class Lagged:
-    """The tokens of one lag: how many, their mean gap (nats/token), and its standard error (NaN: not known)."""
+    """The tokens of one lag."""
 
     lag: int
     tokens: float
+    """Their number."""
     value: float
+    """Their mean gap, nats/token."""
     error: float = math.nan
+    """Its standard error; NaN if unknown."""
 
 
 @dataclass(frozen=True)
 class Staleness:
-    """fresh: the mean gap at lag 0. value: that of all tokens. excess: value - fresh, negative where lagged tokens lie lower.
-
-    explained: excess / value, 0 where there is no excess, in [0, 1]; errors are standard errors. NaN: cannot be told.
-    """
+    """How much of a gap lag explains. Gaps are in nats/token, errors are standard errors; NaN means unknown."""
 
     tokens: float
+    """Tokens with a known lag."""
     value: float
+    """The mean gap of all tokens."""
     value_error: float
     fresh: float
+    """The mean gap at lag 0."""
     fresh_error: float
     excess: float
+    """value - fresh; negative if tokens with a lag have a smaller gap."""
     excess_error: float
     explained: float
+    """excess / value, in [0, 1]; 0 if there is no excess."""
     explained_error: float
 
     @property
     def reason(self) -> str:
-        """Why the share cannot be told, continuing "not available, because ..."; empty where it can."""
+        """Why `explained` is unknown, to follow "not available, because"; empty if it is known."""
         if self.tokens == 0:
             return "no token with a known lag is on record"
         if math.isnan(self.fresh):
@@ -58,9 +63,9 @@ class Staleness:
 
 
 def staleness(lags: Sequence[Lagged]) -> Staleness:
-    """The gap at lag 0, the excess over it and the share explained by lag. Lags of no tokens or of unknown value are left out.
+    """The gap at lag 0, the excess over it, and the share explained by lag. Lags without tokens or value are left out.
 
-    Errors by the delta method, the values of different lags taken for independent and the numbers of tokens for given.
+    Errors by the delta method. The values of different lags are taken as independent, the numbers of tokens as exact.
     """
     known = [each for each in lags if each.tokens > 0 and not math.isnan(each.value)]
     tokens, values, errors = (
@@ -70,7 +75,7 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
     if not total:
         return Staleness(0.0, *[math.nan] * 8)
     weights = tokens / total
-    # What is left at lag 0 plus what lies above it: where all lags have one value, no rounding is left as an excess.
+    # value = fresh + excess: if all lags have the same value, rounding leaves no excess.
     at_zero = np.array([each.lag == 0 for each in known])
     if not at_zero.any():
         return Staleness(total, _dot(weights, values), _error(weights, errors), *[math.nan] * 6)
@@ -79,7 +84,7 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
     value = fresh + excess
     usable = 0 < value < math.inf
     explained = min(max(excess / value, 0.0), 1.0) if usable else math.nan
-    slopes = weights - at_zero  # of the excess in each value
+    slopes = weights - at_zero  # derivatives of the excess
     of_share = (weights * fresh / value - at_zero) / value if usable else np.full(len(weights), math.nan)
     return Staleness(
         total,
@@ -95,9 +100,9 @@ def staleness(lags: Sequence[Lagged]) -> Staleness:
 
 
 def lag_bucket(lag: int, several: bool) -> tuple[int, int]:
-    """First and last lag that are shown together: single ones up to 2, then up to 4, 8, 16, ...; below 0 all of them.
+    """(first, last) lag of the bucket of a lag: all below 0, then 0, 1, 2, 3 to 4, 5 to 8, 9 to 16, ...
 
-    several: whether there are so many lags that they must be put together at all.
+    several: whether there are so many lags that they need buckets; else each lag is its own.
 
     >>> lag_bucket(3, True), lag_bucket(9, True), lag_bucket(9, False)
     ((3, 4), (9, 16), (9, 9))
@@ -118,5 +123,5 @@ def _dot(weights: Values, values: Values) -> float:
 
 def _error(slopes: Values, errors: Values) -> float:
     counted = slopes != 0
-    with np.errstate(over="ignore"):  # of a value next to nothing the share may be any: its error is infinite
+    with np.errstate(over="ignore"):  # for a value near 0 the share is arbitrary: its error is infinite
         return math.hypot(*(slopes[counted] * errors[counted]))

@@ -9,17 +9,17 @@ Steps = Sequence[int] | npt.NDArray[np.float64]
 
 
 def holes(steps: Steps, last: Steps | None = None) -> npt.NDArray[np.int64]:
-    """Places in ascending steps after which the next lies further away than usual, the lower median of all distances.
+    """Indices of the steps after which the distance to the next exceeds the usual one, the lower median of all distances.
 
-    A run that records every tenth step has no hole. last: where rows are of several steps, the last of each.
+    A run that records every tenth step has no hole. steps: ascending. last: if a row covers several steps, its last step.
 
     >>> holes([1, 2, 3, 5, 6]).tolist(), holes([0, 10, 20, 30]).tolist(), holes([7]).tolist()
     ([2], [], [])
     """
-    apart = np.asarray(steps)[1:] - np.asarray(steps if last is None else last)[:-1]
-    if not len(apart):
+    distances = np.asarray(steps)[1:] - np.asarray(steps if last is None else last)[:-1]
+    if not len(distances):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(apart > np.quantile(apart, 0.5, method="lower"))
+    return np.flatnonzero(distances > np.quantile(distances, 0.5, method="lower"))
 
 
 def missing_steps(steps: Sequence[int]) -> int:

@@ -1,6 +1,6 @@
-"""The class of a token by its text: what kind of thing the two engines disagree about.
+"""The class of a token by its text (word, digits, punctuation, ...), to show which kind of token has a gap.
 
-Texts are as a tokenizer decodes them (` word`) or as its vocabulary spells them (`Ġword`, `▁word`, `Ċ`, `<0x0A>`).
+A text is decoded by the tokenizer (` word`) or an entry of its vocabulary (`Ġword`, `▁word`, `Ċ`, `<0x0A>`).
 """
 
 import re
@@ -15,16 +15,16 @@ WORD_START, WORD_PIECE, DIGITS, PUNCTUATION = "word start", "word piece", "digit
 WHITESPACE, SPECIAL, MIXED, PART, EMPTY = "whitespace", "special", "mixed", "part of a character", "empty"
 MEANINGS = {
     WORD_START: "letters after a space",
-    WORD_PIECE: "letters alone: a word goes on, or the script has no spaces",
+    WORD_PIECE: "letters without a space before them: the rest of a word, or a script without spaces",
     DIGITS: "digits, with or without a space before them",
     PUNCTUATION: "punctuation and symbols, with or without a space before them",
     WHITESPACE: "spaces, tabs and line breaks alone",
     SPECIAL: "control tokens such as <|im_end|>, </s> and [INST]",
     MIXED: "anything else, such as 's or ).\\n",
-    PART: "bytes that are no whole character by themselves",
+    PART: "bytes that are only a part of a character",
     EMPTY: "no text: often a control token that decoding leaves out",
 }
-"""class -> which texts are of it."""
+"""class -> its texts, in words."""
 
 _SPECIAL = re.compile(r"<[|｜].*[|｜]>|</?[A-Za-z][A-Za-z0-9_]*>|\[/?[A-Z][A-Z0-9_]*\]")
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -59,10 +59,10 @@ def token_class(text: str) -> str:
 
 
 def token_classes(texts: ArrowColumn) -> ArrowColumn:
-    """A list of classes per list of texts; null for a null list or text. Every distinct text is looked at once."""
+    """A list of classes per list of texts; null for a null list or text. Every distinct text is classified once."""
     lists = whole(texts)
-    found = whole(lists.flatten())
-    coded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+    flat = whole(lists.flatten())
+    coded = flat if pa.types.is_dictionary(flat.type) else flat.dictionary_encode()
     classes = pa.array(_classes(coded.dictionary.to_pylist()), pa.string())
     offsets = pc.subtract(lists.offsets, lists.offsets[0])
     return pa.ListArray.from_arrays(offsets, classes.take(coded.indices), mask=pc.is_null(lists))
@@ -73,7 +73,7 @@ def _classes(texts: Sequence[str | None]) -> list[str | None]:
 
 
 def _kind(character: str) -> str:
-    """A letter with its marks, a digit, a sign, or other."""
+    """letter (with its marks), digit, sign or other."""
     category = unicodedata.category(character)
     if category[0] in "LM":
         return "letter"

@@ -1,4 +1,4 @@
-"""What the two log-probs of one token say by themselves: values to sort and colour tokens by, and tokens that stand out."""
+"""Values of a single token, computed from its two log-probs: to sort and colour tokens by, and to find striking ones."""
 
 import math
 from collections.abc import Callable
@@ -12,27 +12,27 @@ from ..definitions.divergence import k3
 
 Floats = npt.NDArray[np.float64]
 PROBABLE, LOWER = 0.5, 2.0
-"""A confident disagreement: the earlier policy gave the token at least this probability, the later more than so many nats
-less (martingale 0.2)."""
+"""A confident disagreement: the earlier policy gave the token at least probability PROBABLE, and its log-prob is lower under
+the later policy by more than LOWER nats (martingale 0.2)."""
 
 
 @dataclass(frozen=True)
 class TokenValue:
-    """A value per token. two_sided: its sign (of weights: that of their logarithm) says which policy finds it likelier.
-
-    steps: sizes from which a colour grows stronger, ascending; of weights the weight, above 1. A convention.
-    """
+    """A value per token."""
 
     name: str
     unit: str
     formula: str
     of: Callable[[Floats, Floats], Floats]
+    """(earlier log-probs, later log-probs) -> values."""
     steps: tuple[float, ...]
+    """Sizes at which the colour becomes stronger, ascending; for the weight, weights above 1. A convention."""
     two_sided: bool = True
+    """Whether the sign (for the weight: of its logarithm) says which policy gives the token the higher probability."""
 
 
 def log_ratio(earlier: Floats, later: Floats) -> Floats:
-    """x = later - earlier; NaN where a side is not known or the earlier one is -inf, -inf where the later one is."""
+    """x = later - earlier in nats; NaN if a side is unknown or the earlier one is -inf; -inf if the later one is."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isfinite(earlier), later - earlier, np.nan)
 
@@ -71,16 +71,16 @@ BY_NAME = {value.name: value for value in VALUES}
 
 
 def confident_disagreement(earlier: Any, log_ratio: Any) -> Any:
-    """Whether each token is one: earlier probability >= 0.5, and later more than 2 nats lower. Arrays or polars expressions.
+    """Whether each token is a confident disagreement. earlier, log_ratio: arrays or polars expressions, in nats.
 
-    NaN is none; a later log-prob of -inf is one where the earlier policy was confident.
+    A NaN is none. A later log-prob of -inf is one if the earlier policy was confident.
     """
     return (earlier >= math.log(PROBABLE)) & (log_ratio < -LOWER)
 
 
 def step_of(value: TokenValue, size: float) -> int:
-    """How strong the colour of a value of this size is: -1 below the first step, then 0, 1, ...
+    """The strength of the colour of a value: -1 below the first of its steps, then 0, 1, ...
 
-    size: abs of the value; of a weight, the weight or its reciprocal, whichever is above 1.
+    size: the absolute value; for a weight, the weight or its reciprocal, whichever is above 1.
     """
     return sum(size >= step for step in value.steps) - 1

@@ -1,22 +1,25 @@
-"""The step at which a metric was worst."""
+"""How bad a value of a metric is, and the step at which the metric was worst."""
 
 import polars as pl
 
 from ..metric import Metric
 
 
-def worst_step(metric: Metric, steps: pl.DataFrame, gap: str) -> tuple[float | None, int | None]:
-    """(value, step) where the metric lies furthest on its worse side; the earlier of two such steps.
+def badness(metric: Metric, value: pl.Expr) -> pl.Expr:
+    """How far a value lies on the metric's worse side, or from its neutral value if both sides are; larger is worse."""
+    return {"above": value, "below": -value, "away": (value - metric.neutral).abs()}[metric.worse]
 
-    steps: a metric frame by step. (None, None) for a count, which is neither good nor bad, and where no value is known.
+
+def worst_step(metric: Metric, steps: pl.DataFrame, gap: str) -> tuple[float | None, int | None]:
+    """(value, step) of the worst value; the earlier of two such steps. steps: a metric frame by step.
+
+    (None, None) for a count, which is neither good nor bad, or if no value is known.
     """
     name = f"{gap}/{metric.name}"
     if name not in steps.columns or metric.kind == "count":
         return None, None
-    known = steps.select("step", value=pl.col(name)).drop_nulls().drop_nans()
-    if known.is_empty():
+    values = steps.select("step", value=pl.col(name)).drop_nulls().drop_nans()
+    if values.is_empty():
         return None, None
-    value = pl.col("value")
-    badness = {"above": value, "below": -value, "away": (value - metric.neutral).abs()}[metric.worse]
-    row = known.sort(badness, "step", descending=[True, False]).row(0, named=True)
+    row = values.sort(badness(metric, pl.col("value")), "step", descending=[True, False]).row(0, named=True)
     return row["value"], row["step"]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from support.edge_runs import made
 
 from ratioscope.ingest.run import open_run
-from ratioscope.metrics.analysis.slice_parts import FIXED, NUMERIC, PARTS, bucket_label, shares, slice_parts, together
+from ratioscope.metrics.analysis.slice_parts import (
+    FIXED,
+    NUMERIC,
+    PARTS,
+    bucket_label,
+    pooled_value,
+    shares,
+    slice_parts,
+)
 from ratioscope.metrics.engines.slices import POSITION_EDGES, PROBABILITY_EDGES, WRITTEN
 from ratioscope.metrics.frame import metric_frame
 
@@ -36,7 +44,7 @@ def test_many_buckets_together_measure_what_their_merged_statistics_do(run: Path
         return float(one[f"mismatch/{metric}"][0])
 
     assert parts["value"][-1] == pytest.approx(merged(statistics.filter(pl.col("key").is_in(rest))), rel=1e-9)
-    assert together(frame, "mismatch", metric) == pytest.approx(merged(statistics), rel=1e-9)
+    assert pooled_value(frame, "mismatch", metric) == pytest.approx(merged(statistics), rel=1e-9)
 
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
@@ -57,7 +65,8 @@ def test_numeric_slices_come_in_the_order_of_their_numbers() -> None:
 
 def test_others_come_worst_first_and_equal_ones_by_name() -> None:
     frame = _frame("replica", {"b": 0.1, "a": 0.1, "c": 0.9, "d": None, "e": -0.5})
-    assert slice_parts(frame, "replica", "mismatch", "kl_k3")["key"].to_list() == ["c", "e", "a", "b", "d"]
+    signed = frame.with_columns(pl.col("mismatch/kl_k3").alias("mismatch/kl_direct"))  # a K3 is never negative
+    assert slice_parts(signed, "replica", "mismatch", "kl_direct")["key"].to_list() == ["c", "e", "a", "b", "d"]
     assert slice_parts(frame, "replica", "mismatch", "ess_token")["key"].to_list() == []
     signs = _frame("reward_sign", dict(zip(reversed(FIXED), (1.0, 2.0, 3.0), strict=True)))
     assert slice_parts(signs, "reward_sign", "mismatch", "kl_k3")["key"].to_list() == list(FIXED)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratioscope.metrics.analysis.across_runs import Course, across
+from ratioscope.metrics.analysis.across_runs import RunSeries, across
 from ratioscope.metrics.analysis.smoothing import smoothed
 
 Floats = npt.NDArray[np.float64]
@@ -92,7 +92,7 @@ def test_very_long_and_very_large_courses_neither_overflow_nor_forget() -> None:
 
 @given(st.lists(COURSES, min_size=1, max_size=5))
 def test_a_group_does_not_depend_on_the_order_of_its_runs(runs: list[list[tuple[int, float]]]) -> None:
-    courses = [Course(*arrays(rows)) for rows in runs]
+    courses = [RunSeries(*arrays(rows)) for rows in runs]
     found, turned = across(courses), across(courses[::-1])
     np.testing.assert_array_equal(found.steps, turned.steps)
     np.testing.assert_allclose(found.mean, turned.mean, rtol=1e-9, atol=1e-6)
@@ -105,7 +105,7 @@ def test_a_group_does_not_depend_on_the_order_of_its_runs(runs: list[list[tuple[
 
 @given(COURSES, st.integers(1, 5))
 def test_a_group_of_one_run_and_of_equal_runs_is_that_run(rows: list[tuple[int, float]], times: int) -> None:
-    course = Course(*arrays(rows))
+    course = RunSeries(*arrays(rows))
     found = across([course] * times)
     np.testing.assert_array_equal(found.steps, course.steps)
     for line in (found.mean, found.low, found.high):
@@ -115,9 +115,9 @@ def test_a_group_of_one_run_and_of_equal_runs_is_that_run(rows: list[tuple[int, 
 def test_the_mean_is_over_the_runs_that_have_the_step() -> None:
     found = across(
         [
-            Course(np.array([0.0, 1.0]), np.array([1.0, 3.0])),
-            Course(np.array([1.0, 2.0]), np.array([5.0, math.inf])),
-            Course(np.array([1.0]), np.array([math.nan])),
+            RunSeries(np.array([0.0, 1.0]), np.array([1.0, 3.0])),
+            RunSeries(np.array([1.0, 2.0]), np.array([5.0, math.inf])),
+            RunSeries(np.array([1.0]), np.array([math.nan])),
         ]
     )
     assert found.steps.tolist() == [0, 1, 2] and found.mean.tolist() == [1, 4, math.inf]

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.across_runs import Course, across
+from ratioscope.metrics.analysis.across_runs import RunSeries, across
 from ratioscope.metrics.analysis.smoothing import smoothed
 from ratioscope.metrics.analysis.unseen_share import unseen_share
 from ratioscope.metrics.metric import Metric
@@ -113,8 +113,8 @@ def _line(run: Shown, name: str, metric: Metric) -> Line | None:
 
 def _grouped(name: str, lines: Sequence[Line]) -> Line:
     """Mean over the runs at each step, between the smallest and the largest; also of their places along the axis."""
-    found = across([Course(line.steps, line.values) for line in lines])
-    places = across([Course(line.steps, line.x) for line in lines])
+    found = across([RunSeries(line.steps, line.values) for line in lines])
+    places = across([RunSeries(line.steps, line.x) for line in lines])
     size = float(np.nanmean([line.size for line in lines]))
     return Line(
         name, None, found.steps, np.maximum.accumulate(places.mean), found.mean, np.full(len(found.steps), np.nan),
