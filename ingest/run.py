@@ -1,4 +1,4 @@
-"""A Run: an opened run folder, that may still grow. The one door through which everything else reads a run."""
+"""Run: an opened run folder, which may still grow. Analyses, report, pages and the command line read a run only through it."""
 
 import hashlib
 import os
@@ -54,11 +54,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Size:
-    """Rows (a sequence counts once per minibatch), response tokens in them, and bytes of committed files."""
+    """How much of a run is on record and shown."""
 
     rows: int
+    """Token rows; a sequence has one per minibatch."""
     tokens: int
+    """Response tokens in these rows."""
     bytes: int
+    """Bytes of the token files and statistics segments."""
 
 
 def open_run(path: str | os.PathLike[str]) -> "Run":
@@ -67,9 +70,9 @@ def open_run(path: str | os.PathLike[str]) -> "Run":
 
 
 class Run:
-    """Frames are never changed in place, so that several threads may hold them. `refresh` follows a run being written.
+    """An opened run. `refresh` follows a run that is being written; `revision` grows whenever it finds something new.
 
-    revision: grows whenever refresh found something new.
+    Several threads may share a Run and the frames it returns: frames are never changed in place.
     """
 
     def __init__(self, path: Path, cache: Cache | None = None) -> None:
@@ -102,21 +105,22 @@ class Run:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another run has been recorded in the folder since: what was read is of both, and it has to be opened anew."""
+        """Whether another run was recorded in the folder since this one was opened. It has to be opened again."""
         return self._catalog.replaced
 
     @property
     def info(self) -> dict[str, Any]:
-        """run.json as it was found; empty where it cannot be read."""
+        """The content of run.json; empty where it cannot be read."""
         return self._run_file.info
 
     @property
     def name(self) -> str:
+        """The run's name in run.json; where it has none, the name of its folder."""
         return self._run_file.name(self.path)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of how the run was read: what is missing, recovered, or computed from rows."""
+        """Sentences about how the run was read: what is missing, recovered, or computed from token rows."""
         own = [self._run_file.note] if self._run_file.note else []
         extra = sorted(self._rows.extra)
         own += (
@@ -127,7 +131,7 @@ class Run:
 
     @property
     def claims(self) -> Claims:
-        """Rows that two writers claim, at some steps: `verify` looks at all."""
+        """Rows that two writers recorded under one key. Some steps are checked; `verify` checks all."""
         with self._lock:
             return self._claims.of(self._visible.token_files)
 
@@ -139,80 +143,82 @@ class Run:
     @property
     def policies(self) -> tuple[str, ...]:
         """Policies with log-probs in any token row of the run."""
-        held = {policy for files in self._visible.token_files.values() for file in files for policy in file.policies}
-        return tuple(policy for policy in POLICIES if policy in held)
+        recorded = {
+            policy for files in self._visible.token_files.values() for file in files for policy in file.policies
+        }
+        return tuple(policy for policy in POLICIES if policy in recorded)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Gaps of which some step has both sides, in token rows or in statistics."""
+        """Gaps with both sides on record at some step, in token rows or in statistics."""
         with self._lock:
-            held = self._metrics.gaps
-        return tuple(gap for gap in GAPS if gap in held)
+            recorded = self._metrics.gaps
+        return tuple(gap for gap in GAPS if gap in recorded)
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns of the Record that hold a value at the newest step with token rows."""
+        """Columns of the Record with a value at the newest step that has token rows."""
         files = self._visible.token_files
         return self._rows.columns(files[max(files)]) if files else frozenset()
 
     @property
     def size(self) -> Size:
-        """How much is on record and shown."""
+        """How much of the run is on record and shown."""
         files = [file for files in self._visible.token_files.values() for file in files]
         stored = sum(file.bytes for file in files) + sum(segment.bytes for segment in self._visible.segments)
         return Size(sum(file.rows for file in files), sum(file.tokens for file in files), stored)
 
     @property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """Files that are not read, and why. A damaged file is noticed when it is first needed."""
+        """Files that are not read, with reasons. A damaged file is noticed when it is first needed."""
         return tuple(sorted(Quarantined(path, reason) for path, reason in self._catalog.set_aside.items()))
 
     @property
     def uncommitted(self) -> list[str]:
-        """Files that no commit names: the last step of a writer that was killed, or is at work. They are not read."""
+        """Files that no commit names, and that are not read: the last step of a writer that was killed or is still writing."""
         with self._lock:
             return self._catalog.uncommitted()
 
     @property
     def unsettled(self) -> list[int]:
-        """Steps that a writer which has not closed may still add to: those after the last step it committed."""
+        """Steps that may still grow: those after the last step that every open writer has committed."""
         with self._lock:
             settled = last_settled_step(self._catalog.writers)
             return [] if settled is None else [step for step in self._visible.steps if step > settled]
 
     @property
     def shadowed(self) -> tuple[Shadow, ...]:
-        """Steps of older attempts that a resumed run wrote again, and that are not shown."""
+        """Steps of older attempts that are not shown, because a resumed run recorded them again."""
         return self._not_shown[0]
 
     @property
     def attempts(self) -> dict[int, int]:
-        """attempt -> its first step on record, in order; a resumed run has several."""
+        """attempt -> its first step on record, in order. A resumed run has several attempts."""
         with self._lock:
-            steps = self._catalog.steps_of_attempts()
-            return {attempt: min(found) for attempt, found in sorted(steps.items()) if found}
+            steps_of = self._catalog.steps_of_attempts()
+            return {attempt: min(steps) for attempt, steps in sorted(steps_of.items()) if steps}
 
     @property
     def events(self) -> pl.DataFrame:
-        """step, event, note, time, writer."""
+        """What writers noted, by step. Columns: step, event, note, time, writer."""
         with self._lock:
             return events_frame(self._catalog.writers)
 
     @property
     def drops(self) -> pl.DataFrame:
-        """step, sequences, tokens, reason, writer: what was offered and not written."""
+        """Sequences that were offered and not written. Columns: step, sequences, tokens, reason, writer."""
         with self._lock:
             return drops_frame(self._catalog.writers)
 
     @property
     def dropped(self) -> dict[str, int | None]:
-        """How many sequences and tokens were dropped, over all writers; tokens None where some were never looked at."""
+        """Number of sequences and tokens dropped by all writers. tokens is None where some were never counted."""
         counts = self.conservation
         return {"sequences": counts.dropped, "tokens": counts.dropped_tokens}
 
     @property
     def conservation(self) -> Conservation:
-        """What became of every sequence that was offered, over all writers and attempts, at this moment."""
+        """What became of every sequence that was offered, over all writers and attempts, up to now."""
         with self._lock:
             writers = self._catalog.writers
             shadowed, set_aside = self._not_shown
@@ -220,7 +226,7 @@ class Run:
 
     @property
     def states(self) -> dict[str, str]:
-        """writer -> what it can no longer write, and why, for those that cannot write all and have not closed."""
+        """writer -> why it is degraded or paused, for open writers that cannot write everything."""
         with self._lock:
             troubled = (h for h in self._catalog.writers if h.state != "ok" and h.closed is None)
             return {history.log.writer: history.state_note for history in troubled}
@@ -233,23 +239,23 @@ class Run:
 
     @property
     def times(self) -> pl.DataFrame:
-        """step, time: when a step was first committed. Of steps without token rows only the last of each segment has one."""
+        """step, time: when a step was first committed. Steps without token rows have one if they end a segment."""
         with self._lock:
             return times_frame(self._catalog.writers)
 
     @property
     def digest(self) -> str:
-        """Equal for equal recorded files, merged since or not: a key for whatever is made of the run."""
+        """A cache key for results computed from the run: equal for equal recorded files, also after they were merged."""
         files = [file for files in self._visible.token_files.values() for file in files]
         recorded = [pair for file in files for pair in file.recorded]
         recorded += [pair for segment in self._visible.segments for pair in segment.recorded]
         return _digest_of(recorded)
 
     def row_digests(self, steps: Iterable[int] | None = None) -> dict[int, str]:
-        """step -> what names its token rows, equal for equal recorded files; only steps that have token rows."""
-        held = self._visible.token_files
-        chosen = held if steps is None else [step for step in steps if step in held]
-        return {step: _digest_of(pair for file in held[step] for pair in self._named(file)) for step in chosen}
+        """step -> a cache key for results computed from its token rows. Steps without token rows are left out."""
+        files = self._visible.token_files
+        chosen = files if steps is None else [step for step in steps if step in files]
+        return {step: _digest_of(pair for file in files[step] for pair in self._named(file)) for step in chosen}
 
     def statistics(self, slice: str = "all") -> pl.DataFrame:
         """Statistics of a slice, merged over writers: one row per (attempt, step, gap, key), histograms for `all`."""
@@ -264,11 +270,11 @@ class Run:
         names: Sequence[str] | None = None,
         progress: OnProgress | None = None,
     ) -> pl.DataFrame:
-        """One row per group, a column `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
+        """One row per group, with columns `<gap>/<metric>` and, where there is one, its standard error `<gap>/<metric>_se`.
 
-        steps: only these, such as range(100, 200); all unless given. names: only these metrics, for less is read for them.
-        by: any of step and attempt, and at most one slice, a written one (replica, lag, position, probability, turn) or one
-        that is computed from token rows (see slices.ON_DEMAND), of which `progress` is told. () is the whole run.
+        by: step, attempt, or both, and at most one slice; () is the whole run. A slice is a written one (replica, lag, position,
+        probability, turn), or one computed from token rows (see rows/slices.py), which takes time and calls `progress`.
+        steps: only these, such as range(100, 200); all unless given. names: only these metrics, so that less is read.
         """
         with self._lock:
             return self._metrics.frame((by,) if isinstance(by, str) else tuple(by), progress, steps, names)
@@ -287,45 +293,46 @@ class Run:
 
     @property
     def unavailable(self) -> dict[str, str]:
-        """`<gap>/<metric>` -> "because ..." for every metric without a value over the whole run."""
+        """`<gap>/<metric>` -> "because ..." for each metric that has no value over the whole run."""
         with self._lock:
             return self._metrics.unavailable()
 
     def exact(self, slice: str = "all") -> bool:
-        """Whether values of this slice rest on every token that was recorded: not where a budget kept rows by chance."""
+        """Whether values of this slice count every recorded token. False where a budget kept rows by chance."""
         with self._lock:
             return self._metrics.exact(slice)
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
-        """step, bucket, low, high (log-ratio, nats), count, log_sum_weight, log_sum_square_weight, for occupied buckets.
+        """The histogram of log-ratios by step, without empty buckets.
 
-        level: token, sequence (log-weight S) or geometric (mean m).
+        Columns: step, bucket, low, high (log-ratio, nats), count, log_sum_weight, log_sum_square_weight.
+        level: token (x), sequence (the sum S over a sequence) or geometric (the mean m over a sequence).
         """
         with self._lock:
             return self._metrics.distribution(level, gap)
 
     def sequences(self, step: int | None = None) -> pl.DataFrame:
-        """One row per sequence and minibatch of a step, or of all, with what each measures per gap: see sequences.py."""
+        """One row per sequence and minibatch, of one step or of all, with its metrics per gap: see rows/sequences.py."""
         steps = self.steps if step is None else [step]
         tables = [sequence_table(joined(self._rows.table(self._files_of(each), READ))) for each in steps]
         return pl.concat(tables or [sequence_table(self._rows.table((), READ))], how="diagonal_relaxed")
 
     def sequence(self, step: int, sequence_id: str, minibatch: int | None = None) -> pl.DataFrame:
-        """One row per token of a sequence, see token_frame.py. minibatch None: the row that holds its facts, else its first."""
-        found = self._rows.table(self._files_of(step))
-        own = joined(found.filter(pc.equal(found["sequence_id"], sequence_id)))
+        """One row per token of a sequence, see rows/token_frame.py. minibatch None: the row without one, else the first."""
+        rows = self._rows.table(self._files_of(step))
+        own = joined(rows.filter(pc.equal(rows["sequence_id"], sequence_id)))
         minibatches = own["minibatch"].to_pylist()
         if not minibatches:
-            raise SourceError(f"step {step} has no sequence {sequence_id!r}; it has {_shown(found['sequence_id'])}")
-        wanted = min(minibatches, key=lambda k: -1 if k is None else k) if minibatch is None else minibatch
-        if wanted not in minibatches:
+            raise SourceError(f"step {step} has no sequence {sequence_id!r}; it has {_some_ids(rows['sequence_id'])}")
+        chosen = min(minibatches, key=lambda k: -1 if k is None else k) if minibatch is None else minibatch
+        if chosen not in minibatches:
             raise SourceError(f"sequence {sequence_id!r} has no minibatch {minibatch}; it has {minibatches}")
-        return token_frame(own.slice(minibatches.index(wanted), 1))
+        return token_frame(own.slice(minibatches.index(chosen), 1))
 
     def tokens(self, steps: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> pl.LazyFrame:
-        """One row per token of these steps, with these columns, read in this call; x per gap in the column `<gap>`.
+        """One row per token of these steps, with these columns; the column `<gap>` is the log-ratio x. Read in this call.
 
-        A long run is read some steps and columns at a time: each column of 100 million tokens takes up to 800 MB.
+        Read a long run some steps and columns at a time: each column of 100 million tokens takes up to 800 MB.
         """
         chosen = self.steps if steps is None else steps
         return token_rows(self._rows, {step: self._files_of(step) for step in chosen}, columns)
@@ -348,11 +355,10 @@ class Run:
 
     @property
     def _not_shown(self) -> tuple[tuple[Shadow, ...], int]:
-        """What was recorded again, and how many token rows lie in files that are not read."""
+        """(steps that were recorded again, number of token rows in files that are not read)."""
         with self._lock:
             if self._hidden is None or self._hidden[0] != self._catalog.version:
-                found = self._catalog.shadows(), self._catalog.rows_set_aside()
-                self._hidden = self._catalog.version, found
+                self._hidden = self._catalog.version, (self._catalog.shadows(), self._catalog.rows_set_aside())
             return self._hidden[1]
 
     @property
@@ -361,15 +367,15 @@ class Run:
             return self._metrics.visible
 
     def _named(self, file: TokenFile) -> Iterable[tuple[str, str]]:
-        """(path, digest) of what was recorded into the file; its size and time where no digest is known."""
+        """(path, digest) of each recorded file that the file holds; its signature where no digest is known."""
         return ((path, sha256 or str(self._rows.files.signature(file.path))) for path, sha256 in file.recorded)
 
     def _files_of(self, step: int) -> tuple[TokenFile, ...]:
-        """Token files of a step; none where only its statistics are on record."""
+        """Token files of a step; empty where only its statistics are on record. SourceError for a step that is not on record."""
         visible = self._visible
         if step not in visible.token_files and step not in visible.steps:
-            known = f"steps {visible.steps[0]} to {visible.steps[-1]}" if visible.steps else "no steps"
-            raise SourceError(f"step {step} is not on record; the run {self.name} has {known}")
+            present = f"steps {visible.steps[0]} to {visible.steps[-1]}" if visible.steps else "no steps"
+            raise SourceError(f"step {step} is not on record; the run {self.name} has {present}")
         return visible.token_files.get(step, ())
 
 
@@ -378,7 +384,7 @@ def _digest_of(recorded: Iterable[tuple[str, str | None]]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _shown(ids: ArrowColumn) -> str:
-    """A few of the ids."""
+def _some_ids(ids: ArrowColumn) -> str:
+    """The number of ids and a few of them, in words."""
     few = pc.unique(ids).slice(0, 3).to_pylist()
     return f"{len(pc.unique(ids))}, such as {', '.join(map(repr, few))}" if few else "none"

@@ -1,6 +1,6 @@
-"""Corrections carried out on a run in the background, see step_job.py.
+"""Applies corrections to the rows of a run in the background, see step_job.py.
 
-Only steps that a ledger lacks are read, and each of them once for all corrections that lack it; memory stays that of a step.
+Only steps without a result are read, each of them once for all corrections that lack it. Memory stays that of one step.
 """
 
 import threading
@@ -12,18 +12,17 @@ from .correction_results import CorrectionResults, Digests, step_result
 from .step_job import StepJob
 
 READINGS = 4
-"""Of one step at most: a damaged file leaves the run when it is read, and a step at work may grow, so rows count once the
-files after reading are those before.
-"""
+"""Times that one step is read at most. A damaged file is set aside when it is read, and a step being written grows: rows count
+only if the step has the same files after reading as before."""
 
 
 class CorrectionWork:
-    """Fills ledgers. pieces: the steps that one of them lacks."""
+    """Computes the results that are missing. pieces: the steps for which one of the corrections has no result."""
 
-    def __init__(self, run: Run, ledgers: Sequence[CorrectionResults], steps: Sequence[int]) -> None:
-        self._run, self.ledgers = run, tuple(ledgers)
+    def __init__(self, run: Run, results: Sequence[CorrectionResults], steps: Sequence[int]) -> None:
+        self._run, self.results = run, tuple(results)
         self._digests = run.row_digests()
-        self._missing = {ledger: frozenset(ledger.missing(self._digests, steps)) for ledger in self.ledgers}
+        self._missing = {each: frozenset(each.missing(self._digests, steps)) for each in self.results}
         self.pieces: Sequence[int] = sorted(frozenset().union(*self._missing.values()))
 
     def do(self, piece: int) -> None:
@@ -34,17 +33,17 @@ class CorrectionWork:
                 break
             records = records_of(self._run, piece)
         else:
-            return  # it grows faster than it is read: a later job finds it missing
+            return  # the step grows faster than it is read: a later job computes it
         if digest is None or records is None:
             return
-        for ledger in self.ledgers:
-            if piece in self._missing[ledger]:
-                ledger.add(step_result(records, ledger.correction, piece, digest))
+        for each in self.results:
+            if piece in self._missing[each]:
+                each.add(step_result(records, each.correction, piece, digest))
 
     def save(self) -> None:
         digests: Digests = {**self._digests, **self._run.row_digests(self.pieces)}
-        for ledger in self.ledgers:
-            ledger.save(digests)
+        for each in self.results:
+            each.save(digests)
 
 
 CorrectionJob = StepJob[CorrectionWork]

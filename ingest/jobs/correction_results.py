@@ -1,7 +1,7 @@
-"""What one correction does to each step of a run, as far as it has been computed: in memory and in the cache.
+"""What one correction does to each step of a run, as far as it was computed. Kept in memory and in the cache.
 
-A row per step, with the digest of the token rows it was made of, so that a row counts only as long as these are the rows
-on record. Cached in blocks of steps outside the run; a lost or damaged block is computed again.
+Each row has the digest of the token rows it was computed from, and counts only while the step has these rows. The cache holds
+blocks of steps; a lost or damaged block is computed again.
 """
 
 import json
@@ -22,7 +22,7 @@ from ..analysis.correction_effects import TrainerCorrection
 from ..files.cache import Cache, cache_key
 
 BLOCK = 512
-"""Steps of a table in the cache: few files to read for a long run, little to write again for a step more."""
+"""Steps in one table of the cache. Large enough that a long run has few files, small enough to rewrite for one more step."""
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "step": pl.Int64,
     "digest": pl.String,
@@ -33,15 +33,15 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "buckets": pl.List(pl.Int64),
     "counts": pl.List(pl.Float64),
 }
-"""gap: which one the correction read, null with the `reason` where it could not be carried out. sampled: rows were kept by
-chance, so that sums and counts are estimates. buckets, counts: see weights_left."""
+"""gap: the gap that the correction read; null where it could not be applied, and then `reason` says why. sampled: a budget kept
+rows by chance, so sums and counts are estimates. buckets, counts: see metrics/corrections/weights_left.py."""
 Digests = Mapping[int, str]
 """step -> digest of its token rows, see Run.row_digests."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """One row of SCHEMA."""
+    """What a correction does to one step: one row of SCHEMA, where the fields are explained."""
 
     step: int
     digest: str
@@ -54,7 +54,7 @@ class StepResult:
 
 
 def step_result(records: pa.Table, correction: Correction | TrainerCorrection, step: int, digest: str) -> StepResult:
-    """The correction carried out on the rows of one step; `reason` where it reads what they do not have."""
+    """The correction applied to the rows of one step. `reason` is set where the rows lack something that it reads."""
     try:
         if isinstance(correction, Correction):
             found = list(carried_out(records, correction))
@@ -83,7 +83,7 @@ def step_result(records: pa.Table, correction: Correction | TrainerCorrection, s
 
 
 def correction_text(correction: Correction | TrainerCorrection) -> str:
-    """What a correction does, as text that is equal for equal corrections, whatever they are called."""
+    """A text that is equal for corrections that do the same, whatever their titles."""
     if isinstance(correction, Correction):
         return repr((correction.steps, correction.gap))
     config = json.dumps(correction.config, sort_keys=True, default=str)
@@ -91,7 +91,7 @@ def correction_text(correction: Correction | TrainerCorrection) -> str:
 
 
 class CorrectionResults:
-    """The rows of one correction on one run. Threads may share it."""
+    """The results of one correction on one run, by step. Threads may share it."""
 
     def __init__(self, correction: Correction | TrainerCorrection, cache: Cache) -> None:
         self.correction = correction
@@ -103,24 +103,25 @@ class CorrectionResults:
         self._loaded: set[str] = set()
 
     def frame(self, digests: Digests) -> pl.DataFrame:
-        """Rows of SCHEMA of the steps that were computed from the very rows that are on record, ascending."""
+        """The results as rows of SCHEMA, ascending. Only steps whose rows still have the digest they were computed from."""
         with self._lock:
             self._load(digests)
-            wanted = pl.DataFrame({"step": list(digests), "digest": list(digests.values())}, schema_overrides=_KEYS)
-            return self._folded().join(wanted, on=["step", "digest"], how="semi").sort("step")
+            current = pl.DataFrame({"step": list(digests), "digest": list(digests.values())}, schema_overrides=_KEYS)
+            return self._folded().join(current, on=["step", "digest"], how="semi").sort("step")
 
     def missing(self, digests: Digests, steps: Iterable[int]) -> list[int]:
-        """Those of the steps that have token rows and no row here."""
+        """Those of the steps that have token rows and no result."""
         done = set(self.frame(digests)["step"].to_list())
         return [step for step in steps if step in digests and step not in done]
 
     def add(self, row: StepResult) -> None:
+        """Takes the result of one step; `save` writes it to the cache."""
         with self._lock:
             self._new.append(row)
             self._unsaved.add(row.step)
 
     def save(self, digests: Digests) -> None:
-        """Keeps in the cache what was added since the last call. digests: those of the whole run."""
+        """Writes the results that were added since the last call to the cache. digests: of the whole run."""
         with self._lock:
             kept = self._folded()
             for key, steps in self._blocks(digests).items():
@@ -149,7 +150,7 @@ class CorrectionResults:
             self._kept = pl.concat([*tables, self._folded()]).unique("step", keep="last", maintain_order=True)
 
     def _blocks(self, digests: Digests) -> dict[str, Sequence[int]]:
-        """Name in the cache -> steps. A block is named by its first step, so that a growing run adds to the last one."""
+        """Cache key -> steps of the block. The key is made of the first step's digest, so a growing run adds to the last one."""
         steps = sorted(digests)
         blocks = (steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK))
         own = correction_text(self.correction)

@@ -1,4 +1,4 @@
-"""What each prompt measures in the runs of both sides of a comparison, read in the background: see step_job.py and paired.py."""
+"""Reads the prompt tables of the runs on both sides of a comparison in the background: see step_job.py, prompt_tables.py."""
 
 import threading
 from collections.abc import Sequence
@@ -14,15 +14,16 @@ from .step_job import StepJob
 
 @dataclass(frozen=True)
 class RunSteps:
-    """The steps of one run, on the side A or B."""
+    """The steps of one run that one side of the comparison reads."""
 
     side: str
+    """A or B."""
     run: Run
     steps: range
 
 
 class PairWork:
-    """Reads the tables of all parts. pieces: place of the part, and a step of it."""
+    """Reads the prompt tables of all parts. pieces: (index of the part, a step of it)."""
 
     def __init__(self, parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache) -> None:
         self._sides = [part.side for part in parts]
@@ -40,7 +41,7 @@ class PairWork:
             reading.keep()
 
     def table(self, side: str) -> pl.DataFrame:
-        """All runs of a side as one, as far as they have been read."""
+        """The prompt table of all runs of a side together, as far as it was read."""
         return merged_tables(
             [reading.total for own, reading in zip(self._sides, self._readings, strict=True) if own == side]
         )
@@ -50,5 +51,5 @@ PairJob = StepJob[PairWork]
 
 
 def pair_job(parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
-    """A job that reads what is not in the cache."""
+    """A job that reads the steps whose prompt tables are not cached."""
     return StepJob(PairWork(parts, key, gap, cache), turn)

@@ -1,4 +1,4 @@
-"""Work on token rows in the background: step by step, with progress, to be cancelled at will; what was done is kept."""
+"""Work on token rows in a background thread: step by step, with progress. It can be cancelled; finished steps are kept."""
 
 import threading
 import time
@@ -8,13 +8,13 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 State = Literal["waiting", "running", "done", "cancelled", "failed"]
 SAVE_EVERY = 2.0
-"""Seconds of work that a killed process loses at most."""
+"""Seconds of work that are lost at most when the process is killed."""
 PAUSE = 0.25
-"""Share of the time that is left to those who only look at pages."""
+"""Pause after a piece, as a share of the time it took, so that pages stay responsive."""
 
 
 class Work(Protocol):
-    """What a job does: its pieces, such as steps, one after the other."""
+    """The work of a job: pieces, such as steps, that are done one after the other."""
 
     @property
     def pieces(self) -> Sequence[Any]: ...
@@ -23,7 +23,7 @@ class Work(Protocol):
         """Does one of the pieces."""
 
     def save(self) -> None:
-        """Keeps what was done so far."""
+        """Keeps the pieces that were done so far."""
 
 
 W = TypeVar("W", bound=Work)
@@ -31,12 +31,15 @@ W = TypeVar("W", bound=Work)
 
 @dataclass(frozen=True)
 class JobProgress:
-    """state, steps done of steps in all, and why the work failed."""
+    """How far a job is."""
 
     state: State
     done: int
+    """Pieces done."""
     total: int
+    """Pieces in all."""
     reason: str = ""
+    """Why the work failed; "" where it did not."""
 
     @property
     def at_work(self) -> bool:
@@ -44,7 +47,7 @@ class JobProgress:
 
 
 class StepJob(Generic[W]):
-    """One background thread that does the work. turn: held while it works, so that no two jobs of a server work at once."""
+    """A background thread that does the work. turn: a lock held while it works, so that a server runs one job at a time."""
 
     def __init__(self, work: W, turn: threading.Lock) -> None:
         self.work = work
@@ -62,11 +65,11 @@ class StepJob(Generic[W]):
             self._thread.start()
 
     def cancel(self) -> None:
-        """Stops before the next piece; what was done stays."""
+        """Stops before the next piece. Finished pieces are kept."""
         self._stop.set()
 
     def wait(self, timeout: float) -> JobProgress:
-        """The progress once the job has ended, or after so many seconds."""
+        """The progress when the job has ended, or after `timeout` seconds."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return self._progress
@@ -74,13 +77,13 @@ class StepJob(Generic[W]):
     def _run(self) -> None:
         while not self._turn.acquire(timeout=0.2):
             if self._stop.is_set():
-                self._say("cancelled")
+                self._set_state("cancelled")
                 return
         try:
-            self._say("running")
+            self._set_state("running")
             self._all_pieces()
-        except Exception as error:  # nobody is there to catch it: the page says it
-            self._say("failed", f"{type(error).__name__}: {error}")
+        except Exception as error:  # nothing above this thread could catch it; the page shows the reason
+            self._set_state("failed", f"{type(error).__name__}: {error}")
         finally:
             self._turn.release()
 
@@ -89,7 +92,7 @@ class StepJob(Generic[W]):
         try:
             for done, piece in enumerate(self.work.pieces):
                 if self._stop.is_set():
-                    self._say("cancelled")
+                    self._set_state("cancelled")
                     return
                 began = time.monotonic()
                 self.work.do(piece)
@@ -100,7 +103,7 @@ class StepJob(Generic[W]):
                 self._stop.wait(PAUSE * (time.monotonic() - began))
         finally:
             self.work.save()
-        self._say("done")
+        self._set_state("done")
 
-    def _say(self, state: State, reason: str = "") -> None:
+    def _set_state(self, state: State, reason: str = "") -> None:
         self._progress = JobProgress(state, self._progress.done, self._progress.total, reason)
