@@ -1,5 +1,6 @@
-"""A hook of mkdocs: takes the pages of the repository's root into the site, and leads links to them."""
+"""A hook of mkdocs: pages of the repository's root join the site, links lead to them, and pictures follow the theme."""
 
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -9,6 +10,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
 """Page of the root -> page of the site."""
+LIGHT = re.compile(r"(!\[[^\]]*\]\([\w/-]+)-light\.png\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -19,10 +21,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A page of docs/ whose links to pages of the root lead to their copies on the site."""
+    """A page of docs/ whose links to pages of the root lead to their copies on the site, with a dark twin of light pictures."""
     for name, copy in ROOT_PAGES.items():
         markdown = markdown.replace(f"](../{name}", f"]({copy}")
-    return markdown
+    return LIGHT.sub(r"\1-light.png#only-light)\n\1-dark.png#only-dark)", markdown)
 
 
 def from_root(text: str) -> str:

@@ -12,14 +12,18 @@ if TYPE_CHECKING:
     from ratioscope import metrics as metrics
     from ratioscope.app import figures as figures
     from ratioscope.collectors.attach import attach as attach
+    from ratioscope.collectors.budget import Budget as Budget
     from ratioscope.collectors.collector import Collector as Collector
+    from ratioscope.collectors.ending import flush_at as flush_at
     from ratioscope.ingest.run import Run as Run
     from ratioscope.ingest.run import open_run as open_run
 
 _PUBLIC = {
+    "Budget": "ratioscope.collectors.budget",
     "Collector": "ratioscope.collectors.collector",
     "Run": "ratioscope.ingest.run",
     "attach": "ratioscope.collectors.attach",
+    "flush_at": "ratioscope.collectors.ending",
     "open_run": "ratioscope.ingest.run",
 }
 _ROOM_MODULES = {"figures": "ratioscope.app.figures", "metrics": "ratioscope.metrics"}
@@ -33,4 +37,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'ratioscope' has no attribute {name!r}; public names: {__all__}")
 
 
-__all__ = ["Collector", "Run", "__version__", "attach", "figures", "metrics", "open_run"]
+__all__ = ["Budget", "Collector", "Run", "__version__", "attach", "figures", "flush_at", "metrics", "open_run"]

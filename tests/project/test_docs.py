@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from support.paths import ROOT
 
+import ratioscope
 from ratioscope.app.cli import application
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.card import card, lines
@@ -182,3 +183,27 @@ def test_no_sentence_of_a_page_begins_with_of_where_or_what(page: Path) -> None:
     text = re.sub(r"^(#|    ).*$", "", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
     sentences = re.findall(r"(?:^|[.!:] |\| |\* |\n)((?:Of|Where|What) \w[^.?|]*.)", text)
     assert not [sentence for sentence in sentences if not sentence.endswith("?")]
+
+
+def test_the_gallery_shows_every_picture_and_the_site_its_dark_twin(site: Path) -> None:
+    pictures = {path.name for path in (ROOT / "docs" / "gallery").glob("*.png")}
+    on_page = set(re.findall(r"\(gallery/([\w-]+\.png)\)", (ROOT / "docs" / "gallery.md").read_text()))
+    assert on_page == {name for name in pictures if not name.endswith("-dark.png")}
+    on_site = set(re.findall(r"gallery/([\w-]+\.png)", (site / "gallery.html").read_text()))
+    assert on_site == pictures
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    documented = set(re.findall(r"^::: (\S+)$", page, re.MULTILINE))
+    names = {f"ratioscope.{name}" for name in ratioscope.__all__ if name not in ("__version__", "figures", "metrics")}
+    names |= {f"ratioscope.metrics.{name}" for name in ratioscope.metrics.__all__}
+    names |= {
+        f"ratioscope.figures.{name}" for name, value in vars(ratioscope.figures).items() if is_public(name, value)
+    }
+    assert documented - {"ratioscope.collectors.attach.Attachment"} == names
+
+
+def is_public(name: str, value: object) -> bool:
+    """True for a function or class that a package offers, and not for its modules."""
+    return not name.startswith("_") and callable(value)
