@@ -1,1 +1,1 @@
-"""Questions about a run that more than one of the command line, the report and the dashboard asks."""
+"""Analyses of a run that the command line, the report and the dashboard share."""

@@ -1,6 +1,6 @@
-"""Whether engine and trainer compute the same thing, as run.json tells: sampling settings, precision, log-prob mode, versions.
+"""Compares the settings of engine and trainer in run.json: sampling, precision, log-prob mode, versions.
 
-A setting that is not on record is unknown; nothing is guessed from what trainers usually do.
+Settings that differ cause a gap. A setting that is not on record is unknown; nothing is guessed from a trainer's defaults.
 """
 
 import re
@@ -16,22 +16,28 @@ Handling = Literal["applies", "ignores"]
 
 @dataclass(frozen=True)
 class Compared:
-    """One setting on both sides. source: the key of run.json it was read from; why: what it does to a gap."""
+    """One setting on both sides."""
 
     name: str
     rollout: str
+    """The engine's value, in words."""
     trainer: str
+    """The trainer's value, in words."""
     state: State
     why: str
+    """What a difference does to a gap."""
     source: str = ""
+    """The key of run.json that it was read from."""
 
 
 @dataclass(frozen=True)
 class _Trainer:
-    """What a trainer does to its logits when it scores tokens, from its source."""
+    """What a trainer does to its logits when it scores tokens, by its source code. None: not known."""
 
     temperature: Handling | None = None
+    """Whether it divides its logits by the sampling temperature."""
     truncation: Handling | None = None
+    """Whether it applies top-p, top-k and min-p."""
 
 
 _TRAINERS: Mapping[str, _Trainer] = {
@@ -45,7 +51,7 @@ _TRAINERS: Mapping[str, _Trainer] = {
     "prime-rl": _Trainer("applies"),
 }
 _SAMPLING = ("sampling", "rollout", "generation", "gconfig", "generator", "generating_args")
-"""Parts of a key below which an engine's sampling settings stand."""
+"""Parts of a key that contains the engine's sampling settings."""
 _ELSEWHERE = ("eval", "val", "validation", "val_kwargs", "reward_model", "critic", "ref")
 _NOT_ON_RECORD = "not on record"
 _OFF = "off"
@@ -53,12 +59,15 @@ _OFF = "off"
 
 @dataclass(frozen=True)
 class _Cut:
-    """A sampling setting that cuts or bends the distribution. neutral: values at which it does nothing."""
+    """A sampling setting that truncates or changes the distribution."""
 
     name: str
     keys: tuple[str, ...]
+    """Its names in configurations."""
     neutral: tuple[float, ...]
+    """Values at which it does nothing."""
     why: str
+    """What it does to a gap."""
 
 
 _CUTS = (
@@ -81,7 +90,7 @@ _LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "
 
 
 def comparability(info: Mapping[str, Any]) -> tuple[Compared, ...]:
-    """What run.json tells of both sides, setting by setting."""
+    """Each setting on both sides, from run.json. info: its content."""
     config = info.get("config")
     values = tuple(_leaves(config, ())) if isinstance(config, dict) else ()
     trainer = next(
@@ -105,7 +114,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[_Leaf]:
 
 
 def _sampled(values: Sequence[_Leaf], keys: Sequence[str]) -> tuple[str, Any] | None:
-    """(key, value) of a setting of the engine's sampling; None where there is none."""
+    """(key, value) of a sampling setting of the engine; None where run.json has none."""
     own = [(path, value) for path, value in values if path and path[-1] in keys and not set(path) & set(_ELSEWHERE)]
     below = [leaf for leaf in own if set(leaf[0][:-1]) & set(_SAMPLING)]
     others = [leaf for leaf in own if len(leaf[0]) == 1 or leaf[0][0] == "args"]
@@ -175,10 +184,10 @@ def _precision(text: object) -> str | None:
 
 
 def _dtype(values: Sequence[_Leaf]) -> Compared:
-    engine = _told(values, ("dtype", "quantization"), _SAMPLING) or _told(
+    engine = _precision_of(values, ("dtype", "quantization"), _SAMPLING) or _precision_of(
         values, ("engine", "vllm_dtype", "sglang_dtype"), ()
     )
-    trainer = _told(values, ("model_dtype", "param_dtype", "torch_dtype"), ())
+    trainer = _precision_of(values, ("model_dtype", "param_dtype", "torch_dtype"), ())
     autocast = [
         name for name in ("bf16", "fp16") if any(path[-1:] == (name,) and value is True for path, value in values)
     ]
@@ -201,8 +210,8 @@ def _dtype(values: Sequence[_Leaf]) -> Compared:
     )
 
 
-def _told(values: Sequence[_Leaf], keys: Sequence[str], below: Sequence[str]) -> tuple[str, str] | None:
-    """(key, precision) of the first of these keys whose value names a precision."""
+def _precision_of(values: Sequence[_Leaf], keys: Sequence[str], below: Sequence[str]) -> tuple[str, str] | None:
+    """(key, precision) of the first of these keys with a value that names a precision."""
     for path, value in values:
         if path and path[-1] in keys and (not below or set(path[:-1]) & set(below)) and not set(path) & set(_ELSEWHERE):
             if isinstance(value, str) and (found := _precision(value)):

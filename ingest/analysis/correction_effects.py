@@ -1,4 +1,4 @@
-"""What corrections would have done to a run: read step by step from its token rows, so that memory stays that of a step."""
+"""What corrections would have done to a run, computed from its token rows. Memory stays that of one step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,20 +19,26 @@ from .step_rows import step_records
 
 @dataclass(frozen=True)
 class TrainerCorrection:
-    """A trainer's own correction: a dialect and its configuration, called `title` in frames."""
+    """A trainer's own correction."""
 
     title: str
+    """What frames call it."""
     dialect: str
+    """Name of the trainer's dialect, see metrics/dialects/."""
     config: Mapping[str, Any]
+    """The trainer's own settings."""
     version: str | None = None
+    """Version of the trainer; the newest known unless given."""
 
 
 @dataclass(frozen=True)
 class StepEffects:
-    """sums: `correction_effect.SUMS` per step and correction. logged: step -> what each trainer would have logged there."""
+    """What corrections would have done to each step."""
 
     sums: pl.DataFrame
+    """SUMS of metrics/corrections/effect.py, per step and correction."""
     logged: dict[str, dict[int, dict[str, float]]]
+    """Title of a trainer's correction -> step -> the metrics that the trainer would have logged."""
 
 
 def correction_effects(
@@ -42,10 +48,10 @@ def correction_effects(
     by: str | None = None,
     progress: OnProgress | None = None,
 ) -> StepEffects:
-    """Carry out each correction on every step of the run that has token rows.
+    """Applies each correction to every step of the run that has token rows.
 
-    by: a slice (see slices.labels_of), whose keys the sums then hold in the column `key`; a correction sees whole steps all
-    the same. A trainer's own correction is not cut by slices.
+    by: a slice (see slices.labels_of); the sums then have its keys in the column `key`. Corrections are applied to whole steps
+    before they are sliced. A trainer's own correction is not sliced.
     """
     parts: list[pa.Table] = [schema().empty_table()]
     logged: dict[str, dict[int, dict[str, float]]] = {}
@@ -66,7 +72,7 @@ def correction_effects(
 
 
 def effect_frame(sums: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per correction and group (`by`: attempt, step, key), with the EFFECTS as columns; null: nothing to read."""
+    """One row per correction and group, with the EFFECTS as columns; null where nothing was measured. by: attempt, step, key."""
     keys = [*by, "correction", "gap"]
     groups = sums.group_by(keys, maintain_order=True).agg(pl.col(SUMS).sum())
     values = effect_values({name: groups[name].to_numpy() for name in SUMS})

@@ -1,4 +1,4 @@
-"""What happened in a run, alerts included: what every chart over steps marks."""
+"""The recorded events of a run together with its alerts: every chart over steps marks them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EventsAndAlerts:
-    """events: one row per thing that happened, by step: step, event, note, kind; an alert has the kind `watch` or `act`.
-
-    graded: the signal_grades that the alerts are of.
-    """
+    """Events and alerts of a run."""
 
     events: pl.DataFrame
+    """One row per event or alert, by step: step, event, note, kind. The kind of an alert is `watch` or `act`."""
     alerts: tuple[Alert, ...]
     graded: pl.DataFrame
+    """The `signal_grades` from which the alerts were computed."""
 
 
 def events_and_alerts(run: "Run") -> EventsAndAlerts:
-    """What is on record, and the alerts of all gaps by the rules in force, each told once."""
+    """The recorded events and the alerts of all gaps. Alerts that are told as one are joined, see alerts.told_once."""
     graded = signal_grades(run)
     found = merged_gaps(alerts(graded))
     rows = [
@@ -44,7 +43,7 @@ def events_and_alerts(run: "Run") -> EventsAndAlerts:
 
 
 def _readings(alert: Alert) -> str:
-    """What the signal says at the alert's first step, where it is told, and at its peak."""
+    """The readings of the signal at the alert's first step and at its peak, in words."""
     also = f" (also {', '.join(alert.also)})" if alert.also else ""
     if alert.peak_step == alert.first_step:
         return f"{alert.reading}, its peak{also}"
@@ -54,7 +53,7 @@ def _readings(alert: Alert) -> str:
 
 
 def until(alert: Alert) -> str:
-    """From which to which step an alert lasted."""
+    """The steps that an alert covers, in words."""
     if alert.is_open:
         return f"from step {alert.first_step}, still open"
     if alert.first_step == alert.last_step:

@@ -1,4 +1,4 @@
-"""Which views of a run need which columns, so that a view that is not there says why and how to record it."""
+"""Which features need which columns of the Record, so that a missing feature can say why and how to record its columns."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Feature:
-    """columns: it needs all of them. record: the arguments of Collector.log that give them."""
+    """Something that a reader can look at if its columns were recorded."""
 
     name: str
     columns: tuple[str, ...]
+    """Columns of the Record that it needs, all of them."""
     record: str
+    """The arguments of Collector.log that record these columns."""
 
 
 FEATURES = (
@@ -32,9 +34,10 @@ FEATURES = (
 
 
 def missing_features(columns: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(view, "because ...; log ...") for every view that these recorded columns do not give."""
-    for view in FEATURES:
-        absent = [name for name in view.columns if name not in columns]
+    """(feature, "because ...; log ...") for each feature that needs columns which are not among these."""
+    for feature in FEATURES:
+        absent = [name for name in feature.columns if name not in columns]
         if absent:
             names = " and ".join(absent)
-            yield view.name, f"because {names} {'is' if len(absent) == 1 else 'are'} not on record; log {view.record}"
+            is_or_are = "is" if len(absent) == 1 else "are"
+            yield feature.name, f"because {names} {is_or_are} not on record; log {feature.record}"

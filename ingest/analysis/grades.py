@@ -1,4 +1,4 @@
-"""The grades of a run: what the command line, the pages and the report all show, so that no two of them can disagree."""
+"""The grades and the verdict of a run, computed once for the command line, the pages and the report, so that they agree."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def floors_of(run: "Run") -> Floors:
-    """What each gap was when the run began. Reads the lags of the run's first steps."""
+    """The floor of each gap: its value when the run began. Reads the lags of the run's first steps."""
     frame = run.metrics(by=("step",))
     steps = first_steps(frame)
     return floors(frame, at_lag_zero(run.metrics(by=("step", "lag"), steps=steps, names=FLOOR)) if steps else None)
@@ -32,21 +32,21 @@ def step_grades(run: "Run", graded: pl.DataFrame | None = None) -> pl.DataFrame:
 
 
 def signal_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
-    """One row per step, signal and gap that could be graded."""
+    """One row per step, signal and gap for which the signal has a value."""
     return grade_signals(run.metrics(by=("step",)), floors_of(run) if floors is None else floors)
 
 
 def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
-    """One row per signal and gap that could be graded on all steps together; their `step` says nothing."""
+    """One row per signal and gap, graded on all steps together. The column `step` is 0 and means nothing."""
     whole = run.metrics(by=()).with_columns(step=pl.lit(0, pl.Int64))
     return grade_signals(whole, floors_of(run) if floors is None else floors)
 
 
 def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
-    """What is wrong with the run, since when, how sure, what to try and what was not checked. graded: its `signal_grades`."""
+    """The verdict: what is wrong, since when, how sure, what to try, what was not checked. graded: `signal_grades` of the run."""
     return verdict(signal_grades(run) if graded is None else graded, dict(missing_features(run.columns)))
 
 
 def plain_finding(found: Finding) -> dict[str, Any]:
-    """A Finding as plain values."""
+    """A Finding as values that JSON can hold."""
     return asdict(found) | {"severity": found.severity.label, "now": None if found.now is None else found.now.label}

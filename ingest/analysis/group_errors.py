@@ -1,4 +1,4 @@
-"""A run's metric frame with standard errors clustered by prompt group, read step by step from its token rows."""
+"""A run's metrics with standard errors clustered by prompt group, computed step by step from its token rows."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ from .step_rows import step_records
 
 
 def metrics_by_group(run: Run, *, progress: OnProgress | None = None) -> pl.DataFrame:
-    """`run.metrics()` by step, its `_se` columns clustered by `group_id` instead of by sequence; null: fewer than two groups."""
+    """`run.metrics()` with `_se` columns clustered by `group_id` instead of by sequence; null for fewer than two groups."""
     parts = []
     for step, records in step_records(run, progress):
         if records["group_id"].null_count == len(records):

@@ -1,4 +1,4 @@
-"""What is to be known of a run before looking at a metric: everything `ratioscope info` shows, as plain values."""
+"""Everything that `ratioscope info` shows of a run, as plain values."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def info(run: "Run") -> dict[str, Any]:
-    """Numbers, texts, and lists of them, so that JSON can hold it (times as ISO 8601). Reads footers of the newest step."""
+    """Numbers, texts and lists of them, so that JSON can hold them; times as ISO 8601. Reads the footers of the newest step."""
     counts = run.conservation
     return {
         "name": run.name,

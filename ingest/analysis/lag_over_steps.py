@@ -1,4 +1,4 @@
-"""Version lags over the steps of a run, neighbouring lags together where there are many."""
+"""Metrics by version lag over the steps of a run. Neighbouring lags share a bucket where there are many."""
 
 import polars as pl
 
@@ -9,12 +9,15 @@ from ..run import Run
 from .slice_over_steps import merged_over_steps, step_buckets, with_ends
 
 SINGLE = 8
-"""More lags than this are shown together in buckets."""
+"""Number of lags up to which each has its own bucket."""
 COLUMNS = 200
 
 
 def lag_over_steps(run: Run, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
-    """Columns step, last (ends of a bucket of steps), lag (`3` or `3 to 4`), first_lag (to sort by), and metrics."""
+    """Metrics by bucket of steps and of lags.
+
+    Columns: step and last (first and last step of the bucket), lag (`3` or `3 to 4`), first_lag (to sort by), and metrics.
+    """
     recorded = run.steps if steps is None else [step for step in run.steps if step in steps]
     buckets = step_buckets(recorded, most)
     return with_ends(merged_over_steps(_together(run.statistics("lag")), "lag", buckets), buckets).with_columns(
@@ -30,7 +33,7 @@ def lag_table(run: Run, steps: range | None = None) -> pl.DataFrame:
 
 
 def _together(statistics: pl.DataFrame) -> pl.DataFrame:
-    """The statistics with the names of buckets of lags as keys."""
+    """The statistics with the names of lag buckets as keys."""
     keys = statistics["key"].unique().to_list()
     lags = {key: int(key) for key in keys if key is not None}
     buckets: dict[tuple[int, int], list[int]] = {}
@@ -42,7 +45,7 @@ def _together(statistics: pl.DataFrame) -> pl.DataFrame:
 
 
 def lag_name(first: int, last: int) -> str:
-    """How a bucket of lags is called, after the least and the largest that there are.
+    """Name of a bucket of lags. first, last: the smallest and largest lag on record in it.
 
     >>> lag_name(2, 2), lag_name(3, 4), lag_name(-7, -1)
     ('2', '3 to 4', 'below 0')

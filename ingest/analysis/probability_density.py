@@ -1,5 +1,7 @@
-"""How often the two policies gave a token these two probabilities: an exact two-dimensional histogram over all tokens of the
-chosen steps, never a sample of points. Read step by step, so that memory stays that of one step."""
+"""Two-dimensional histogram of the probabilities that two policies gave to the same token.
+
+It counts all tokens of the chosen steps, not a sample. Read step by step, so that memory stays that of one step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,36 +20,38 @@ from .step_rows import columns_of
 
 Floats = npt.NDArray[np.float64]
 PROBABILITY_EDGES: Floats = np.linspace(0.0, 1.0, 51)
-"""Of probabilities: fifty equal bins, the last closed above."""
+"""Edges of fifty equal bins of probabilities. The last bin includes 1."""
 SURPRISAL_EDGES: Floats = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 51), [np.inf]))
-"""Of -logprob in nats: one bin up to 0.001, ten a decade, one beyond 100 that holds log-probs of -inf too."""
+"""Edges of bins of -logprob in nats: one bin up to 0.001, then ten a decade, and one beyond 100 that includes -inf."""
 _SLICED = ("replica", "rollout_version_min", "rollout_versions", "trainer_version", "turn")
 
 
 @dataclass(frozen=True)
 class Density:
-    """counts by (later bin, earlier bin) on both pairs of axes; of rows that a budget kept by chance, each stands for
-    1 / inclusion probability, so that counts are estimates where `exact` is false.
-
-    tokens: rows of tokens read. set_aside: NaN or +inf on a side, or -inf on the earlier one, which no bin holds. above: a
-    log-prob above 0, counted in the bin next to 0. steps: those with a token in it.
-    """
+    """Counts of tokens by (bin of the later policy, bin of the earlier policy)."""
 
     probability: Floats
+    """Counts between PROBABILITY_EDGES."""
     surprisal: Floats
+    """Counts between SURPRISAL_EDGES."""
     tokens: int
+    """Tokens in the histogram."""
     set_aside: int
+    """Tokens left out: NaN or +inf on a side, or -inf on the earlier side."""
     above: int
+    """Tokens with a log-prob above 0, counted in the bin next to 0."""
     steps: int
+    """Steps with a token in the histogram."""
     exact: bool
+    """False where a budget kept rows by chance: each counts 1 / inclusion probability times, and counts are estimates."""
 
 
 def probability_density(
     run: Run, gap: str, steps: Sequence[int], only: tuple[str, str] | None = None, progress: OnProgress | None = None
 ) -> Density:
-    """The density of the unmasked tokens of these steps. only: (slice, key), the part of them that a slice gives this key.
+    """The density of the unmasked tokens of these steps. only: (slice, key) keeps the tokens with this key of a slice.
 
-    ConfigError where the slice is not known.
+    ConfigError for an unknown slice.
     """
     whole = Density(_empty(PROBABILITY_EDGES), _empty(SURPRISAL_EDGES), 0, 0, 0, 0, True)
     for done, step in enumerate(steps, start=1):
@@ -83,7 +87,7 @@ def _columns(only: tuple[str, str] | None) -> tuple[str, ...]:
 
 
 def _part(records: pa.Table, rows: GapRows, name: str, key: str) -> npt.NDArray[np.bool_]:
-    """By token whether it lies in this part."""
+    """For each token, whether it has this key of the slice."""
     if name in WRITTEN:
         found = [each for each in written_slices(records, rows) if each.name == name]
         if not found:  # not on record at this step

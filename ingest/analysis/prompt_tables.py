@@ -1,4 +1,4 @@
-"""What each prompt measures in a run, so that two runs can be compared prompt by prompt. Read from token rows, then cached."""
+"""Metrics per prompt of a run, so that two runs can be compared prompt by prompt. Computed from token rows, then cached."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,57 +19,61 @@ KEYS: dict[Key, str] = {
     "group_id": "the same group_id: sound only where both runs give a prompt the same one",
     "sequence_id": "the same sequence_id: sound only where both runs measured the same samples",
 }
-"""What makes two rows partners, the surest first."""
+"""Columns by which rows of two runs can be paired, the most reliable first."""
 METRICS = ("kl_k3", "abs_log_ratio")
-"""What is measured per prompt: means over its unmasked tokens."""
+"""Metrics per prompt: means over its unmasked tokens."""
 
 
 def prompt_table(
     run: Run, steps: range, key: Key, gap: str, *, progress: OnProgress | None = None, cache: Cache | None = None
 ) -> pl.DataFrame:
-    """One row per key of the token rows of these steps: key (a digest), sequences, tokens, and METRICS of the gap.
+    """One row per prompt in the token rows of these steps: key (a digest), sequences, tokens, and METRICS of the gap.
 
-    Rows without a key are left out. Only rows that were kept can be paired; a budget's are a sample.
+    Rows without a key are left out. Only rows on disk count: where a budget left rows out, they are a sample.
     """
-    reading = PromptTable(run, steps, key, gap, Cache(cache_folder()) if cache is None else cache)
-    for done, step in enumerate(sorted(reading.left), start=1):
-        reading.read(step)
+    table = PromptTable(run, steps, key, gap, Cache(cache_folder()) if cache is None else cache)
+    for done, step in enumerate(sorted(table.unread), start=1):
+        table.read(step)
         if progress is not None:
-            progress(done, len(reading.chosen))
-    reading.keep()
-    return reading.total
+            progress(done, len(table.steps))
+    table.save()
+    return table.total
 
 
 class PromptTable:
-    """A prompt table as it is read. total: of what has been read; chosen: its steps; left: those to read, none if it was kept."""
+    """A prompt table that is filled step by step.
+
+    total: the table of the steps read so far. steps: all its steps. unread: steps still to read; none if the cache had the table.
+    """
 
     def __init__(self, run: Run, steps: range, key: Key, gap: str, cache: Cache) -> None:
         self._key: Key = key
         self._run, self._gap, self._cache = run, gap, cache
-        self.chosen = [step for step in run.steps if step in steps]
-        last = map(str, self.chosen[-1:])
+        self.steps = [step for step in run.steps if step in steps]
+        last = map(str, self.steps[-1:])
         self._name = cache_key(["paired", key, gap, run.digest, f"{steps.start}:{steps.stop}", *last])
         kept = cache.load(self._name)
         self.total = _EMPTY if kept is None else _frame(kept)
-        self.left = set(self.chosen) if kept is None else set[int]()
+        self.unread = set(self.steps) if kept is None else set[int]()
 
     def read(self, step: int) -> None:
+        """Adds the rows of one step."""
         self.total = _added([self.total, _of_step(self._run.sequences(step), self._key, self._gap)])
-        self.left.discard(step)
+        self.unread.discard(step)
 
-    def keep(self) -> None:
-        """In the cache, once all of it has been read."""
-        if not self.left:
+    def save(self) -> None:
+        """Writes the table to the cache, if all steps have been read."""
+        if not self.unread:
             self._cache.store(self._name, self.total.to_arrow())
 
 
 def merged_tables(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Tables of several runs as one: sums over a key's tokens, whichever run they are of."""
+    """The prompt tables of several runs as one: sums over all tokens of a key."""
     return _added([_EMPTY, *tables])
 
 
 def of_metric(table: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """key and value, for `paired`: the mean of the metric over the key's tokens."""
+    """Columns key and value (mean of the metric over the key's tokens), as `comparison.paired` takes them."""
     return table.select("key", value=pl.col(metric) / pl.col("tokens"))
 
 
@@ -85,7 +89,7 @@ def _frame(table: pa.Table) -> pl.DataFrame:
 
 
 def _of_step(sequences: pl.DataFrame, key: Key, gap: str) -> pl.DataFrame:
-    """Sums over tokens, so that steps add."""
+    """The table of one step. Metrics are sums over tokens, so that steps can be added."""
     tokens = f"{gap}/tokens"
     if tokens not in sequences.columns or key not in sequences.columns:
         return _EMPTY

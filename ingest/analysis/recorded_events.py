@@ -1,11 +1,11 @@
-"""What happened in a run, by step and kind: what writers noted, resumes, changed settings, and what is missing.
+"""Events of a run by step and kind: what writers noted, resumes, changed settings, and missing data.
 
-kind        what
+kind        meaning
 sync        the engines were given new weights
 event       anything else that a writer noted
 resume      an attempt begins
-config      the settings, or the budget, are not as they were
-gap         steps are missing, sequences were dropped or lost, a writer could not write all
+config      the settings or the budget changed
+gap         steps are missing, sequences were dropped or lost, or a writer could not write everything
 set aside   a file of the step could not be read
 """
 
@@ -31,14 +31,14 @@ KINDS: dict[str, Kind] = {
     CONTROL: "config",
     STATE: "gap",
 }
-"""Words of a writer -> kind; any other word is an event."""
+"""Name of a writer's event -> kind. Any other name has the kind `event`."""
 _STEP = re.compile(r"^tokens/step=(\d+)/")
 _NAMED = 3
-"""Settings, or reasons, that a note names; it counts the others."""
+"""How many settings or reasons a note names; it counts the others."""
 
 
 def recorded_events(run: Run) -> pl.DataFrame:
-    """One row per thing that happened, by step: step, event (a few words), note, kind. What has no step is not among them."""
+    """One row per event, by step: step, event (a few words), note, kind. Events without a step are left out."""
     rows = [*_noted(run), *_attempts(run), *_missing(run.steps), *_dropped(run), *_lost(run), *_set_aside(run)]
     return pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row").sort("step", maintain_order=True)
 
@@ -49,7 +49,7 @@ def _noted(run: Run) -> Iterator[Row]:
 
 
 def _attempts(run: Run) -> Iterator[Row]:
-    """A resume where a later attempt begins, and its settings where they differ from those of the attempt before."""
+    """A resume at the first step of each later attempt, and its settings where they differ from the attempt before."""
     for old in run.shadowed:
         if old.rank is not None:
             steps = f"steps {old.first_step} to {old.last_step}"
@@ -71,7 +71,7 @@ def _attempts(run: Run) -> Iterator[Row]:
 
 
 def _missing(steps: Sequence[int]) -> Iterator[Row]:
-    """Where the distance to the next step is larger than the usual one."""
+    """Steps that are missing: the distance between two neighbours on record is larger than usual."""
     for at in holes(steps).tolist():
         first, last = steps[at] + 1, steps[at + 1] - 1
         words = f"step {first} is" if first == last else f"steps {first} to {last} are"
@@ -88,7 +88,7 @@ def _dropped(run: Run) -> Iterator[Row]:
 
 
 def _lost(run: Run) -> Iterator[Row]:
-    """At the last step of each writer that ended with sequences it had not written."""
+    """Sequences that a writer had taken and not written when it ended, at the last step that it committed."""
     for lost in run.conservation.losses:
         if lost.step is not None:
             noun = "sequence" if lost.sequences == 1 else "sequences"

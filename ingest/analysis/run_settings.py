@@ -1,4 +1,4 @@
-"""The settings of a run as flat keys, per attempt, and where two sets of them differ."""
+"""The settings of a run as flat keys, per attempt, and the differences between two sets of settings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,16 +8,18 @@ from typing import Any
 from ..files.quarantine import printable
 
 PARTS = ("trainer", "versions", "config")
-"""What run.json says of how a run was made; the rest is its name and when it began."""
+"""Parts of run.json that hold settings; the rest is the run's name and when it began."""
 
 
 @dataclass(frozen=True, order=True)
 class Difference:
-    """A key whose values differ; None where a side does not have it."""
+    """A key whose values differ."""
 
     key: str
     a: str | None
+    """The value on the first side; None where it lacks the key."""
     b: str | None
+    """The value on the second side, likewise."""
 
     @property
     def words(self) -> str:
@@ -25,7 +27,7 @@ class Difference:
 
 
 def settings(info: Mapping[str, Any], attempt: int | None = None) -> dict[str, str]:
-    """Dotted key -> value as JSON, of what run.json says; as an attempt had it, the first unless given.
+    """Dotted key -> value as JSON, from run.json. attempt: as this attempt had them; the first attempt unless given.
 
     >>> settings({"trainer": "trl 1.0", "config": {"args": {"lr": 1e-05}, "gpus": [0, 1]}})
     {'trainer': 'trl 1.0', 'config.args.lr': '1e-05', 'config.gpus': '[0, 1]'}

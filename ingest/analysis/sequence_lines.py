@@ -1,5 +1,4 @@
-"""Two looks into the token rows of one step, for a table of its sequences: the course of each response, and who has tokens
-in a range of log-ratios."""
+"""For a table of the sequences of one step: the log-ratio along each response, and the tokens in a range of log-ratios."""
 
 import polars as pl
 
@@ -13,10 +12,10 @@ KEY = ("sequence_id", "minibatch")
 
 
 def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.DataFrame:
-    """sequence_id, minibatch, line: the log-ratio along each response in at most `points` equal buckets of positions.
+    """The log-ratio along each response, in at most `points` equal buckets of positions. Columns: sequence_id, minibatch, line.
 
-    A bucket has the value of its token with the largest |x|, sign kept, so that no extreme is lost; 0 where all its tokens
-    are masked or unknown. An infinite value stays infinite.
+    The value of a bucket is that of its token with the largest |x|, with its sign, so that no extreme is lost. It is 0 where all
+    tokens of the bucket are masked or have no log-ratio. An infinite value stays infinite.
     """
     length = (pl.col("position").max() + 1).over(KEY)
     bucket = pl.when(length <= points).then(pl.col("position")).otherwise(pl.col("position") * points // length)
@@ -31,7 +30,7 @@ def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.D
 
 
 def tokens_within(run: Run, step: int, gap: str, low: float, high: float) -> pl.DataFrame:
-    """sequence_id, minibatch, tokens_within, first_within: unmasked tokens with low <= x < high, where there are any."""
+    """Sequences that have unmasked tokens with low <= x < high: sequence_id, minibatch, their number, position of the first."""
     earlier, _ = GAPS[gap]
     x = pl.col(gap)
     inside = pl.col("mask").fill_null(True) & x.is_not_nan() & (x >= low) & (x < high)

@@ -1,4 +1,4 @@
-"""Which slice each sequence of a step belongs to, for the slices that are by sequence."""
+"""The key of each sequence of a step, for slices with one key per sequence."""
 
 import polars as pl
 import pyarrow as pa
@@ -13,9 +13,9 @@ _LAG = ("trainer_version", "rollout_version_min")
 
 
 def sequence_keys(run: Run, step: int, name: str) -> pl.DataFrame | None:
-    """sequence_id, minibatch, key (as metrics call it; null: in no part) of the step's rows.
+    """Columns sequence_id, minibatch and key (as in frames of metrics; null: no key) for the rows of the step.
 
-    None where the slice is by token, or is none: then it is no part of the sequences.
+    None where the slice has a key per token, or does not exist.
     """
     if name == "lag":
         needed: tuple[str, ...] = _LAG

@@ -1,4 +1,4 @@
-"""A slice over the steps of a run: metrics by bucket of the slice and bucket of steps, read from merged statistics."""
+"""A slice over the steps of a run: metrics by key of the slice and bucket of steps, from merged statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,19 @@ from ratioscope.metrics.frame import metric_frame
 from ..run import Run
 
 COLUMNS = 120
-"""Buckets of steps at most; a screen shows no more beside labels."""
+"""Buckets of steps at most: a screen has no room for more beside the labels."""
 
 
 @dataclass(frozen=True)
 class StepBuckets:
-    """Buckets of equally many recorded steps, in order: the first and last step of each."""
+    """Buckets of steps, in order. All have the same number of recorded steps, as nearly as possible."""
 
     first: tuple[int, ...]
+    """The first step of each bucket."""
     last: tuple[int, ...]
+    """The last step of each bucket."""
     steps: int
+    """Recorded steps in all buckets."""
 
     @property
     def exact(self) -> bool:
@@ -30,16 +33,16 @@ class StepBuckets:
 
 
 def step_buckets(steps: Sequence[int], most: int = COLUMNS) -> StepBuckets:
-    """The recorded steps, ascending, in at most so many buckets."""
+    """The recorded steps (ascending) in at most `most` buckets."""
     edges = np.linspace(0, len(steps), min(len(steps), most) + 1).round().astype(int).tolist()
     pairs = [(steps[start], steps[stop - 1]) for start, stop in zip(edges, edges[1:], strict=False) if stop > start]
     return StepBuckets(tuple(first for first, _ in pairs), tuple(last for _, last in pairs), len(steps))
 
 
 def slice_over_steps(run: Run, slice_name: str, steps: range | None = None, most: int = COLUMNS) -> pl.DataFrame:
-    """Columns step and last (the ends of a bucket of steps), the slice, and the metrics of the tokens in both.
+    """Metrics by bucket of steps and key of the slice. Columns: step and last (the ends of the bucket), the slice, metrics.
 
-    A slice that was not written is read from token rows, once for each bucket of steps.
+    A slice on demand is computed from token rows, once for each bucket of steps.
     """
     recorded = run.steps if steps is None else [step for step in run.steps if step in steps]
     buckets = step_buckets(recorded, most)
@@ -55,13 +58,13 @@ def slice_over_steps(run: Run, slice_name: str, steps: range | None = None, most
 
 
 def with_ends(frame: pl.DataFrame, buckets: StepBuckets) -> pl.DataFrame:
-    """The frame with the last step of the bucket that its column `step` begins."""
+    """The frame with a column `last`: the last step of the bucket whose first step is `step`."""
     ends = pl.DataFrame({"step": buckets.first, "last": buckets.last}, schema={"step": pl.Int64, "last": pl.Int64})
     return frame.join(ends, on="step", how="left", maintain_order="left")
 
 
 def merged_over_steps(statistics: pl.DataFrame, slice_name: str, buckets: StepBuckets) -> pl.DataFrame:
-    """metric_frame by bucket of steps, named by its first step."""
+    """metric_frame by bucket of steps and slice. `step` is the first step of the bucket."""
     if not buckets.first:
         return metric_frame(statistics.clear(), ("step", slice_name))
     here = statistics.filter(pl.col("step").is_between(buckets.first[0], buckets.last[-1]))

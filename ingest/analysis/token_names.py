@@ -1,4 +1,4 @@
-"""The text of token ids, as far as token rows hold both: what a list of ids says to a reader."""
+"""The texts of token ids, from token rows that hold both, so that a list of ids can be read."""
 
 from collections.abc import Collection
 
@@ -7,19 +7,19 @@ import polars as pl
 from ..run import Run
 
 MOST_STEPS = 12
-"""Steps that are looked through, from the newest back; an id that occurs in none of them stays a number."""
+"""Steps that are searched, from the newest back. An id that occurs in none of them has no text."""
 
 
 def token_names(run: Run, ids: Collection[int], most_steps: int = MOST_STEPS) -> dict[int, str]:
-    """id -> the text it most often has. Reads token rows of the newest steps until every id is found."""
-    wanted, found = set(ids), dict[int, str]()
+    """id -> its most frequent text. Reads token rows of the newest steps until every id has one."""
+    texts = dict[int, str]()
     if "token_texts" not in run.columns:
-        return found
+        return texts
     for step in run.steps[: -most_steps - 1 : -1]:
-        missing = wanted - set(found)
+        missing = set(ids) - set(texts)
         if not missing:
             break
         rows = run.tokens([step], ("token_id", "token_text")).filter(pl.col("token_id").is_in(list(missing)))
         counts = rows.drop_nulls().collect().group_by("token_id", "token_text").len()
-        found |= dict(counts.sort("len", "token_text").select("token_id", "token_text").rows())
-    return found
+        texts |= dict(counts.sort("len", "token_text").select("token_id", "token_text").rows())
+    return texts

@@ -27,24 +27,22 @@ class PairWork:
 
     def __init__(self, parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache) -> None:
         self._sides = [part.side for part in parts]
-        self._readings = [PromptTable(part.run, part.steps, key, gap, cache) for part in parts]
-        self.steps = [tuple(reading.chosen) for reading in self._readings]
+        self._tables = [PromptTable(part.run, part.steps, key, gap, cache) for part in parts]
+        self.steps = [tuple(table.steps) for table in self._tables]
         self.pieces: Sequence[tuple[int, int]] = [
-            (at, step) for at, reading in enumerate(self._readings) for step in sorted(reading.left)
+            (at, step) for at, table in enumerate(self._tables) for step in sorted(table.unread)
         ]
 
     def do(self, piece: tuple[int, int]) -> None:
-        self._readings[piece[0]].read(piece[1])
+        self._tables[piece[0]].read(piece[1])
 
     def save(self) -> None:
-        for reading in self._readings:
-            reading.keep()
+        for table in self._tables:
+            table.save()
 
     def table(self, side: str) -> pl.DataFrame:
         """The prompt table of all runs of a side together, as far as it was read."""
-        return merged_tables(
-            [reading.total for own, reading in zip(self._sides, self._readings, strict=True) if own == side]
-        )
+        return merged_tables([table.total for own, table in zip(self._sides, self._tables, strict=True) if own == side])
 
 
 PairJob = StepJob[PairWork]
