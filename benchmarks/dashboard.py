@@ -34,7 +34,7 @@ from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissing
 from support.run_folders import FakeWriter, by_step  # pyright: ignore[reportMissingImports]
 
 from ratioscope.app.dashboard.pages import PAGES
-from ratioscope.app.presentation.headline_metrics import CHARTS
+from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.ingest.run import open_run
 
 FIRST_PAINT, SWITCH, INTERACTION, LONG_SEQUENCE = 2.0, 0.7, 0.3, 1.0
@@ -220,7 +220,7 @@ def _installed() -> bool:
 
 def _events(runs: Sequence[Path]) -> tuple[Path, list[str]]:
     """Event files with the series of the first page, written by TensorBoard's own writer in its own Python."""
-    names = [f"mismatch/{name}" for name in CHARTS["mismatch"][:SERIES]]
+    names = [f"mismatch/{name}" for name in names_at("chart", "mismatch")[:SERIES]]
     folder = FOLDER / f"tensorboard-{len(runs)}-{runs[0].name}"
     if not (folder / "done").exists():
         shutil.rmtree(folder, ignore_errors=True)

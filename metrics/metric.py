@@ -17,7 +17,7 @@ Values = npt.NDArray[np.float64]
 
 Kind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
 """How a value comes about. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value over its standard error."""
-Topic = Literal["divergence", "weights", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
+Topic = Literal["divergence", "weights and ESS", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
 """The question that a metric answers. Pages list metrics by topic."""
 
 ALL_GAPS = tuple(GAPS)

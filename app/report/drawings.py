@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ratioscope.metrics.distribution import whole_histogram
+from ratioscope.metrics.grading.limits import limits_of
 
-from ...metrics.definitions.registry import BY_NAME
-from ...metrics.grading.limits import limits_of
 from .. import figures
-from ..presentation.headline_metrics import CHARTS
+from ..presentation.metric_places import metrics_at
 from ..presentation.theme import DARK, LIGHT
 from .data import ReportData
 
@@ -65,9 +64,8 @@ def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[
         partial(figures.severity_ribbon, data.grades, events=data.events),
     )
     for gap in data.gaps:
-        for name in CHARTS[gap]:
-            if _known(data.steps, f"{gap}/{name}"):
-                metric = BY_NAME[name]
+        for metric in metrics_at("chart", gap):
+            if _known(data.steps, f"{gap}/{metric.name}"):
                 draw = partial(
                     figures.metric_over_steps,
                     data.steps,
@@ -76,7 +74,7 @@ def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[
                     limits=limits_of(metric, gap),
                     events=data.events,
                 )
-                yield f"{gap}-{name}", "timeline", gap, f"{gap} {name} over steps", draw
+                yield f"{gap}-{metric.name}", "timeline", gap, f"{gap} {metric.name} over steps", draw
     for (level, gap), frame in data.distributions.items():
         if len(frame):
             part = whole_histogram(frame)

@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ratioscope.metrics.analysis.slice_parts import size_metric
+
+from ..presentation.metric_places import names_at
+
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
@@ -15,14 +19,13 @@ SLICES = {
     "replica": "by engine replica",
     "turn": "by turn",
 }
-COLUMNS = ("tokens", "kl_k3", "abs_log_ratio", "mean_log_ratio", "share_outside_0.8_1.2", "ess_token")
 MOST_ROWS = 64
-"""Rows of one table; the worst by K3 are kept of a longer one, since every key of it has a value elsewhere (--by)."""
+"""Rows of one table; of a longer one those with the largest gap are kept, since every key of it has a value elsewhere (--by)."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One slice of one gap. `frame`: the key as text, then the metrics of COLUMNS and their standard errors; None: absent."""
+    """One slice of one gap. `frame`: the key as text, the metrics in the table of places and their errors; None: absent."""
 
     gap: str
     slice: str
@@ -39,20 +42,22 @@ def places(run: "Run", gap: str) -> tuple[Place, ...]:
 
 def _place(run: "Run", gap: str, name: str, title: str) -> Place:
     frame = run.metrics(by=(name,))
-    columns = [c for metric in COLUMNS for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns]
+    columns = [
+        c for metric in names_at("table", gap) for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns
+    ]
     measured = f"{gap}/tokens" in frame.columns
     known = frame.filter(pl.col(f"{gap}/tokens") > 0) if measured else frame.clear()
     if known.is_empty():
         return Place(gap, name, title, None, 0, f"because {WANTED[name]}")
-    kept = known.select(pl.col(name).cast(pl.String), *columns)
-    return Place(gap, name, title, _ordered(_shortened(kept, gap), name), len(kept), None)
+    kept = _shortened(known, gap).select(pl.col(name).cast(pl.String), *columns)
+    return Place(gap, name, title, _ordered(kept, name), len(known), None)
 
 
 def _shortened(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
     return (
         frame
         if len(frame) <= MOST_ROWS
-        else frame.sort(f"{gap}/kl_k3", descending=True, nulls_last=True).head(MOST_ROWS)
+        else frame.sort(f"{gap}/{size_metric(gap)}", descending=True, nulls_last=True).head(MOST_ROWS)
     )
 
 

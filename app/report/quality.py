@@ -9,6 +9,8 @@ import polars as pl
 from ratioscope.ingest.analysis.feature_requirements import missing_features
 from ratioscope.ingest.commits.conservation import Dropped
 from ratioscope.metrics.analysis.step_holes import missing_steps
+from ratioscope.metrics.definitions import validity
+from ratioscope.metrics.statistic import Statistic
 
 from ..presentation.hidden import replaced
 from .scrubbed import scrubbed_text
@@ -88,8 +90,8 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
     """steps: the metric frame by step."""
     gap = next(iter(run.gaps), "")
 
-    def total(name: str) -> int:
-        column = f"{gap}/{name}"
+    def total(count: Statistic) -> int:
+        column = f"{gap}/{count.name}"
         return int(steps[column].sum() or 0) if column in steps.columns else 0
 
     counts = run.conservation
@@ -100,13 +102,13 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         missing_steps=missing_steps(run.steps),
         policies=run.policies,
         exact=run.exact(),
-        tokens=total("tokens"),
-        sequences=total("sequences"),
-        non_finite=total("non_finite"),
-        positive_logprobs=total("positive_logprobs"),
-        zero_weight_tokens=total("zero_weight_tokens"),
-        sequences_set_aside=total("sequences_set_aside"),
-        empty_sequences=total("empty_sequences"),
+        tokens=total(validity.TOKENS),
+        sequences=total(validity.SEQUENCES),
+        non_finite=total(validity.NON_FINITE),
+        positive_logprobs=total(validity.POSITIVE),
+        zero_weight_tokens=total(validity.ZERO_WEIGHT),
+        sequences_set_aside=total(validity.SET_ASIDE),
+        empty_sequences=total(validity.EMPTY),
         writers=len(run.writers),
         offered=counts.offered,
         written=counts.written,

@@ -14,7 +14,7 @@ from ratioscope.metrics.grading.limits import Limit, furthest_reading, limits_of
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import digits
-from ..presentation.headline_metrics import CHARTS
+from ..presentation.metric_places import names_at
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -115,7 +115,7 @@ def _score(metric: Metric, gap: str, table: _Table) -> Score:
         metric.estimator,
         metric.weighting,
         absent=None if value is not None else _reason(table.reasons, name, metric),
-        headline=metric.name in CHARTS[gap],
+        headline=metric.name in names_at("chart", gap),
         series=tuple(table.steps[name].to_list()) if name in table.steps.columns else (),
     )
 

@@ -12,23 +12,17 @@ from ratioscope.metrics.metric import Band, Metric
 from ratioscope.record import GAPS
 
 from ..presentation.digits import count, digits
-from ..presentation.headline_metrics import CHARTS
 from ..presentation.hidden import lost_words
+from ..presentation.metric_places import SPOKEN, names_at
 from ..presentation.value_text import measured
 from .data import ReportData
-from .places import COLUMNS, Place
+from .places import Place
 from .quality import Quality
 from .reproduction import Reproduction
 from .scorecard import Score
 from .worst import WorstSequence
 
-NAMES = {
-    "max_abs_log_ratio": "max |x|",
-    "kl_k3": "KL K3",
-    "log_ratio_sum": "sum of x",
-    "group_id": "group",
-    "finish_reason": "finished by",
-}
+NAMES = {**SPOKEN, "group_id": "group", "finish_reason": "finished by"}
 Pairs = list[tuple[str, str]]
 
 
@@ -47,7 +41,8 @@ def unit_of(name: str) -> str:
 
 def headlines(scores: Sequence[Score]) -> list[Score]:
     """The scores with a chart of their own, in the order of the charts."""
-    return sorted((score for score in scores if score.headline), key=lambda score: CHARTS[score.gap].index(score.name))
+    found = (score for score in scores if score.headline)
+    return sorted(found, key=lambda score: names_at("chart", score.gap).index(score.name))
 
 
 def size_of(score: Score) -> str:
@@ -100,7 +95,7 @@ def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
     assert frame is not None
     names = [
         m
-        for m in COLUMNS
+        for m in names_at("table", place.gap)
         if f"{place.gap}/{m}" in frame.columns and frame[f"{place.gap}/{m}"].null_count() < len(frame)
     ]
     header = [place.slice, *(f"{name}{unit_of(name)}" for name in names)]

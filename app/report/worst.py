@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ..presentation.metric_places import sequence_measures_at
+
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
@@ -12,7 +14,6 @@ WORST = 10
 TOKENS_SHOWN = 600
 LONGEST_TEXT = 200
 FACTS = ("group_id", "reward", "advantage", "finish_reason", "replica", "lag")
-MEASURED = ("max_abs_log_ratio", "kl_k3", "log_ratio_sum")
 TEXTS = ("token_text", "prompt_text")
 
 
@@ -39,7 +40,7 @@ def worst_sequences(
 
     Only the `most` steps with the largest |x| are read: a sequence of any other step has that many worse than itself.
     """
-    column = f"{gap}/max_abs_log_ratio"
+    column = f"{gap}/{sequence_measures_at('report')[0]}"
     if column not in steps.columns:
         return ()
     worst_steps = steps.filter(pl.col(column).is_not_null()).sort(column, "step", descending=[True, False])["step"]
@@ -60,7 +61,8 @@ def _sequence(run: "Run", row: dict[str, Any], gap: str, text: bool) -> WorstSeq
         shown = shown.drop(name for name in TEXTS if name in shown.columns)
     elif "token_text" in shown.columns:
         shown = shown.with_columns(pl.col("token_text").str.head(LONGEST_TEXT))
-    measured = {name: row[f"{gap}/{name}"] for name in MEASURED if row.get(f"{gap}/{name}") is not None}
+    names = sequence_measures_at("report")
+    measured = {name: row[f"{gap}/{name}"] for name in names if row.get(f"{gap}/{name}") is not None}
     facts = {name: row[name] for name in FACTS if row.get(name) is not None}
     prompt = row.get("prompt_text") if text else None
     return WorstSequence(

@@ -7,6 +7,18 @@ import polars as pl
 QUANTILES = (0.05, 0.5, 0.95)
 
 
+EXTREMES = {"min": "min_log_ratio", "max": "max_log_ratio"}
+"""Column of `quantiles_over_steps` -> the metric it is read from."""
+
+
+def extremes_over_steps(metrics: pl.DataFrame, gap: str) -> pl.DataFrame:
+    """step, min, max of a gap's log-ratios, from a metric frame by step; no column if the frame has none of them."""
+    columns = {name: f"{gap}/{metric}" for name, metric in EXTREMES.items()}
+    if not set(columns.values()) <= set(metrics.columns):
+        return pl.DataFrame()
+    return metrics.select("step", **{name: pl.col(column) for name, column in columns.items()})
+
+
 def quantiles_over_steps(
     distribution: pl.DataFrame,
     extremes: pl.DataFrame,

@@ -158,7 +158,7 @@ def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
         needs=needs, value=_ess, error=errors[level],
         level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
         weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
-        kind="ratio", topic="weights", neutral=1.0, worse="below", bound="at most",
+        kind="ratio", topic="weights and ESS", neutral=1.0, worse="below", bound="at most",
         signal="" if level == "geometric" else f"chi2_of_ess_{level}",
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def _share_outside(low: float, high: float, signal: str) -> Metric:
         f"share_outside_{low:g}_{high:g}", "1", f"share of tokens with w = exp(x) < {low:g} or > {high:g}",
         f"Tokens a trust region of [{low:g}, {high:g}] would clip or mask.",
         needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS), estimator="share", range="[0, 1]",
-        kind="share", topic="weights", worse="above", signal=signal,
+        kind="share", topic="weights and ESS", worse="above", signal=signal,
     )  # fmt: skip
 
 
@@ -183,18 +183,18 @@ METRICS = (
            "Chi-squared of later from earlier, per token: the variance that per-token weighting costs.",
            needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=_chi2_token_error(),
            gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS,
-           kind="mean", topic="weights", bound="at least"),
+           kind="mean", topic="weights and ESS", bound="at least"),
     Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
            "Chi-squared of whole sequences; grows with length from noise alone. A lower bound where k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
            error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
-           weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights", bound="at least"),
+           weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least"),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
            "log(1 + chi2_sequence), the form that is plotted. A lower bound where k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
            weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES,
-           kind="mean", topic="weights"),
+           kind="mean", topic="weights and ESS"),
     *ESS.values(),
     *(_share_outside(low, high, signal) for (low, high), signal in BAND_EDGES.items()),
 )  # fmt: skip

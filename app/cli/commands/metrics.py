@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.grading.finding import Severity
 
-CORE = (
-    "kl_k3",
-    "abs_log_ratio",
-    "max_abs_log_ratio",
-    "chi2_token",
-    "ess_token",
-    "ess_sequence",
-    "share_outside_0.5_2",
-    "tokens",
-)
-"""What the table shows unless --metric says otherwise; --json and --csv hold every metric."""
 WHOLE_RUN = "run"
 STEP_KEYS = ("step", "attempt")
 
@@ -85,7 +74,7 @@ def metrics(
     elif as_csv:
         _print_csv(chosen)
     else:
-        _print_tables(found, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric) or CORE)
+        _print_tables(found, chosen, keys, gaps=comma_separated(gap), metrics=comma_separated(metric))
     return failing(_verdict(found), fail_on) if fail_on else 0
 
 
@@ -178,7 +167,9 @@ def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], met
 def _close(name: str, names: Sequence[str]) -> Sequence[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(name, names, n=3, cutoff=0.3) or CORE[:3]
+    from ...presentation.metric_places import names_at
+
+    return get_close_matches(name, names, n=3, cutoff=0.3) or names_at("core", "mismatch")[:3]
 
 
 def _print_csv(frame: "pl.DataFrame") -> None:
@@ -211,13 +202,15 @@ def _print_tables(
 def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap: str, metrics: Sequence[str]) -> None:
     from ratioscope.metrics.definitions.registry import METRICS
 
+    from ...presentation.metric_places import names_at
     from ...presentation.value_text import measured
     from ..terminal import print_table, say, say_gap
 
     cards = {metric.name: metric for metric in METRICS if gap in metric.gaps}
+    wanted = metrics or names_at("core", gap)
     present = [
         m
-        for m in metrics
+        for m in wanted
         if m in cards and f"{gap}/{m}" in frame.columns and frame[f"{gap}/{m}"].null_count() < len(frame)
     ]
     say_gap(gap, run.name)
@@ -234,7 +227,7 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
         return [*facts, *(row[label] or "" for label in labels), *numbers]
 
     print_table(header, [cells(row) for row in frame.iter_rows(named=True)])
-    for m in metrics:
+    for m in wanted:
         if m not in present and m in cards:
             reason = run.unavailable.get(f"{gap}/{m}", "it was not recorded")
             say(f"{gap}/{m}: not available, {reason if reason.startswith('because') else f'because {reason}'}", "dim")

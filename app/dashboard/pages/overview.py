@@ -11,12 +11,12 @@ import streamlit as st
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
 from ratioscope.ingest.commits.conservation import Conservation
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.finding import LABELS, Finding
+from ratioscope.metrics.grading.limits import limits_of
 from ratioscope.metrics.metric import Metric
 
-from ....metrics.definitions.registry import BY_NAME
-from ....metrics.grading.limits import limits_of
 from ...browser.chart import points
 from ...figures.html.cards import facts_line, metric_cards, verdict_line
 from ...figures.over_steps import metric_over_steps
@@ -24,7 +24,7 @@ from ...figures.ribbon import severity_ribbon
 from ...presentation.ages import age
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
-from ...presentation.headline_metrics import CARDS, CHARTS
+from ...presentation.metric_places import metrics_at
 from ...presentation.slice_names import part_words
 from ...presentation.theme import MARKS, THEMES, ThemeName
 from ..model.scope import Scope
@@ -33,12 +33,6 @@ from ..panels.controls import nearest
 from ..panels.layout import cells
 from ..panels.links import go_to
 
-FIRST = {
-    "mismatch": ("kl_k3", "ess_token", "abs_log_ratio", "share_outside_0.5_2"),
-    "total": ("kl_k3", "ess_token", "abs_log_ratio", "share_outside_0.5_2"),
-    "drift": ("ppo_kl", "kl_k2", "abs_log_ratio", "share_outside_0.8_1.2"),
-}
-"""Charts shown at once; the others wait in a drawer, so that the page paints quickly."""
 NEWEST = 3
 DRAWN = 50
 """Unseen markers of a line that are elements of the page; Plotly finds the others by where they are."""
@@ -57,9 +51,9 @@ def render(scope: Scope) -> None:
     st.html(view.of(_cards, scope, theme.name))
     _ribbon(scope)
     _newest(view.of(events_and_alerts).alerts, verdict, scope.gap)
-    first = FIRST[scope.gap]
+    first = metrics_at("first", scope.gap)
     _charts(scope, frame, first)
-    others = [name for name in CHARTS[scope.gap] if name not in first]
+    others = [metric for metric in metrics_at("chart", scope.gap) if metric not in first]
     drawer = st.expander(f"more metrics ({len(others)})", key="more", on_change="rerun", bind="query-params")
     if drawer.open:
         with drawer:
@@ -68,7 +62,7 @@ def render(scope: Scope) -> None:
 
 
 def _cards(run: Run, scope: Scope, theme: ThemeName) -> str:
-    metrics, course = [BY_NAME[name] for name in CARDS[scope.gap]], scope.course()
+    metrics, course = metrics_at("card", scope.gap), scope.course()
     if scope.only is not None:  # a card is of the last step with such tokens
         course = course.filter(pl.col("step") <= course.drop_nulls(scope.only.slice)["step"][-1])
     return metric_cards(course, metrics, scope.gap, theme=THEMES[theme])
@@ -196,10 +190,10 @@ def _gaps(alert: Alert) -> tuple[str, ...]:
     return alert.gap, *alert.also
 
 
-def _charts(scope: Scope, frame: pl.DataFrame, names: Sequence[str]) -> None:
-    for place, name in zip(cells(len(names), names[0]), names, strict=True):
+def _charts(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:
+    for place, metric in zip(cells(len(metrics), metrics[0].name), metrics, strict=True):
         with place:
-            _chart(scope, frame, BY_NAME[name])
+            _chart(scope, frame, metric)
 
 
 def _chart(scope: Scope, frame: pl.DataFrame, metric: Metric) -> None:

@@ -12,10 +12,10 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.decomposition import decomposition
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
 from ratioscope.metrics.analysis.staleness import Lagged, Staleness, staleness
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.limits import limits_of
 from ratioscope.metrics.metric import SAMPLED
 
-from ....metrics.definitions.registry import BY_NAME
-from ....metrics.grading.limits import limits_of
 from ...figures.gap_parts import gap_parts
 from ...figures.html.both_sides import both_sides
 from ...figures.lags import lag_shares, lags_over_steps
@@ -135,8 +135,10 @@ def _cards(scope: Scope, found: Staleness) -> None:
     """What is left at lag 0, the excess over it and the share that lag explains. The error of all tokens is the run's own
     where every token has a lag.
     """
-    whole = {end: scope.view.whole(f"{scope.gap}/{end}", scope.chosen) for end in ("tokens", "kl_k3_se")}
-    own = whole["kl_k3_se"] if whole["tokens"] == found.tokens else None
+    tokens, error = (
+        scope.view.whole(f"{scope.gap}/{name}", scope.chosen) for name in ("tokens", f"{size_metric(scope.gap)}_se")
+    )
+    own = error if tokens == found.tokens else None
     facts = (
         (
             "K3 of all tokens",
@@ -173,7 +175,8 @@ def _cards(scope: Scope, found: Staleness) -> None:
 
 
 def _lagged(frame: pl.DataFrame, gap: str) -> list[Lagged]:
-    columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", "kl_k3", "kl_k3_se"))]
+    size = size_metric(gap)
+    columns = ["lag", *(f"{gap}/{name}" for name in ("tokens", size, f"{size}_se"))]
     known = frame.select(columns).drop_nulls(columns[:3])
     return [
         Lagged(int(lag), tokens, value, math.nan if error is None else error)

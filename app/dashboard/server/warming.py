@@ -103,9 +103,11 @@ def _first_figure() -> None:
     a metric's card every trainer's names for it."""
     from ratioscope.metrics.card import card
 
-    from ....metrics.definitions.registry import BY_NAME
     from ...figures.over_steps import metric_over_steps
+    from ...presentation.metric_places import metrics_at
 
-    card("kl_k3")
-    frame = pl.DataFrame({"step": [0, 1], "mismatch/kl_k3": [0.1, 0.2], "mismatch/kl_k3_se": [0.01, 0.01]})
-    metric_over_steps(frame, BY_NAME["kl_k3"], "mismatch").to_json()
+    metric = metrics_at("first", gap := "mismatch")[0]
+    card(metric.name)
+    name = f"{gap}/{metric.name}"
+    frame = pl.DataFrame({"step": [0, 1], name: [0.1, 0.2], f"{name}_se": [0.01, 0.01]})
+    metric_over_steps(frame, metric, gap).to_json()

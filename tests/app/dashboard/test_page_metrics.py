@@ -11,8 +11,9 @@ from support.edge_runs import made
 from support.pages_open import Open, charts
 from support.statistics_runs import write_statistics_run
 
-from ratioscope.app.dashboard.pages.metrics.groups import GROUPS, main_of, of_gap
+from ratioscope.app.dashboard.pages.metrics.groups import GROUPS, of_gap
 from ratioscope.app.dashboard.pages.metrics.lines import Shown, placed_events, time_places, token_places
+from ratioscope.app.presentation.metric_places import metrics_at
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS
@@ -41,13 +42,13 @@ def test_every_metric_is_in_one_group_and_the_main_ones_are_of_their_gap() -> No
     grouped = [metric.name for metrics in GROUPS.values() for metric in metrics]
     assert sorted(grouped) == sorted(metric.name for metric in METRICS)
     for gap in GAPS:
-        assert all(gap in metric.gaps for metric in main_of(gap))
+        assert all(gap in metric.gaps for metric in metrics_at("main", gap))
         assert all(gap in metric.gaps for metrics in of_gap(gap).values() for metric in metrics)
 
 
 def test_the_main_metrics_are_shown_unless_others_are_chosen(on_tree: Open) -> None:
     app = on_tree(run="stale")
-    assert _titles(app) == [*(metric.name for metric in main_of("mismatch")), "log-ratio quantiles"]
+    assert _titles(app) == [*(metric.name for metric in metrics_at("main", "mismatch")), "log-ratio quantiles"]
     assert _titles(on_tree(run="stale", groups=["counts"])) == [metric.name for metric in GROUPS["counts"]]
     assert _titles(on_tree(run="stale", groups=[""], metric=["variance_ratio", "kl_k2"])) == ["kl_k2", "variance_ratio"]
 
@@ -76,7 +77,7 @@ def test_all_metrics_of_a_gap_can_be_shown_at_once(on_tree: Open, gap: str) -> N
 )
 @pytest.mark.parametrize("run", ["stale", "holes", "fp8/seed0"])
 def test_every_choice_works_on_every_kind_of_run(on_tree: Open, run: str, query: dict[str, Any]) -> None:
-    assert len(charts(on_tree(run=run, **query, **{"with": ["bf16/seed0"]}))) > len(main_of("mismatch"))
+    assert len(charts(on_tree(run=run, **query, **{"with": ["bf16/seed0"]}))) > len(metrics_at("main", "mismatch"))
 
 
 def test_what_the_axis_smoothing_and_steps_are_stands_on_thecharts(on_tree: Open) -> None:
@@ -103,7 +104,7 @@ def test_runs_are_laid_over_each_other_and_drawn_as_one_by_seed_or_setting(on_tr
 def test_a_run_without_the_gap_is_named(on_tree: Open) -> None:
     app = on_tree(run="stale", gap="drift", **{"with": ["fp8/seed0"]})
     assert any("have no drift" in caption.value and "fp8" in caption.value for caption in app.caption)
-    assert len(charts(app)) == len(main_of("drift")) + 1
+    assert len(charts(app)) == len(metrics_at("main", "drift")) + 1
 
 
 def test_a_run_of_statistics_alone_says_what_it_cannot_show(on_tree: Open) -> None:

@@ -13,12 +13,13 @@ from support.edge_runs import RUNS
 from support.pages_open import Open, charts, plain
 from support.run_folders import FakeWriter
 
-from ratioscope.app.dashboard.pages.overview import FIRST, _collector, _state
+from ratioscope.app.dashboard.pages.overview import _collector, _state
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.presentation.ages import age
-from ratioscope.app.presentation.headline_metrics import CHARTS
+from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.record import GAPS
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4))
 
@@ -56,8 +57,9 @@ def test_a_part_of_the_run_is_said_to_be_one(opened: Open) -> None:
 
 
 def test_first_charts_are_charts_of_the_gap() -> None:
-    for gap, names in FIRST.items():
-        assert set(names) <= set(CHARTS[gap]) and len(set(names)) == 4
+    for gap in GAPS:
+        names = names_at("first", gap)
+        assert set(names) <= set(names_at("chart", gap)) and len(set(names)) == 4
 
 
 def test_the_collector_line_tells_drops_states_and_losses(tmp_path: Path) -> None:

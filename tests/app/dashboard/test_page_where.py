@@ -15,9 +15,9 @@ from support.frames import traces
 from support.hostile import HOSTILE
 from support.pages_open import Open, charts
 
-from ratioscope.app.dashboard.pages.where.slice_pickers import METRICS
 from ratioscope.app.figures.slice_bars import LABEL, short_label, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
+from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.slice_names import SLICES
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps, step_buckets
@@ -72,7 +72,7 @@ def test_without_texts_the_token_class_says_how_to_record_them(opened: Open, tmp
 
 @pytest.mark.parametrize("gap", ["mismatch", "total", "drift"])
 def test_every_metric_of_every_gap_can_be_asked_for(opened: Open, gap: str) -> None:
-    for metric in METRICS[gap != "drift"]:
+    for metric in names_at("bars", gap):
         app = opened("where", "stale", gap=gap, metric=metric, heat="position", steps="-5:")
         assert len(charts(app)) == 4, metric
         assert all(metric in chart for chart in charts(app))

@@ -20,9 +20,9 @@ from ratioscope.app.dashboard.pages.sequences.page import worst_first
 from ratioscope.app.dashboard.pages.tokens.navigation import WINDOW
 from ratioscope.app.dashboard.panels import controls
 from ratioscope.app.dashboard.server import server
-from ratioscope.app.presentation import headline_metrics as headline
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.escape import html as escaped
+from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.app.presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME
 from ratioscope.collectors.collector import Collector
@@ -72,7 +72,7 @@ def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
 
 def test_more_metrics_are_drawn_when_asked_for(opened: Open) -> None:
     app = opened("overview", ["stale"], more="true")
-    assert len(charts(app)) == 1 + len(headline.CHARTS["mismatch"])
+    assert len(charts(app)) == 1 + len(names_at("chart", "mismatch"))
 
 
 def test_numbers_behind_a_page_are_those_of_the_run(opened: Open, runs: Path) -> None:

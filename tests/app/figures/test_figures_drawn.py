@@ -5,7 +5,8 @@ import math
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,13 +21,14 @@ from ratioscope.app.figures.drawing.weight_axis import SLICES
 from ratioscope.app.figures.html.cards import metric_cards, verdict_line
 from ratioscope.app.figures.html.tinted_text import tint
 from ratioscope.app.figures.ribbon import worst_of_buckets
-from ratioscope.app.presentation.headline_metrics import CARDS, CHARTS
+from ratioscope.app.presentation.metric_places import MetricPlace, metrics_at
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.distribution import BUCKETS, EDGES, histogram, whole_histogram
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.limits import Limit, limits_of
+from ratioscope.record import GAPS
 
 K3 = BY_NAME["kl_k3"]
 EVENTS = pl.DataFrame({"step": [3, 9], "event": ["weight_sync", "resume"], "note": ["v2", None], "time": [0.0, 1.0]})
@@ -132,9 +134,8 @@ def test_events_are_marked_and_many_share_marks() -> None:
 
 
 def test_every_headline_metric_exists_and_ess_limits_are_those_of_its_signal() -> None:
-    for lists in (CARDS, CHARTS):
-        for gap, names in lists.items():
-            assert all(gap in BY_NAME[name].gaps for name in names)
+    for place, gap in product(get_args(MetricPlace), GAPS):
+        assert all(gap in metric.gaps for metric in metrics_at(place, gap))
     watch, act = limits_of(BY_NAME["ess_token"], "mismatch")
     assert (watch.at, watch.worse) == (0.5, "below") and act.at == pytest.approx(1 / 11)
     assert [limit.at for limit in limits_of(K3, "mismatch")] == [0.01, 0.1]

@@ -6,10 +6,11 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from .....metrics.definitions.registry import BY_NAME
-from .....metrics.grading.limits import limits_of
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.limits import limits_of
+
 from ....figures.sides import Course, courses
-from ....presentation.headline_metrics import CHARTS
+from ....presentation.metric_places import names_at
 from ...panels.charts import appearance, draw
 from ...panels.layout import control_row
 from .sides import Side
@@ -19,7 +20,7 @@ ALIGNED = ("step", "steps since the first")
 
 def side_courses(a: Side, b: Side, gap: str) -> None:
     with control_row("side_courses"):
-        names = list(CHARTS[gap])
+        names = list(names_at("chart", gap))
         name = st.selectbox("metric", names, key="course", bind="query-params", width=260) or names[0]
         aligned = st.segmented_control(
             "over", list(ALIGNED), default=ALIGNED[0], required=True, key="align", bind="query-params"

@@ -7,22 +7,22 @@ import polars as pl
 
 from ratioscope.ingest.analysis.run_settings import settings
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
+from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 
 from ....presentation.digits import count, digits, plus_minus
-from ....presentation.headline_metrics import CARDS
+from ....presentation.metric_places import names_at
 from ....presentation.value_text import bound, measured
 
 SURE = 0.05
 """Adjusted chance below which a difference is called one."""
-HEADLINE = {"mismatch": "kl_k3", "total": "kl_k3", "drift": "kl_k2"}
 UNITS = {metric.name: "" if metric.unit == "1" else f" {metric.unit}" for metric in METRICS}
 MANY, UNSET = " | ", "unset"
 
 
 def compared_metrics(a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame], gap: str) -> list[Compared]:
     """Every metric of the gap that both sides have, the headline ones first; a, b: per run its metric frame of one row."""
-    names = dict.fromkeys((*CARDS[gap], *(metric.name for metric in METRICS if gap in metric.gaps)))
+    names = dict.fromkeys((*names_at("card", gap), *(metric.name for metric in METRICS if gap in metric.gaps)))
     found = [Compared(name, _side(a, f"{gap}/{name}"), _side(b, f"{gap}/{name}")) for name in names]
     known = [one for one in found if one.a.known and one.b.known]
     return sorted(known, key=lambda one: one.a.value == 0 == one.b.value)  # what neither side has comes last
@@ -72,10 +72,10 @@ def numbers_of(found: Sequence[Compared]) -> pl.DataFrame:
 
 def sentence(found: Sequence[Compared], gap: str) -> str:
     """The headline metric in words: how far apart, which way, and whether chance explains it. Plain text."""
-    own = next((one for one in found if one.metric == HEADLINE[gap]), None)
+    own = next((one for one in found if one.metric == size_metric(gap)), None)
     if own is None:
         why = "the difference B − A is not available" if found else f"they have no metric of {gap} in common"
-        return f"A and B cannot be compared by {HEADLINE[gap]}: {why}."
+        return f"A and B cannot be compared by {size_metric(gap)}: {why}."
     name, unit = own.metric, UNITS[own.metric]
     sides = f"{_told(name, own.b)}{unit} against A's {_told(name, own.a)}{unit}"
     if own.difference == 0:

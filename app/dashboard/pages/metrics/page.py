@@ -11,17 +11,18 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.analysis.quantiles import quantiles_over_steps
+from ratioscope.metrics.analysis.quantiles import extremes_over_steps, quantiles_over_steps
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.limits import limits_of
 from ratioscope.metrics.metric import Metric
 
-from .....metrics.definitions.registry import BY_NAME
-from .....metrics.grading.limits import limits_of
 from ....figures.drawing.along import Along
 from ....figures.drawing.lines import Axis, Line
 from ....figures.html.key import key_of_runs
 from ....figures.log_ratio_quantiles import log_ratio_quantiles
 from ....figures.several_runs import metric_of_runs
 from ....presentation.escape import streamlit_label as label
+from ....presentation.metric_places import metrics_at
 from ....presentation.run_colours import slots
 from ....presentation.run_names import shortened
 from ....presentation.slice_names import part_words
@@ -31,7 +32,7 @@ from ...model.served_runs import served
 from ...model.view import View, Wanted
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.layout import cells, control_row
-from .groups import main_of, of_gap
+from .groups import of_gap
 from .lines import Shown, lines_of, numbers_of, placed_events, time_places, token_places
 from .repetitions import by_key, by_seed, seedless, sharing_keys
 from .summary_only import say_summary_only
@@ -85,7 +86,7 @@ def render(scope: Scope) -> None:
     _key(names, grouped)
     main = MAIN in titles or not (titles or singles)
     if main:
-        _charts(drawing, main_of(scope.gap), MAIN, with_quantiles=True)
+        _charts(drawing, metrics_at("main", scope.gap), MAIN, with_quantiles=True)
     for title, metrics in groups.items():
         if title in titles:
             st.subheader(title, anchor=False)
@@ -279,15 +280,14 @@ def ahead(view: View) -> list[Wanted]:
     drawing = Drawing(
         Scope(view, gap), (served().name_of(view.path),), Choices(None, "auto", "step"), (), last_appearance()
     )
-    return [*((_chart, (drawing, metric.name)) for metric in main_of(gap)), (_quantiles, (drawing,))]
+    return [*((_chart, (drawing, metric.name)) for metric in metrics_at("main", gap)), (_quantiles, (drawing,))]
 
 
 def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:
     """The quantiles of these steps with their extremes."""
     metrics = run.metrics(steps=steps)
-    ends = {"min": f"{gap}/min_log_ratio", "max": f"{gap}/max_log_ratio"}
-    if not set(ends.values()) <= set(metrics.columns):
+    extremes = extremes_over_steps(metrics, gap)
+    if not extremes.columns:
         return pl.DataFrame()
     distribution = run.distribution("token", gap).filter(pl.col("step").is_in(metrics["step"].implode()))
-    extremes = metrics.select("step", **{name: pl.col(column) for name, column in ends.items()})
     return quantiles_over_steps(distribution, extremes)

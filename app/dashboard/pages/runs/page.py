@@ -12,6 +12,7 @@ from ratioscope.process import here
 
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
+from ....presentation.metric_places import SPOKEN, metrics_at
 from ....presentation.run_names import shortened
 from ....presentation.theme import MARKS
 from ...model.run_state import Standing
@@ -29,18 +30,20 @@ TALLEST, MOST_AT_ONCE = 720, 24
 """Pixels of a table of more rows than that; it scrolls inside."""
 NOT_READ = "not yet read"
 WHOLE = st.column_config.NumberColumn(format="localized")
+DRAWN = metrics_at("runs", "mismatch")[0]
+"""The metric that each run is shown by, in its first gap that has it."""
 COLUMNS: dict[str, Any] = {
     # Not pinned, for the text of a pinned column is drawn faded.
     "run": st.column_config.TextColumn(width=200, help="the path below the served folder"),
     "verdict": st.column_config.TextColumn(width=110, help="the worst grade of any step"),
     "worst signal": st.column_config.TextColumn(width=165),
     "since": st.column_config.NumberColumn("since step", format="localized"),
-    "kl_k3": st.column_config.NumberColumn(
-        format="%.3g", help="KL K3 of the gap in this row, at the last step, in nats/token"
+    DRAWN.name: st.column_config.NumberColumn(
+        format="%.3g", help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}"
     ),
     "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
-        "over steps", width=100, help="kl_k3 over the steps; each run has a scale of its own"
+        "over steps", width=100, help=f"{DRAWN.name} over the steps; each run has a scale of its own"
     ),
     "state": st.column_config.TextColumn(
         width=90,
@@ -148,7 +151,7 @@ def rows_of(found: Served, now: float) -> pl.DataFrame:
 SCHEMA: dict[str, Any] = {
     "run": pl.String, "state": pl.String, "newest": pl.Int64, "age": pl.String, "verdict": pl.String,
     "worst signal": pl.String, "since": pl.Int64, "gap": pl.String,
-    "kl_k3": pl.Float64, "± se": pl.Float64, "course": pl.List(pl.Float64), "steps": pl.Int64,
+    DRAWN.name: pl.Float64, "± se": pl.Float64, "course": pl.List(pl.Float64), "steps": pl.Int64,
     "tokens": pl.Int64, "gaps": pl.String, "records": pl.String, "trainer": pl.String, "started": pl.Datetime("us"),
     "size": pl.Int64, "attempts": pl.Int64, "name": pl.String, "path": pl.String,
 }  # fmt: skip

@@ -28,6 +28,7 @@ from ratioscope.metrics.metric import SAMPLED
 from ratioscope.process import Here
 
 from ....figures.drawing.thinned import thinned
+from ....presentation.metric_places import names_at
 from ....presentation.theme import MARKS
 from ...model.run_state import Standing, standing
 
@@ -88,8 +89,9 @@ def _title(verdict: Finding) -> str:
 
 
 def _with_metrics(known: Summary, frame: pl.DataFrame, gap: str) -> Summary:
-    k3 = frame[f"{gap}/kl_k3"] if f"{gap}/kl_k3" in frame.columns else pl.Series([], dtype=pl.Float64)
-    values = k3.fill_null(np.nan).to_numpy()
+    drawn = next((f"{gap}/{name}" for name in names_at("runs", gap) if f"{gap}/{name}" in frame.columns), None)
+    own = pl.Series([], dtype=pl.Float64) if drawn is None else frame[drawn]
+    values = own.fill_null(np.nan).to_numpy()
     means = thinned(np.arange(len(values), dtype=float), values, points=POINTS).mean
     finite = np.flatnonzero(np.isfinite(values))
     at = int(finite[-1]) if len(finite) else None
@@ -99,7 +101,7 @@ def _with_metrics(known: Summary, frame: pl.DataFrame, gap: str) -> Summary:
         tokens=int(frame[tokens].sum()) if tokens in frame.columns else 0,
         gap=gap,
         kl_k3=None if at is None else float(values[at]),
-        error_of_kl_k3=None if at is None else frame[f"{gap}/kl_k3_se"][at],
+        error_of_kl_k3=None if at is None else frame[f"{drawn}_se"][at],
         course=tuple(means[np.isfinite(means)].tolist()),
     )
 

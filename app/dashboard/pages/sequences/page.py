@@ -10,6 +10,7 @@ from ratioscope.ingest.analysis.sequence_slices import sequence_keys
 
 from ....presentation.digits import count, digits, percent
 from ....presentation.escape import streamlit_label as label
+from ....presentation.metric_places import sequence_measures_at
 from ....presentation.slice_names import Only
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
@@ -22,30 +23,13 @@ from ...panels.step_buttons import step_buttons
 from .filters import KEY, Filters, filter_widgets
 from .prompt_groups import group_picker, has_groups, say_group, show_groups
 
-ORDERS = (
-    "max_abs_log_ratio", "kl_k3", "confident_disagreements", "log_ratio_sum", "log_ratio_mean", "weight", "abs_log_ratio",
-    "tokens", "length", "reward",
-)  # fmt: skip
-"""What sequences can be sorted by; sums and means by their size, either sign; rewards from the lowest."""
-MEASURED = (
-    "max_abs_log_ratio", "worst_position", "kl_k3", "abs_log_ratio", "log_ratio_sum", "log_ratio_mean", "weight", "tokens",
-)  # fmt: skip
-COUNTED = ("confident_disagreements", "non_finite", "zero_weight_tokens")
-"""Shown where any sequence has one."""
 FIRST = ("lag", "reward", "group_id")
 """Facts that stand before what the gap measures: further right a table of half a screen is cut off."""
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 DECIMALS = {
     name: st.column_config.NumberColumn(format="%.4g")
-    for name in (
-        "max_abs_log_ratio",
-        "kl_k3",
-        "abs_log_ratio",
-        "log_ratio_sum",
-        "log_ratio_mean",
-        "weight",
-        "advantage",
-    )
+    for name in (*sequence_measures_at("column"), "advantage")
+    if name not in ("worst_position", "tokens")
 }
 SHOWN = 500
 HERE = "▸"
@@ -118,7 +102,7 @@ def _list_picker() -> str:
 
 
 def _orders(frame: pl.DataFrame, gap: str) -> list[str]:
-    return [name for name in ORDERS if name in frame.columns or f"{gap}/{name}" in frame.columns]
+    return [name for name in sequence_measures_at("order") if name in frame.columns or f"{gap}/{name}" in frame.columns]
 
 
 def _columns_offered(frame: pl.DataFrame, gap: str) -> list[str]:
@@ -192,8 +176,9 @@ def _open(row: int) -> None:
 
 def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
     """The id, what the gap measures, and the facts on record; counts of bad tokens only where there are any."""
-    measured = [f"{gap}/{name}" for name in MEASURED]
-    measured += [f"{gap}/{name}" for name in COUNTED if (_known(ranked, f"{gap}/{name}") > 0).any()]
+    measured = [f"{gap}/{name}" for name in sequence_measures_at("column")]
+    faults = [f"{gap}/{name}" for name in sequence_measures_at("fault")]
+    measured += [name for name in faults if (_known(ranked, name) > 0).any()]
     named = {name: name.partition("/")[2] for name in measured if name in ranked.columns}
     own = [name for name in ("tokens_within", "first_within") if name in ranked.columns]
     facts = [name for name in FACTS if name in ranked.columns and ranked[name].null_count() < len(ranked)]

@@ -6,9 +6,12 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
+from ratioscope.metrics.definitions.registry import BY_NAME
+
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
+from ....presentation.metric_places import sequence_measures_at
 from ...panels.charts import table
 from ...panels.controls import asked
 
@@ -45,11 +48,7 @@ def group_table(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
 
     The largest |x| of any token, means over the tokens of all samples, and the sum of confident disagreements.
     """
-    measures = {
-        "max_abs_log_ratio": pl.Expr.max, "kl_k3": _over_tokens(gap), "log_ratio_mean": _over_tokens(gap),
-        "confident_disagreements": pl.Expr.sum,
-    }  # fmt: skip
-    known = [name for name in measures if f"{gap}/{name}" in frame.columns]
+    known = [name for name in sequence_measures_at("prompt") if f"{gap}/{name}" in frame.columns]
     rewards = [pl.col("reward").mean().alias("mean_reward"), pl.col("reward").std().alias("sd_of_reward")]
     found = (
         frame.drop_nulls("group_id")
@@ -58,13 +57,21 @@ def group_table(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
             pl.col("sequence_id").n_unique().alias("samples"),
             pl.col("length").mean().alias("mean_length"),
             *(rewards if "reward" in frame.columns and frame["reward"].null_count() < len(frame) else []),
-            *(measures[name](pl.col(f"{gap}/{name}")).alias(name) for name in known),
+            *(_of_prompt(name, gap).alias(name) for name in known),
             *([pl.col("prompt_text").first().str.head(200)] if "prompt_text" in frame.columns else []),
         )
     )
     order = next((name for name in known), "samples")
     shown = [name for name in found.columns if found[name].null_count() < len(found)]
     return found.sort(order, "group_id", descending=[True, False], nulls_last=True).select(shown)
+
+
+def _of_prompt(name: str, gap: str) -> pl.Expr:
+    """A measure over all samples of a prompt: the largest of extremes, the sum of counts, the mean over tokens of others."""
+    own, metric = pl.col(f"{gap}/{name}"), BY_NAME.get(name)
+    if metric is not None and metric.kind == "extreme":
+        return own.max()
+    return own.sum() if name == "confident_disagreements" else _over_tokens(gap)(own)
 
 
 def _over_tokens(gap: str) -> Callable[[pl.Expr], pl.Expr]:

@@ -17,6 +17,7 @@ from ....figures.strip_chart import strip_at, token_strip
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
+from ....presentation.metric_places import sequence_measures_at
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...model.view import View
@@ -75,7 +76,8 @@ def render(scope: Scope) -> None:
         if frame.is_empty():
             st.caption(f"step {step}: {NO_ROWS}")
             return
-        order = "max_abs_log_ratio" if f"{gap}/max_abs_log_ratio" in frame.columns else "tokens"
+        worst = sequence_measures_at("order")[0]
+        order = worst if f"{gap}/{worst}" in frame.columns else "tokens"
         ranked = worst_first(frame, gap, order)
         sequence_id = _sequence_picker(ranked["sequence_id"].unique(maintain_order=True).to_list())
         rows = frame.filter(pl.col("sequence_id") == sequence_id)

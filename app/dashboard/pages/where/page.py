@@ -8,8 +8,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
 from ratioscope.metrics.analysis.slice_parts import MOST, slice_parts
+from ratioscope.metrics.definitions.registry import BY_NAME
 
-from .....metrics.definitions.registry import BY_NAME
 from ....figures.slice_heat import slice_heat
 from ....presentation.escape import streamlit_label as label
 from ....presentation.slice_names import BY_NAME as WORDS

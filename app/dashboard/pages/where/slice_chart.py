@@ -9,9 +9,9 @@ import streamlit as st
 from ratioscope.ingest.analysis.token_names import token_names
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import slice_parts
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.limits import limits_of
 
-from .....metrics.definitions.registry import BY_NAME
-from .....metrics.grading.limits import limits_of
 from ....figures.slice_bars import slice_bars
 from ....presentation.digits import count, percent
 from ....presentation.escape import visible

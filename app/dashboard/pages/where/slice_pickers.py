@@ -4,24 +4,15 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ratioscope.metrics.metric import SAMPLED
-
+from ....presentation.metric_places import names_at
 from ....presentation.slice_names import UNFILTERED, SliceWords
 from ...panels.layout import control_row
 
-METRICS = {
-    True: (
-        "kl_k3", "kl_direct", "abs_log_ratio", "max_abs_log_ratio", "share_outside_0.5_2", "share_outside_0.8_1.2",
-        "chi2_token", "ess_token", "mean_weight_token", "prob_diff",
-    ),
-    False: ("kl_k2", "ppo_kl", "abs_log_ratio", "max_abs_log_ratio", "share_outside_0.8_1.2", "prob_diff"),
-}  # fmt: skip
-"""Whether the gap's tokens were sampled from its earlier policy -> what can be asked of a bucket of tokens."""
 NOWHERE = "no heat map"
 
 
 def metric_picker(gap: str) -> str:
-    offered = METRICS[gap in SAMPLED]
+    offered = names_at("bars", gap)
     chosen = st.selectbox(
         "metric", offered, key="metric", bind="query-params", width=220, help="what the dots say of each bucket"
     )

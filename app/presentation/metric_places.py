@@ -1,0 +1,112 @@
+"""The one table of where a metric stands: on cards, in charts, in tables, in pickers. It has a row per metric of a gap.
+
+A metric without a row stands in the lists of all metrics: JSON and CSV, `explain`, the report's list, its topic on the page
+Metrics. No other file of app contains a metric's name (tests/project/test_metric_names_in_app.py).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Literal, get_args
+
+from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.metric import SAMPLED, Metric
+
+MetricPlace = Literal["card", "chart", "first", "main", "core", "table", "bars", "runs"]
+"""card: the cards of Overview, and the first rows of Compare. chart: the charts of Overview, the report and Compare.
+first: the charts that Overview draws at once; the others wait in a drawer, so that the page paints quickly.
+main: what the page Metrics shows unless asked for others; with the quantiles as many as it draws in half a second.
+core: the table of `ratioscope metrics` unless --metric says otherwise. table: the report's tables by slice.
+bars: what the page Where offers for the bars of a slice. runs: what the page Runs draws of each run."""
+
+_Row = tuple[int, int, int, int, int, int, int, int]
+"""The rank of a metric in each MetricPlace, in their order; 0: it does not stand there."""
+
+# fmt: off
+_OF_SAMPLED: dict[str, _Row] = {
+    #                               card chart first main core table bars runs
+    "kl_k3":                           (1,  1,  1,  1,  1,  2,  1,  1),
+    "kl_direct":                       (0,  2,  0,  0,  0,  0,  2,  0),
+    "abs_log_ratio":                   (2,  3,  3,  2,  2,  3,  3,  0),
+    "mean_log_ratio":                  (0,  0,  0,  0,  0,  4,  0,  0),
+    "max_abs_log_ratio":               (0,  4,  0,  0,  3,  0,  4,  0),
+    "chi2_token":                      (3,  5,  0,  0,  4,  0,  7,  0),
+    "ess_token":                       (4,  6,  2,  3,  5,  6,  8,  0),
+    "share_outside_0.5_2":             (0,  7,  4,  4,  7,  0,  5,  0),
+    "share_outside_0.8_1.2":           (0,  0,  0,  0,  0,  5,  6,  0),
+    "log_mean_square_weight_sequence": (0,  8,  0,  0,  0,  0,  0,  0),
+    "ess_sequence":                    (5,  9,  0,  0,  6,  0,  0,  0),
+    "ppl_ratio":                       (6, 10,  0,  5,  0,  0,  0,  0),
+    # These say whether the others can be believed.
+    "mean_weight_token":               (0, 11,  0,  0,  0,  0,  9,  0),
+    "pareto_k_token":                  (0, 12,  0,  0,  0,  0,  0,  0),
+    "logprob_correlation":             (0, 13,  0,  0,  0,  0,  0,  0),
+    "surprisal_gap":                   (0, 14,  0,  0,  0,  0,  0,  0),
+    "prob_diff":                       (0,  0,  0,  0,  0,  0, 10,  0),
+    "tokens":                          (0,  0,  0,  0,  8,  1,  0,  0),
+}
+_OF_DRIFT: dict[str, _Row] = {
+    #                               card chart first main core table bars runs
+    "ppo_kl":                          (1,  1,  1,  1,  0,  0,  2,  0),
+    "kl_k2":                           (2,  2,  2,  0,  0,  0,  1,  0),
+    "abs_log_ratio":                   (3,  3,  3,  2,  1,  2,  3,  0),
+    "mean_log_ratio":                  (0,  0,  0,  0,  0,  3,  0,  0),
+    "max_abs_log_ratio":               (4,  4,  0,  3,  2,  0,  4,  0),
+    "share_outside_0.8_1.2":           (5,  5,  4,  4,  0,  4,  5,  0),
+    "share_outside_0.5_2":             (0,  0,  0,  0,  3,  0,  0,  0),
+    "prob_diff":                       (6,  6,  0,  0,  0,  0,  6,  0),
+    "ppl_ratio":                       (0,  7,  0,  5,  0,  0,  0,  0),
+    "tokens":                          (0,  0,  0,  0,  4,  1,  0,  0),
+}
+# fmt: on
+
+SequencePlace = Literal["order", "column", "fault", "prompt", "report"]
+"""order: what the page Sequences sorts by. column: its columns. fault: its columns where any sequence has one.
+prompt: the columns of its list of prompts. report: the facts of the report's worst sequences, which the first one ranks."""
+
+# fmt: off
+_OF_SEQUENCE: dict[str, tuple[int, int, int, int, int]] = {
+    # Metrics of one sequence, and what only a sequence has (ingest/rows/sequences.py).
+    #                        order column fault prompt report
+    "max_abs_log_ratio":        ( 1,  1,  0,  1,  1),
+    "worst_position":           ( 0,  2,  0,  0,  0),
+    "kl_k3":                    ( 2,  3,  0,  2,  2),
+    "abs_log_ratio":            ( 7,  4,  0,  0,  0),
+    "log_ratio_sum":            ( 4,  5,  0,  0,  3),
+    "log_ratio_mean":           ( 5,  6,  0,  3,  0),
+    "weight":                   ( 6,  7,  0,  0,  0),
+    "tokens":                   ( 8,  8,  0,  0,  0),
+    "confident_disagreements":  ( 3,  0,  1,  4,  0),
+    "non_finite":               ( 0,  0,  2,  0,  0),
+    "zero_weight_tokens":       ( 0,  0,  3,  0,  0),
+    "length":                   ( 9,  0,  0,  0,  0),
+    "reward":                   (10,  0,  0,  0,  0),
+}
+# fmt: on
+
+SPOKEN = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x"}
+"""Measures of a sequence in the words of a report."""
+
+
+@cache
+def names_at(place: MetricPlace, gap: str) -> tuple[str, ...]:
+    """The names of the metrics of a gap that stand there, in their order.
+
+    >>> names_at("first", "drift"), names_at("runs", "drift")
+    (('ppo_kl', 'kl_k2', 'abs_log_ratio', 'share_outside_0.8_1.2'), ())
+    """
+    return _ranked(_OF_SAMPLED if gap in SAMPLED else _OF_DRIFT, get_args(MetricPlace).index(place))
+
+
+def metrics_at(place: MetricPlace, gap: str) -> tuple[Metric, ...]:
+    """The metrics of a gap that stand there, in their order."""
+    return tuple(BY_NAME[name] for name in names_at(place, gap))
+
+
+@cache
+def sequence_measures_at(place: SequencePlace) -> tuple[str, ...]:
+    """The names of the measures of a sequence that stand there, in their order."""
+    return _ranked(_OF_SEQUENCE, get_args(SequencePlace).index(place))
+
+
+def _ranked(rows: Mapping[str, tuple[int, ...]], column: int) -> tuple[str, ...]:
+    return tuple(sorted((name for name, row in rows.items() if row[column]), key=lambda name: rows[name][column]))
