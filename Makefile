@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 INSTALL := $(PIP) install --constraint constraints.txt
 
-.PHONY: help demo test quick test-upstream chaos check bench gallery docs clean
+.PHONY: help demo test quick test-upstream chaos check bench gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -46,6 +46,11 @@ docs: .venv/.dev  ## write the generated pages of docs/, then the site into buil
 	@for page in tables rooms how_it_works; do $(BIN)/python docs/$$page.py || exit 1; done
 	@found=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$found"; exit 1; }
 	@echo "build/site/index.html; its search needs a server: python3 -m http.server --directory build/site"
+
+dist: .venv/.dev  ## build the wheel and the sdist into dist/
+	@rm -rf dist build/lib build/bdist.* && mkdir -p build
+	@$(BIN)/python -m build --no-isolation --outdir dist >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@ls dist
 
 clean:  ## remove the environment and every cache
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

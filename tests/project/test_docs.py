@@ -207,3 +207,22 @@ def test_the_api_page_has_every_public_name() -> None:
 def is_public(name: str, value: object) -> bool:
     """True for a function or class that a package offers, and not for its modules."""
     return not name.startswith("_") and callable(value)
+
+
+def test_the_changelog_is_by_version_and_begins_with_the_version_of_the_program() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    versions = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d|unreleased)", heading) for heading in headings]
+    assert all(versions) and versions[0] is not None and versions[0][1] == ratioscope.__version__
+    groups = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
+    assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_version_is_stated_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"] and "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ratioscope.version.__version__"}
+    stated = [
+        path for path in (ROOT / "ratioscope").glob("*.py") if re.search(r'^__version__ = "', path.read_text(), re.M)
+    ]
+    assert [path.name for path in stated] == ["version.py"]
