@@ -7,9 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.metrics.analysis.step_holes import holes
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
+from ratioscope.metrics.step_holes import holes
 
 from ..presentation.digits import count, percent
 from ..presentation.theme import LIGHT, Theme, channels

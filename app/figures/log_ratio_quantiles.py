@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.metrics.analysis.step_holes import holes
+from ratioscope.metrics.step_holes import holes
 
 from ..presentation.digits import count, digits
 from ..presentation.escape import plotly as escaped

@@ -8,9 +8,9 @@ import polars as pl
 
 from ratioscope.ingest.analysis.feature_requirements import missing_features
 from ratioscope.ingest.commits.conservation import Dropped
-from ratioscope.metrics.analysis.step_holes import missing_steps
 from ratioscope.metrics.definitions import validity
 from ratioscope.metrics.statistic import Statistic
+from ratioscope.metrics.step_holes import missing_steps
 
 from ..presentation.hidden import replaced
 from .scrubbed import scrubbed_text

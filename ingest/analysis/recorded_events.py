@@ -16,7 +16,7 @@ from typing import Literal
 import polars as pl
 
 from ratioscope.layout import CONTROL, FIRST_ROWS, STATE
-from ratioscope.metrics.analysis.step_holes import holes
+from ratioscope.metrics.step_holes import holes
 
 from ..run import Run
 from .run_settings import differences, settings

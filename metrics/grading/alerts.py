@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ..metric import ALL_GAPS
+from ..step_holes import holes
 from .finding import Severity
 from .severity import GRADE, grades_of, reading, worst_of
 from .signals import SIGNALS, Signal
@@ -154,12 +155,9 @@ def _spells_outside(
 ) -> tuple[tuple[int, int, Severity], ...]:
     """(first step, last step, grade) of each spell of equal grades above healthy.
 
-    A spell ends where the distance to the next step exceeds the median distance.
+    A spell also ends where steps are missing.
     """
-    distances = np.diff(steps)
-    breaks = (
-        np.flatnonzero((np.diff(grades) != 0) | (distances > np.median(distances) if len(distances) else False)) + 1
-    )
+    breaks = np.union1d(np.flatnonzero(np.diff(grades)), holes(steps)) + 1
     spells = np.split(np.arange(len(grades)), breaks)
     return tuple(
         (int(steps[rows[0]]), int(steps[rows[-1]]), Severity(int(grades[rows[0]])))

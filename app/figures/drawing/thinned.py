@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratioscope.metrics.analysis.step_holes import holes
+from ratioscope.metrics.step_holes import holes
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
