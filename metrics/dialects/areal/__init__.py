@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from ..absent_arrays import completed, metrics_without, notes
 from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import Rows, row_groups, selected
-from ..partial import completed, notes, told
 from ..single_precision import Single, single
 from .behave import behave, m2po
+from .correction import write
 from .loss import Inputs, record_loss, surrogate
 from .proximal import Policies, proximal, record_proximal, record_versions
 from .settings import VERSIONS, Settings, parse
 from .tracker import Record, exported
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
@@ -100,7 +100,7 @@ def evaluate(
     found = _assembled(arrays.shape, groups, parts)
     silent = () if "entropy" in arrays.extra else ("the batch has no entropy: its metrics read 0",)
     return Evaluation(
-        metrics={PREFIX + name: value for name, value in (told(recorded, absent, needs) | losses).items()},
+        metrics={PREFIX + name: value for name, value in (metrics_without(recorded, absent, needs) | losses).items()},
         weights=found.get("behave_imp_weight"),
         mask=found.get("behave_mask", found["loss_mask"]),
         warnings=(*settings.warnings, *notes(absent), *silent),

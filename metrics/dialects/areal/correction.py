@@ -10,7 +10,8 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, Reject, Step, Weigh
 from ...distribution import Level
-from .settings import Rejection, Settings
+from ..settings import changed, yaml_text
+from .settings import GENERATIONS, Rejection, Settings
 
 By = Literal["token", "sum", "mean", "max"]
 _BY: dict[str, By] = {"sum": "sum", "mean": "mean", "max": "max"}
@@ -111,3 +112,24 @@ def _ratio_bounds(low: float, high: float) -> dict[str, Any]:
 
 def _unsayable(what: str) -> ConfigError:
     return ConfigError(f"areal has no setting for {what}; choose another correction")
+
+
+_SWITCHES = {name for generation in GENERATIONS.values() for name in generation.switch}
+
+
+def write(correction: Settings | Correction) -> str:
+    """The correction as YAML under `actor`, with use_decoupled_loss, without which it does nothing."""
+    settings = settings_for(correction) if isinstance(correction, Correction) else correction
+    switch = settings.generation.switch
+    others = {name: value for name, value in changed(settings).items() if name not in _SWITCHES}
+    tree: dict[str, Any] = others | {"use_decoupled_loss": settings.decoupled}
+    for name in switch:
+        tree[name] = _block(settings.rejection) if name == "rejection_sampling" else getattr(settings, name)
+    return yaml_text({"actor": tree})
+
+
+def _block(rejection: Rejection | None) -> dict[str, Any] | None:
+    """Spelled out, so that it can be read without knowing its defaults."""
+    if rejection is None:
+        return None
+    return {name: getattr(rejection, name) for name in ("level", "action", "metric", "upper")} | changed(rejection)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ..absent_arrays import completed, metrics_without, notes
 from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
-from ..partial import completed, notes, told
 from ..single_precision import Single, exp, mean, single, total
-from .losses import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
+from .correction import write
+from .loss import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
 from .settings import VERSIONS, Settings, parse
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
@@ -85,7 +85,7 @@ def evaluate(
     for row, (datum, _) in enumerate(datums):
         weights[row, active[row]] = datum.tis[datum.active]
     parts = [_chunk([datums[row] for row in rows], settings) for rows in row_groups(micro_batches, len(active), kind)]
-    metrics = told(_step([metrics for metrics, _ in parts], settings), absent, _NEEDS)
+    metrics = metrics_without(_step([metrics for metrics, _ in parts], settings), absent, _NEEDS)
     losses = {} if settings.loss == "server" or absent else {"loss_sum": sum(loss for _, loss in parts)}
     filtering = settings.icepop_threshold is not None and settings.loss not in ("reinforce", "igpo")
     advantages = single(arrays.needed("advantages"))[:, :1]

@@ -3,6 +3,7 @@
 Its log-ratios are limited to 20 per token, before a sequence's mean is taken; ours limits the mean.
 """
 
+from collections.abc import Mapping
 from math import inf, isclose
 from typing import Any
 
@@ -10,7 +11,8 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, Reject, Step, Weigh
 from ...distribution import Level
-from .losses import SAFETY_CLAMP
+from ..settings import changed
+from .loss import SAFETY_CLAMP
 from .settings import Settings
 
 NO_BOUND = 1e9
@@ -76,3 +78,23 @@ def _threshold(level: str, low: float, high: float) -> dict[str, Any]:
 
 def _unsayable(what: str) -> ConfigError:
     return ConfigError(f"fireworks has no setting for {what}; choose another correction")
+
+
+def write(correction: Settings | Correction) -> str:
+    """The correction as a recipe's Config with its TISConfig, or as pull request 169's ISConfig."""
+    settings = settings_for(correction) if isinstance(correction, Correction) else correction
+    tis = changed(settings, ("cap", "level", "icepop_threshold"))
+    rest = changed(settings, ("anchor_logp", "eps_clip", "eps_clip_high"))
+    if settings.version == "pr169":
+        names = {"cap": "tis_cap", "level": "tis_level"}
+        clips = {name: value for name, value in rest.items() if name != "anchor_logp"}
+        return f"ISConfig({_arguments({names[name]: value for name, value in tis.items()} | clips)})\n"
+    arguments = [f"    tis=TISConfig({_arguments(tis)}),"]
+    arguments += [f"    {name}={value!r}," for name, value in rest.items()]
+    if settings.anchor_logp == "rollout":
+        arguments.append("    # the PPO ratio is then current / rollout, the TIS weight 1, and no old forward is run")
+    return "\n".join(["Config(", *arguments, ")", ""])
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ..absent_arrays import completed, metrics_without, notes
 from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
-from ..partial import completed, notes, told
 from ..single_precision import single, total
+from .correction import write
 from .loss import Denominators, loss_metrics, summed
 from .settings import VERSIONS, Settings, parse
 from .weights import Weights, correction_weights, in_the_loss, recorded, sequence_filter
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
@@ -118,7 +118,10 @@ def evaluate(
     if weights.kept is not None:
         left = left & weights.kept
     return Evaluation(
-        metrics={PREFIX + name: value for name, value in told(summed(parts) | driver.metrics, absent, needs).items()},
+        metrics={
+            PREFIX + name: value
+            for name, value in metrics_without(summed(parts) | driver.metrics, absent, needs).items()
+        },
         weights=_applied(weights, arrays, settings),
         mask=left,
         warnings=(*settings.warnings, *notes(absent)),

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .config import parse
+from .correction import write
 from .names import CANONICAL, NOTES, PRESETS
 from .reduce import training_batch_differences
 from .settings import VERSIONS, Settings
 from .step import MicroBatch, batch_tokens, logged, optimizer_steps
 from .tokens import Tokens
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, Reject, Step, Weigh
-from .settings import WITHOUT_CORRECTION, Settings
+from ..settings import changed, yaml_scalar
+from .settings import ALGORITHM, BLOCKS, WITHOUT_CORRECTION, Settings
 
 LOG_LIMIT = 20.0
 NO_BOUND = 1e9
@@ -138,3 +139,17 @@ def _check_order(steps: Sequence[Step]) -> None:
 
 def _unsayable(what: str) -> ConfigError:
     return ConfigError(f"SkyRL has no setting for {what}; choose another correction")
+
+
+def write(correction: Settings | Correction) -> str:
+    """SkyRL's dot overrides for these settings, one a line, with what must be set beside them."""
+    settings = settings_for(correction) if isinstance(correction, Correction) else correction
+    places = {name: f"{block}.{name}" for block, names in BLOCKS.items() for name in names}
+    names = (*ALGORITHM, *places)
+    lines = [
+        f"trainer.algorithm.{places.get(name, name)}={yaml_scalar(value)}"
+        for name, value in changed(settings, names).items()
+    ]
+    if settings.corrects or settings.anchors_on_rollout:
+        lines.append("generator.sampling_params.logprobs=1")
+    return "\n".join(lines)

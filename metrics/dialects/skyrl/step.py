@@ -8,7 +8,7 @@ import numpy as np
 from ..evaluation import Array, DialectBatch, MicroBatches, not_allowed
 from ..micro_batches import Rows, row_groups
 from ..single_precision import single, total
-from .losses import token_loss
+from .loss import token_loss
 from .reduce import loss_divisors, mini_batch_differences, reduced, with_std
 from .settings import WITHOUT_CORRECTION, Settings
 from .stages import Corrected, corrected

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..absent_arrays import needed
 from ..evaluation import Array
-from ..presence import needed
 from ..single_precision import exp, row_totals, single, total
 
 Rounded = Callable[[Any], Array]

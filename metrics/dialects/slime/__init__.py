@@ -11,13 +11,13 @@ import numpy as np
 from ..evaluation import Array, BatchLike, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
 from .config import parse
+from .correction import write
 from .hooks import HookOutcome, icepop, off_policy_is, vanilla_tis
 from .loss import reference_kl, sequence_mask, token_loss
 from .mis import mis
 from .names import CANONICAL, NOTES, PRESETS
 from .settings import VERSIONS, Settings
 from .tokens import Step, recorded, step_of
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 

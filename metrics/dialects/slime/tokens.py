@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..absent_arrays import needed
 from ..evaluation import Array, DialectBatch
 from ..micro_batches import Rows
-from ..presence import needed
 from ..single_precision import row_totals, single
 from .settings import Settings
 

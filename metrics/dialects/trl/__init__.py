@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ..absent_arrays import completed, metrics_without, notes
 from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import Rows, row_groups
-from ..partial import completed, notes, told
 from ..single_precision import Single, single
-from .losses import Accumulation, Inputs, Step, micro_step
+from .correction import write
+from .loss import Accumulation, Inputs, Step, micro_step
 from .ratio import importance_ratio, kept_sequences, sampling_metrics
 from .settings import MODES, VERSIONS, Settings, parse
-from .write import write
 
 __all__ = ["CANONICAL", "NOTES", "PRESETS", "VERSIONS", "evaluate", "parse", "write"]
 
@@ -87,7 +87,7 @@ def evaluate(
     steps = [micro_step(_rows(inputs, rows), settings, window) for rows in groups]
     losses = {} if absent else {"loss": sum(step.loss for step in steps)}
     return Evaluation(
-        metrics=metrics | told(_averaged(steps), absent, _NEEDS) | losses,
+        metrics=metrics | metrics_without(_averaged(steps), absent, _NEEDS) | losses,
         weights=_inside(ratio, arrays, settings),
         mask=_left(arrays, ratio, inputs, settings),
         warnings=(*settings.warnings, *notes(absent)),

@@ -7,6 +7,7 @@ from ratioscope.errors import ConfigError
 
 from ...corrections.correction import Correction, Weigh
 from ...distribution import Level
+from ..settings import changed
 from .settings import Settings
 
 
@@ -47,3 +48,13 @@ def settings_for(correction: Correction) -> Settings:
 
 def _unsayable(what: str) -> ConfigError:
     return ConfigError(f"trl has no setting for {what}; choose another correction")
+
+
+def write(correction: Settings | Correction) -> str:
+    """The correction as a GRPOConfig call, with use_vllm, without which it does nothing."""
+    settings = settings_for(correction) if isinstance(correction, Correction) else correction
+    values = {"use_vllm": settings.use_vllm is not False, **changed(settings)}
+    if settings.corrected:
+        values["vllm_importance_sampling_mode"] = settings.vllm_importance_sampling_mode
+        values["vllm_importance_sampling_clip_max"] = settings.vllm_importance_sampling_clip_max
+    return "\n".join(["GRPOConfig(", *(f"    {name}={value!r}," for name, value in values.items()), ")", ""])

@@ -15,12 +15,12 @@ from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batc
 from ..micro_batches import Rows, row_groups
 from .config import parse
 from .corrected import corrected, some_valid
+from .correction import write
 from .diagnostics import off_policy_metrics, probability_metrics
 from .loss import bypass_loss, decoupled_loss
 from .notes import CANONICAL, NOTES
 from .presets import GENERATIONS, PRESETS_OF
 from .settings import VerlSettings
-from .write import write
 
 __all__ = ["CANONICAL", "KINDS", "NOTES", "PRESETS", "PRESETS_OF", "VERSIONS", "evaluate", "parse", "write"]
 

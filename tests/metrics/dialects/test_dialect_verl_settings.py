@@ -12,9 +12,8 @@ from support.dialect_golden import read_json
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.correction import Correction, Normalise, Reject, Weigh, mask, reject, truncate
 from ratioscope.metrics.dialects import verl
-from ratioscope.metrics.dialects.verl.correction import correction_of, settings_for
+from ratioscope.metrics.dialects.verl.correction import as_config, correction_of, settings_for
 from ratioscope.metrics.dialects.verl.settings import Rejection, VerlSettings
-from ratioscope.metrics.dialects.verl.write import as_config
 
 ERRORS = [entry for entry in read_json("verl", "errors.json") if "config" in entry]
 BATCH = {"rollout_logprobs": np.array([[-1.0, -2.0]]), "old_logprobs": np.array([[-1.1, -1.9]])}
