@@ -1,1 +1,1 @@
-"""Verification, repair, compaction and pruning of a run."""
+"""Verifies, repairs, compacts and prunes a run. Nothing here writes: the verbs in app/cli/ carry out what it proposes."""

@@ -1,7 +1,7 @@
-"""What may be merged without changing anything a Run tells: the token files of one step, and statistics segments.
+"""Merges the token files of a step, and statistics segments, without changing anything that a Run returns.
 
-Rows keep their order, so that records read the same. A step is left as it is where merging could lose something: a file that no
-commit names, a column that no Record has, statistics that are not on record (rows that are merged no longer say whose they are).
+Rows keep their order, so that records read the same. A step is left as it is where a merge could lose something: a file without
+a commit, a column that no Record has, or statistics that are not on record, because merged rows no longer name their writer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,37 +30,42 @@ from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
 
 MOST_BYTES = 256 << 20
-"""Of the token files that are merged into one: they are held in memory together. A convention."""
+"""Bytes of the token files that are merged into one, as they are held in memory together. A convention."""
 MOST_STEPS = 512
-"""Of a merged segment, unless a segment that goes into it has more. A convention."""
+"""Steps of a merged segment, unless one of its sources has more. A convention."""
 MOST_FILES = 1024
-"""Merged into one, so that its commit line stays shorter than the longest that is read."""
+"""Files merged into one, so that its commit line stays shorter than the longest line that is read."""
 _FOLDED = 16
 _THREADS = 4
-"""Files wait for a disk, and for a network where the run lies on one."""
+"""Threads that read files: reading mostly waits for a disk or a network."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A file to write: its rows, and what its commit says beside size and digest. step None: statistics."""
+    """A merged file to write."""
 
     rows: pa.Table
     facts: dict[str, Any]
+    """Members of its commit line, without size and digest."""
     step: int | None = None
+    """The step of a token file; None for statistics."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Files that stay as they are, and why."""
+    """Files that stay as they are."""
 
     what: str
+    """The files, in words."""
     reason: str
 
 
 def row_plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[int, list[TokenFile]], RowPlan]]:
-    """attempt -> (its token files by step, in the order they are read; what of them no statistics tell). Without the files of
-    writers that others took over from: they stay apart, so that they can be told from what replaces them."""
-    found: dict[int, tuple[dict[int, list[TokenFile]], RowPlan]] = {}
+    """attempt -> (its token files by step, in the order they are read; the gaps to compute from their rows).
+
+    Files of writers that another writer replaced are left out: merged with others they could no longer be hidden.
+    """
+    plans: dict[int, tuple[dict[int, list[TokenFile]], RowPlan]] = {}
     segments, limits = catalog.segments(), catalog.limits()
     for attempt in sorted(catalog.steps_of_attempts()):
         by_step: dict[int, list[TokenFile]] = {}
@@ -68,12 +73,12 @@ def row_plans(catalog: Catalog, tables: SegmentTables) -> dict[int, tuple[dict[i
             if file.attempt == attempt and not limits.taken_over(writers_of(file), file.step):
                 by_step.setdefault(file.step, []).append(file)
         measured = tables.gaps_by_writer([segment for segment in segments if segment.attempt == attempt])
-        found[attempt] = dict(sorted(by_step.items())), row_plan(by_step, measured)
-    return found
+        plans[attempt] = dict(sorted(by_step.items())), row_plan(by_step, measured)
+    return plans
 
 
 def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Skipped]:
-    """Every step of several token files, merged."""
+    """One merged file for each step with several token files."""
     for by_step, plan in row_plans(catalog, tables).values():
         for step, files in by_step.items():
             if len(files) < 2:
@@ -89,14 +94,12 @@ def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Sk
 
 
 def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:
-    """Statistics segments of many writers and steps, merged into few: those that are shown, and those that a later attempt
-    shadows."""
-    seen = visible_files(catalog)
-    visible, limits = seen.segments, seen.limits
+    """Statistics segments of many writers and steps, merged into few. Visible and hidden segments are merged separately."""
+    visible = visible_files(catalog)
     for attempt in sorted(catalog.steps_of_attempts()):
         every = [s for s in catalog.segments() if s.attempt == attempt and s.sha256 is not None]
-        own = [s for s in every if not limits.taken_over(writers_of(s))]
-        shown = {segment.path for segment in visible}
+        own = [s for s in every if not visible.limits.taken_over(writers_of(s))]
+        shown = {segment.path for segment in visible.segments}
         alike = [[segment for segment in own if (segment.path in shown) is is_shown] for is_shown in (True, False)]
         for few in (few for part in alike for few in _neighbours(part)):
             try:
@@ -115,17 +118,17 @@ def merged_segments(catalog: Catalog, segments: Sequence[Segment]) -> pl.DataFra
 
 
 def raw_rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table:
-    """All rows of the files with all their columns; SourceError where one is damaged, or has columns that would be lost."""
+    """All rows of the files with all columns. SourceError where a file is damaged, or has columns that a merge would lose."""
     with ThreadPoolExecutor(_THREADS) as pool:
         tables = list(pool.map(partial(_raw_table, catalog.files), files))
-    plan = arrow_schema()
+    schema = arrow_schema()
     if any(table.schema != tables[0].schema for table in tables):
-        tables = [conformed(table, plan) for table in tables]
-    return conformed(pa.concat_tables(tables), plan).combine_chunks()
+        tables = [conformed(table, schema) for table in tables]
+    return conformed(pa.concat_tables(tables), schema).combine_chunks()
 
 
 def _raw_table(files: ParquetFiles, file: TokenFile) -> pa.Table:
-    """The rows as they lie in the file; texts as dictionaries."""
+    """The rows as the file stores them, texts as dictionaries."""
     with files.opened(file.path, committed_size(file), file.sha256) as parquet:
         if extra := demand_token_file(parquet, file):
             raise SourceError(f"{file.path} has columns that no Record has, and that a merge would lose: {extra[0]}")
@@ -139,7 +142,7 @@ def _unmergeable(files: Sequence[TokenFile], *, lost: bool) -> str:
 
 
 def _few(files: Sequence[TokenFile]) -> Iterator[Sequence[TokenFile]]:
-    """Files in order, as many as are merged into one."""
+    """Groups of files in order; each group is merged into one file."""
     few: list[TokenFile] = []
     for file in files:
         if few and (len(few) == MOST_FILES or sum(f.bytes for f in few) + file.bytes > MOST_BYTES):
@@ -165,7 +168,7 @@ def _facts_of_rows(files: Sequence[TokenFile]) -> dict[str, Any]:
 
 
 def _origins(item: TokenFile | Segment) -> list[dict[str, Any]]:
-    """The file, and what it had replaced itself."""
+    """The file and the files that it had replaced, as the `replaces` member of a commit line."""
     policies, facts = (item.policies, item.slice_columns) if isinstance(item, TokenFile) else (frozenset(), frozenset())
     own = Origin(item.path, item.sha256 or "", item.writer, policies, bool(item.replaces), facts)
     return [
@@ -178,7 +181,7 @@ def _origins(item: TokenFile | Segment) -> list[dict[str, Any]]:
 
 
 def _neighbours(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
-    """Segments in the order of their steps, as many as are merged into one; those that are large already stay."""
+    """Groups of segments in the order of their steps; each group is merged into one. Segments that are large already stay."""
     few: list[Segment] = []
     steps: set[int] = set()
     for segment in sorted(segments, key=lambda s: (min(s.steps, default=0), s.path)):
@@ -192,7 +195,7 @@ def _neighbours(segments: Sequence[Segment]) -> Iterator[Sequence[Segment]]:
 
 
 def _folded(catalog: Catalog, segments: Sequence[Segment]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """(the merged rows, who measured what), a few segments in memory at a time."""
+    """(the merged rows, the `measured` member of the commit line). Holds a few segments in memory at a time."""
     total = waiting = pl.DataFrame()
     measured: dict[tuple[str, str], set[int]] = {}
     for place, segment in enumerate(segments):

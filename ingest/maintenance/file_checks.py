@@ -1,4 +1,4 @@
-"""One file of a run against its commit: bytes, digest and footer, and (deep) every page and what the rows themselves say."""
+"""Checks one file of a run against its commit: size, digest and footer, and (deep) every page and the rows themselves."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +21,20 @@ _OWN_LENGTH = ("advantages",)  # a list of length 1 is one value for the sequenc
 
 
 class RowsDisagree(SourceError):
-    """The file is as it was written, and can be read; but its rows are not what the commit, or each other, say."""
+    """The file is as it was written and can be read, but its rows contradict its commit or each other."""
 
 
 @dataclass(frozen=True, order=True)
 class Trouble:
-    """One thing that is wrong: with which file, what was found, what was wanted, what to do."""
+    """One thing that is wrong with a run."""
 
     file: str
     found: str
+    """What is wrong."""
     wanted: str
+    """What was expected instead."""
     advice: str
+    """What to do."""
 
     def __post_init__(self) -> None:
         for name in ("file", "found"):
@@ -39,7 +42,7 @@ class Trouble:
 
 
 def demand_rows(files: ParquetFiles, file: TokenFile, *, deep: bool) -> None:
-    """SourceError unless the token file is as it was committed: its digest and footer; deep: every page, and the rows."""
+    """SourceError unless the digest and footer of the token file fit its commit; deep: also every page and the rows."""
     if not deep and file.sha256 is not None:
         footer = files.footer(file.path, committed_size(file), file.sha256)
         demand_footer(footer, file)
@@ -55,13 +58,15 @@ def demand_rows(files: ParquetFiles, file: TokenFile, *, deep: bool) -> None:
 
 
 def _says_its_keys(footer: pq.FileMetaData, file: TokenFile) -> bool:
-    """Whether the footer says that all rows are of this step and attempt, and have a sequence_id. It was written with the
-    rows, and the digest says that it is as it was written."""
+    """Whether the footer's bounds show that all rows have this step and attempt, and a sequence_id.
+
+    The footer can be trusted: it was written with the rows, and the digest was checked.
+    """
     wanted = {"step": file.step, "attempt": file.attempt, "sequence_id": None}
     names = [footer.schema.column(place).path for place in range(footer.num_columns)]
     for place in (names.index(name) for name in wanted if name in names):
         for group in range(footer.num_row_groups):
-            # Any: the stubs know neither has_null_count nor that has_min_max says whether there are bounds
+            # Any: the stubs lack has_null_count, and allow None as a bound in spite of has_min_max
             found: Any = footer.row_group(group).column(place).statistics
             value = wanted[names[place]]
             if found is None or not found.has_null_count or found.null_count:
@@ -72,7 +77,7 @@ def _says_its_keys(footer: pq.FileMetaData, file: TokenFile) -> bool:
 
 
 def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) -> None:
-    """SourceError unless the segment holds the steps of its commit. One that its writer replaced since may hold more."""
+    """SourceError unless the segment has the steps of its commit; more steps are right where its writer replaced it since."""
     with opened_segment(files, segment) as (parquet, is_newer):
         _demand_steps(parquet, segment, deep or is_newer, more=is_newer)
 
@@ -90,7 +95,7 @@ def _demand_steps(parquet: Opened, segment: Segment, deep: bool, *, more: bool) 
 
 
 def _demand_alike(table: pa.Table, file: TokenFile) -> None:
-    """The lists of a row have one length, and together the tokens that were committed, of the policies that were."""
+    """RowsDisagree unless all lists of a row have one length, and the rows have the committed policies and number of tokens."""
     lengths = {
         name: _lengths(table, name) for name in TOKEN_FIELDS if name in table.column_names and name not in _OWN_LENGTH
     }
@@ -114,7 +119,7 @@ def _demand_alike(table: pa.Table, file: TokenFile) -> None:
 
 
 def _lengths(table: pa.Table, name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Values of each row's list; -1 where it is null."""
+    """Length of each row's list; -1 where the list is null."""
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
         pc.fill_null(pc.list_value_length(table[name]), -1).cast(pa.int64()).to_numpy()
     )

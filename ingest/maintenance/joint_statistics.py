@@ -1,7 +1,8 @@
-"""Statistics of gaps that no process could measure alone, because several recorded a part each: measured of all rows of a step.
+"""Statistics of gaps that no process could measure alone, because several processes recorded a part each.
 
-A reader computes them from token rows whenever it has none. Put on record once all have ended, they outlive the rows. They
-stand under a name that says how many rows they are of, so that rows that come later make them count no more.
+A reader computes them from all token rows of a step. `compact` puts them on record once all writers have ended, so that they
+survive pruning. They are stored under a pseudo-writer whose name contains the number of rows: if rows are added later, the name
+no longer matches, and the statistics are ignored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from .compaction import MOST_STEPS, Merged, row_plans
 
 
 def joint_segments(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
-    """Segments of them, so many steps each."""
+    """Segments with such statistics, of at most MOST_STEPS steps each."""
     for attempt, (_, plan) in row_plans(catalog, tables).items():
         measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         found: dict[int, tuple[int, pa.Table]] = {}
@@ -40,14 +41,14 @@ def joint_segments(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
 
 
 def measurable(step: int, job: RowJob, measured: Mapping[tuple[str, int], set[str]]) -> frozenset[str]:
-    """Gaps of the job whose statistics the rows tell exactly, and of which nothing is on record that they would be added to."""
+    """Gaps of the job that can be computed exactly from its rows, and of which no statistics are on record yet."""
     if any(file.left_out or file.sha256 is None for file in job.files):
         return frozenset()
     return job.gaps - {gap for (_, at), gaps in measured.items() if at == step for gap in gaps}
 
 
 def _rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table | None:
-    """All rows of the files; None where one of them is damaged, or a budget chose them."""
+    """All rows of the files; None where a file is damaged, or a budget kept rows by chance."""
     rows = RecordRows(catalog.files, catalog.quarantine).table(files)
     is_whole = len(rows) == sum(file.rows for file in files)
     return rows if is_whole and rows["inclusion_probability"].null_count == len(rows) else None

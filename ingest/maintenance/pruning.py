@@ -1,7 +1,7 @@
-"""What a run can do without: files whose rows others hold, and token rows of old steps whose statistics are on record.
+"""Finds files that can be deleted: files that a merge replaced, and token rows of old steps whose statistics are on record.
 
-Nothing is offered for deletion before what stands for it was read to its last page, and, where the old files can still be
-read, compared with them.
+Before a replaced file is offered for deletion, the merged file is read to its last page and compared with the files it replaced,
+as far as these can be read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,23 +24,25 @@ from .joint_statistics import measurable
 
 @dataclass(frozen=True)
 class Deletion:
-    """Files that go together. steps: those whose token rows are given up; empty where other files hold the rows."""
+    """Files that are deleted together."""
 
     files: tuple[str, ...]
     steps: tuple[int, ...] = ()
+    """Steps whose token rows are given up; empty where other files hold the rows."""
 
 
 @dataclass(frozen=True)
 class Old:
-    """Which steps' token rows are given up: all but the newest `keep_steps`, and those committed before `before` (seconds since
-    1970); a step goes where both say so, None says so of all."""
+    """Which steps are old. Both conditions must hold; None is always true."""
 
     keep_steps: int | None = None
+    """A step is old if it is not among the newest `keep_steps`."""
     before: float | None = None
+    """A step is old if all its files were committed before this time, in seconds since 1970."""
 
 
 def superseded(catalog: Catalog) -> Iterator[Deletion | Skipped]:
-    """Files that a merge replaced, after the merge was verified; and what merges and prunings that were killed left."""
+    """Files that a merge replaced, each after the merged file was verified, and files that a killed `compact` or `prune` left."""
     rest = set(catalog.leftovers())
     items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
     for item in items:
@@ -60,7 +62,7 @@ def superseded(catalog: Catalog) -> Iterator[Deletion | Skipped]:
 
 
 def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
-    """Token rows of old steps, save those without which a metric could no longer be read."""
+    """Token rows of old steps. Steps are skipped where a metric could not be computed without the rows."""
     tables = SegmentTables(catalog.files, catalog.quarantine)
     steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
     kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
@@ -78,7 +80,7 @@ def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
 
 
 def _why_kept(step: int, plan: RowPlan, measured: Mapping[tuple[str, int], set[str]]) -> str:
-    """What would be lost with the rows of the step, and what to do first."""
+    """What would be lost with the rows of the step, and what to do first, in words."""
     joint, per_writer = plan.joint.get(step), plan.per_writer.get(step)
     if joint is None:
         gaps = ", ".join(gap for gap in GAPS if per_writer is not None and gap in per_writer.gaps) or "it"
@@ -100,7 +102,7 @@ def _is_before(files: list[TokenFile], before: float | None) -> bool:
 
 
 def _demand_equal(catalog: Catalog, item: TokenFile | Segment) -> None:
-    """SourceError unless the merged file can be read, and holds what those it replaces hold, as far as they can be."""
+    """An error unless the merged file can be read and equals the files it replaced, as far as these can be read."""
     if isinstance(item, TokenFile):
         demand_rows(catalog.files, item, deep=True)
     else:

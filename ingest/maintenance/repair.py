@@ -1,8 +1,8 @@
-"""What of a damaged run can be restored without inventing anything: each act is offered, and whoever writes performs it.
+"""Finds what can be restored in a damaged run without inventing data. Each act is proposed here and carried out by the verb.
 
-Files that no commit names are committed as their footers describe them; statistics that are lost are computed from token rows,
-where all rows are on disk; what cannot be read is moved aside. A log is never edited, its torn last line not cut: logs are
-append-only, and a line that says what was found stands in the repairer's own.
+Files without a commit are committed as their footers describe them. Lost statistics are computed from token rows, where all rows
+are on disk. Unreadable files are moved aside. Logs are append-only: a damaged log is never edited, not even its torn last line;
+the verb notes the damage in its own log.
 """
 
 import hashlib
@@ -39,15 +39,16 @@ _TEMPORARY = re.compile(r"\..+\.\d+-\d+")
 
 @dataclass(frozen=True)
 class Commit:
-    """A file that is there and that no commit describes: what its commit would have said."""
+    """Commit a file that no commit describes."""
 
     path: str
     facts: dict[str, Any]
+    """Members of its commit line."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """A file that cannot be read, and why: out of the way, never deleted."""
+    """Move a file that cannot be read into the run's quarantine folder. It is never deleted."""
 
     path: str
     reason: str
@@ -55,32 +56,35 @@ class Move:
 
 @dataclass(frozen=True)
 class Remove:
-    """A file that was being written when its writer ended."""
+    """Delete a temporary file that was being written when its writer ended."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Statistics computed from token rows."""
+    """Write statistics that were computed from token rows."""
 
     rows: pa.Table
     facts: dict[str, Any]
+    """Members of the segment's commit line."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A log that is torn or altered: how many lines, and how many bytes at its end, cannot be read, and how often lines are
-    missing between others."""
+    """Note the damage of a log, so that `verify` no longer reports it."""
 
     log: str
     altered: int
+    """Lines with a wrong checksum."""
     tail: int
+    """Bytes of an unfinished last line."""
     breaks: int
+    """How often lines are missing or out of order."""
 
 
 def unreadable(catalog: Catalog) -> Iterator[Move]:
-    """Files that are not as they were committed, and what is no file of a run."""
+    """Files that differ from their commits, and files that do not belong into a run."""
     for path, reason in sorted(listing(catalog.root).foreign.items()):
         if "/" in path and catalog.files.signature(path) is not None:
             yield Move(path, reason)
@@ -93,7 +97,7 @@ def unreadable(catalog: Catalog) -> Iterator[Move]:
 
 
 def uncommitted(catalog: Catalog) -> Iterator[Commit]:
-    """Files that are whole, and that no commit names or describes as they are."""
+    """Complete files that no commit names, or that their commit describes wrongly."""
     items: list[TokenFile | Segment] = [*catalog.token_files(), *catalog.segments()]
     paths = []
     for item in sorted(items, key=lambda item: item.path):
@@ -103,14 +107,14 @@ def uncommitted(catalog: Catalog) -> Iterator[Commit]:
         if item.sha256 is None or (isinstance(item, Segment) and signature is not None and signature[1] != item.bytes):
             paths.append(item.path)
     paths += catalog.uncommitted()
-    found = (recovered(catalog.files, path, catalog.quarantine) for path in paths)
-    whole = [item for item in found if item is not None]
-    uncounted = catalog.uncounted([item for item in whole if isinstance(item, TokenFile)])
-    yield from (_commit(catalog, item, item.path in uncounted) for item in whole)
+    described = (recovered(catalog.files, path, catalog.quarantine) for path in paths)
+    items = [item for item in described if item is not None]
+    uncounted = catalog.uncounted([item for item in items if isinstance(item, TokenFile)])
+    yield from (_commit(catalog, item, item.path in uncounted) for item in items)
 
 
 def temporary(catalog: Catalog) -> Iterator[Remove]:
-    """Files of writers that ended while they wrote them."""
+    """Temporary files of writers that ended while writing them."""
     steps = [entry.name for entry in _entries(catalog, TOKENS) if entry.is_folder and entry.name.startswith("step=")]
     for folder in ("", COMMITS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps)):
         for entry in _entries(catalog, folder):
@@ -119,7 +123,7 @@ def temporary(catalog: Catalog) -> Iterator[Remove]:
 
 
 def _entries(catalog: Catalog, folder: str) -> list[Entry]:
-    """What lies in a folder of the run, by name; nothing where it is missing or leads out of the run."""
+    """The entries of a folder of the run, by name; none where it is missing or leads out of the run."""
     try:
         return sorted(entries(catalog.root, folder))
     except OSError:
@@ -127,7 +131,7 @@ def _entries(catalog: Catalog, folder: str) -> list[Entry]:
 
 
 def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
-    """Statistics that are not on record, from the rows of each writer where no row of it is missing."""
+    """Statistics that are not on record, computed from the rows of each writer of which no row was dropped."""
     tables = SegmentTables(catalog.files, catalog.quarantine)
     dropped = {(drop.writer, drop.step) for history in catalog.histories.values() for drop in history.drops}
     for attempt, (_, plan) in row_plans(catalog, tables).items():
@@ -145,7 +149,7 @@ def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
 
 
 def torn(catalog: Catalog) -> Iterator[Note]:
-    """Logs with lines that cannot be read, which no repair has noted yet."""
+    """Damaged logs whose damage no repair has noted yet."""
     for history in catalog.histories.values():
         log = history.log
         if log.torn and catalog.noted(log.file) != log.faults:
@@ -162,7 +166,7 @@ def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:
         return None
     except SourceError as error:
         return str(error)
-    except RatioscopeError:  # of another version: it can be read by that one
+    except RatioscopeError:  # another version wrote it, and can read it
         return None
     return None
 
@@ -191,7 +195,7 @@ def _commit(catalog: Catalog, item: TokenFile | Segment, is_uncounted: bool) -> 
 
 
 def _measured(catalog: Catalog, files: list[TokenFile], gaps: frozenset[str]) -> Iterator[pa.Table]:
-    """The statistics of the rows; none where a budget left rows out."""
+    """The statistics of these rows; nothing where a budget left rows out."""
     rows = RecordRows(catalog.files, catalog.quarantine).table(files)
     if any(file.left_out for file in files) or rows["inclusion_probability"].null_count < len(rows):
         return
@@ -214,7 +218,7 @@ def _segment(writer: str, attempt: int, rows: pa.Table) -> Restore:
 
 
 def place_in_quarantine(root: Path, folder: str, path: str) -> str:
-    """A name in the run's quarantine that nothing has yet."""
+    """A path in the run's quarantine folder that is not taken yet."""
     name = os.fsdecode(os.fsencode(path.replace("/", "__"))[-_LONGEST_NAME:])
     number = 0
     while _is_taken(root, found := f"{folder}/{name}{f'.{number}' if number else ''}"):

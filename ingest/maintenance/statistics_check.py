@@ -1,8 +1,8 @@
-"""The statistics of a run against its token rows: recomputed where all rows of a step are on disk, and compared.
+"""Recomputes the statistics of a run from its token rows, and compares them with those on record.
 
-A digest says that a segment is as it was written, not that what was written was right. Steps are left alone, and counted by
-reason, where the rows cannot tell: rows that a budget left out, that were dropped, that came in several parts or as slices,
-or whose two sides different processes recorded.
+A digest proves that a segment is unchanged, not that it was right. Steps whose rows are not all on disk, or not as one process
+measured them, cannot be compared; they are counted by reason: a budget left rows out, rows were dropped, rows came in several
+parts or as slices, or different processes recorded the two sides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from .file_checks import Trouble
 
 
 def differing(catalog: Catalog, alone: dict[str, int]) -> Iterator[Trouble]:
-    """Steps whose statistics are not those of their rows. alone: grows by reason -> steps; "" are those compared."""
+    """Steps whose statistics differ from their rows. alone: is filled with reason -> number of steps; "" for compared steps."""
     rows = RecordRows(catalog.files, catalog.quarantine)
     segments = SegmentTables(catalog.files, catalog.quarantine)
     limits = catalog.limits()
@@ -82,7 +82,7 @@ def _is_replaced(limits: Limits, item: TokenFile | Segment, step: int) -> bool:
 def _not_comparable(
     step: int, files: Sequence[TokenFile], writers: set[str], incomplete: set[tuple[str, int | None]]
 ) -> str:
-    """Why the rows of the step cannot tell; "" where they can."""
+    """Why the step cannot be compared; "" where it can."""
     parts = [writer for file in files for writer, _ in file.policies_by_writer]
     if any(file.left_out for file in files):
         return "a budget left rows out"

@@ -1,7 +1,7 @@
-"""Whether a run folder is what its commit logs say: every log, file, digest and footer, and (deep) every page, walked once.
+"""Checks a run folder against its commit logs: every log, file, digest and footer, and (deep) every page.
 
-A reader meets damage when it needs the file; this looks for it beforehand. Nothing is changed, and nothing that a reader
-does not believe is believed here: the checks are those of reading, made on everything.
+A reader notices damage when it needs a file; `verify` looks for it beforehand, with the same checks on all files. It changes
+nothing.
 """
 
 import os
@@ -31,9 +31,9 @@ from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .statistics_check import differing
 
 _THREADS = 4
-"""Files wait for a disk, and for a network where the run lies on one; digests and decoding need no Python besides."""
+"""Threads that check files: they wait for a disk or a network, and digests and decoding run without Python's lock."""
 _TOGETHER = 64
-"""Files that a thread looks at before it tells."""
+"""Files that a thread checks before it reports progress."""
 
 _REPAIR = "`ratioscope repair RUN` moves it to RUN/quarantine"
 _AGAIN = "copy it again from where the run was recorded; else its rows are lost"
@@ -50,23 +50,29 @@ _NO_COMMIT = "`ratioscope repair RUN` commits it, once its writer has ended"
 
 @dataclass
 class Verification:
-    """What was walked, and what is wrong. unnumbered: logs of before lines had numbers, in which a lost line cannot be told;
-    condensed: short forms of logs, found to say what the logs say; compared: steps whose statistics were recomputed from token
-    rows; alone: steps whose statistics could not be, with the reason of each."""
+    """The numbers of things that were checked, and what is wrong."""
 
     deep: bool
+    """Whether every page was decoded and statistics were recomputed."""
     logs: int = 0
+    """Commit logs."""
     lines: int = 0
+    """Lines in these logs."""
     unnumbered: int = 0
+    """Logs of an old ratioscope whose lines have no numbers: a lost line goes unnoticed there."""
     token_files: int = 0
     segments: int = 0
     rows: int = 0
     tokens: int = 0
     bytes: int = 0
     condensed: int = 0
+    """Short forms of logs that agree with their logs."""
     compared: int = 0
+    """Steps whose statistics were compared with their rows."""
     alone: dict[str, int] = field(default_factory=dict)
+    """Reason -> steps whose statistics could not be compared."""
     troubles: list[Trouble] = field(default_factory=list)
+    """What is wrong."""
 
     @property
     def sound(self) -> bool:
@@ -74,8 +80,11 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProgress | None = None) -> Verification:
-    """Walks the run; SourceError if there is none. deep: every page is decoded, and statistics are recomputed from rows. A file
-    whose digest holds is byte for byte what its writer wrote: only the deep look asks whether that was right."""
+    """Checks the run. SourceError if there is none.
+
+    A file with the right digest is byte for byte what its writer wrote. deep: also decode every page and recompute statistics
+    from rows, which shows whether what was written was right.
+    """
     root = run_folder(path)
     files = ParquetFiles(root)
     catalog = Catalog(root, files)
@@ -179,7 +188,7 @@ def _trouble(files: ParquetFiles, item: TokenFile | Segment, deep: bool) -> Trou
 
 
 def _count(files: ParquetFiles, item: TokenFile | Segment, trouble: Trouble | None, found: Verification) -> None:
-    """Adds the file to what was found sound, or to what is wrong."""
+    """Counts the file, and adds its trouble."""
     if trouble is not None:
         found.troubles.append(trouble)
         return
@@ -196,7 +205,7 @@ def _count(files: ParquetFiles, item: TokenFile | Segment, trouble: Trouble | No
 
 
 def _act(error: RatioscopeError) -> str:
-    """What to do about a file that cannot be read as it was committed."""
+    """Advice for a file that differs from its commit."""
     if isinstance(error, SchemaError):
         return _OTHER_VERSION
     return _AGAIN if "is not there" in str(error) else _REPAIR
@@ -218,7 +227,7 @@ def _claimed_twice(catalog: Catalog) -> Iterator[Trouble]:
 
 
 def _elsewhere(catalog: Catalog, known: set[str]) -> Iterator[Trouble]:
-    """What is set aside without having been read here, and what lies in the run without a commit."""
+    """Files that were set aside before these checks, and files without a commit."""
     moved = catalog.moved()
     refused = {path for history in catalog.histories.values() for path in history.refused}
     for path, reason in catalog.set_aside.items():
