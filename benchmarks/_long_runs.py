@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.run_folders import FakeWriter, by_step, committed, replaced  # pyright: ignore[reportMissingImports]
 
 from ratioscope import layout
-from ratioscope.collectors.writing.sink import parquet_bytes
+from ratioscope.collectors.writing.parquet_file import parquet_bytes
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.record import arrow_schema

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import Collector, layout
-from ratioscope.collectors.writing.sink import parquet_bytes
+from ratioscope.collectors.writing.parquet_file import parquet_bytes
 
 READ = """
 import json, resource, sys

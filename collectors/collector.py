@@ -39,10 +39,10 @@ from .process.failures import let_go
 from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
 from .process.trainer_process import TrainerProcess
-from .writing.late_sink import LateSink
 from .writing.live_scalars import LiveScalars
+from .writing.parquet_sink import ParquetSink
 from .writing.run_file import launch, run_info, start_run
-from .writing.sink import ParquetSink, Sink
+from .writing.sink import Sink
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
 from .writing.writer_thread import Backlog, BeginItem, DroppedItem, EventItem, Target, WriterThread
@@ -395,7 +395,7 @@ class Collector:
                     reason_of(error),
                 )
         pressure = (lambda: 0.0) if self._waits else (lambda: self._thread.pressure)
-        return Writer(LateSink(self._make_sink), self._ledger, warn, pressure, self._task["writer_bytes"])
+        return Writer(self._make_sink, self._ledger, warn, pressure, self._task["writer_bytes"])
 
     def _after_fork(self) -> None:
         was_stopped = self._thread.is_stopped

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ratioscope import layout
 from ratioscope.collectors.writing.durable_file import write_whole
-from ratioscope.collectors.writing.sink import parquet_bytes
+from ratioscope.collectors.writing.parquet_file import parquet_bytes
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
 

@@ -24,7 +24,7 @@ from ratioscope.record import SCHEMA_VERSION
 
 from .commit_log import CommitLog
 from .durable_file import delete, is_taken, make_folder, move, write_whole
-from .sink import parquet_bytes
+from .parquet_file import parquet_bytes
 
 
 class OfflineWriter:

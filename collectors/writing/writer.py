@@ -26,21 +26,22 @@ _MOST_BYTES = 1 << 28
 
 
 class Writer:
-    """Belongs to one thread. `report` takes a sentence for the user; `pressure` tells how full the queue is, 0 to 1.
+    """Belongs to one thread.
 
-    most_bytes: rows that wait for the end of their step are at most so many; and so are rows on disk that are kept for the
-    statistics of further parts of their step.
+    report: called with a sentence for the user. pressure: returns how full the queue is, 0 to 1. most_bytes: bound of the rows
+    that wait for the end of their step, and of the rows of the newest step that are kept to measure further parts of it.
     """
 
     def __init__(
         self,
-        sink: Sink,
+        make_sink: Callable[[], Sink],
         ledger: Ledger,
         report: Callable[[str], None],
         pressure: Callable[[], float] = lambda: 0.0,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._sink, self._ledger, self._report, self._pressure = sink, ledger, report, pressure
+        self._make_sink, self._ledger, self._report, self._pressure = make_sink, ledger, report, pressure
+        self._made_sink: Sink | None = None
         self._most_bytes = most_bytes
         self._buffered: dict[int, list[pa.RecordBatch]] = {}
         self._written: tuple[int, pa.Table] | None = None
@@ -55,7 +56,8 @@ class Writer:
     def begin(self) -> None:
         """Makes the run folder, where the sink has one."""
         try:
-            getattr(self._sink, "begin", _nothing)()
+            sink = self._sink
+            getattr(sink, "begin", sink.open)()
         except Exception as error:
             self._report(
                 f"the run folder cannot be made: {reason_of(error)}. Training goes on; recording begins once it can."
@@ -107,9 +109,16 @@ class Writer:
         """Writes what is buffered, retries what could not be written, reports what was dropped; what is still not durable."""
         for step in sorted(self._buffered):
             self._write(step)
-        self._settle_refused(saved(self._sink))
+        self._settle_refused(saved(self._made_sink))
         self.say_dropped()
-        return unsaved(self._sink)
+        return unsaved(self._made_sink)
+
+    @property
+    def _sink(self) -> Sink:
+        """The sink, made at the first call that needs it. While it cannot be made, steps are dropped and the writer goes on."""
+        if self._made_sink is None:
+            self._made_sink = self._make_sink()
+        return self._made_sink
 
     def _waiting_bytes(self) -> int:
         return sum(map(_bytes, self._buffered.values()))
@@ -128,7 +137,7 @@ class Writer:
             self.drop(step, sequences, NOT_WRITTEN, reason_of(error), tokens)
             return
         self._settle(step, outcome, sequences, tokens)
-        self._settle_refused(unsaved(self._sink))
+        self._settle_refused(unsaved(self._made_sink))
         self._written = self._kept_for_parts(step, rows, earlier)
         for failure in outcome.failures:
             self._fail(step, failure)
@@ -199,7 +208,3 @@ def _dropped_line(dropped: Dropped) -> dict[str, Any]:
 
 def _bytes(batches: list[pa.RecordBatch]) -> int:
     return sum(batch.nbytes for batch in batches)
-
-
-def _nothing() -> None:
-    pass

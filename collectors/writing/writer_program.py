@@ -28,9 +28,8 @@ from ..budget import Budget
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
 from .frames import read_frame
-from .late_sink import LateSink
 from .live_scalars import LiveScalars
-from .sink import ParquetSink
+from .parquet_sink import ParquetSink
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS, Backlog
 
@@ -141,17 +140,15 @@ class _Program:
         live = LiveScalars(task.dialect, self._tell_scalars) if task.scalars else None
         budget = None if task.budget is None else Budget(**task.budget)
         self._writer = Writer(
-            LateSink(
-                lambda: ParquetSink(
-                    Path(task.root),
-                    task.info,
-                    rank=task.rank,
-                    attempt=task.attempt,
-                    part_of=task.part_of,
-                    versions=task.versions,
-                    live=live,
-                    budget=budget,
-                )
+            lambda: ParquetSink(
+                Path(task.root),
+                task.info,
+                rank=task.rank,
+                attempt=task.attempt,
+                part_of=task.part_of,
+                versions=task.versions,
+                live=live,
+                budget=budget,
             ),
             self._ledger,
             lambda text: replies.send(said=text),

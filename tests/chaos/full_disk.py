@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.writing.sink import ParquetSink
+from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.ingest.run import open_run
 
 from .figures import Figures

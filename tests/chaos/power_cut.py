@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ratioscope.collectors.budget import Budget
 from ratioscope.collectors.process.counts import Tally
-from ratioscope.collectors.writing.sink import ParquetSink
+from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.ingest.run import open_run
 from ratioscope.record import arrow_schema
 

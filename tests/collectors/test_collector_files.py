@@ -23,7 +23,8 @@ from support.written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli.maintenance import compact
-from ratioscope.collectors.writing import durable_file, run_file, sink, step_statistics
+from ratioscope.collectors.writing import durable_file, run_file, step_statistics
+from ratioscope.collectors.writing import parquet_sink as sink
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -160,7 +161,7 @@ def test_a_step_that_comes_in_parts_where_a_segment_is_full_has_whole_statistics
             raise MemoryError
         return measured(rows, earlier)
 
-    monkeypatch.setattr("ratioscope.collectors.writing.sink.part_statistics", measuring)
+    monkeypatch.setattr("ratioscope.collectors.writing.parquet_sink.part_statistics", measuring)
     with Collector(tmp_path / "run") as collector:
         for step, part in ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4)):
             collector.log(
@@ -202,7 +203,7 @@ def test_statistics_that_wait_in_memory_when_the_process_dies_are_not_missed_in_
         collector.log(step=1, **logprobs(1))
         assert collector.flush(None)
         with monkeypatch.context() as patch:
-            patch.setattr("ratioscope.collectors.writing.sink.write_whole", failing)
+            patch.setattr("ratioscope.collectors.writing.run_files.write_whole", failing)
             collector.log(step=1, **logprobs(2), sequence_ids=["a", "b", "c", "d"])
             assert not collector.flush(None)
             shutil.copytree(tmp_path / "run", tmp_path / "died")

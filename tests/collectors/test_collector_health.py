@@ -17,8 +17,9 @@ from support.written_run import commit_lines, token_rows
 from ratioscope import Collector, open_run
 from ratioscope.collectors.process.counts import Tally
 from ratioscope.collectors.writing.health import Health
+from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.collectors.writing.segments import Segments
-from ratioscope.collectors.writing.sink import Outcome, ParquetSink
+from ratioscope.collectors.writing.sink import Outcome
 from ratioscope.collectors.writing.step_statistics import part_statistics
 
 
@@ -155,7 +156,7 @@ def test_a_step_has_statistics_of_all_of_its_parts_or_none(tmp_path: Path, monke
         return real(*values)
 
     for root, statistics in ((clean, real), (run, fails_once)):
-        monkeypatch.setattr("ratioscope.collectors.writing.sink.part_statistics", statistics)
+        monkeypatch.setattr("ratioscope.collectors.writing.parquet_sink.part_statistics", statistics)
         with Collector(root) as collector:
             for step in (1, 2, 3):
                 for part in (7, 8):

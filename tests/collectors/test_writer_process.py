@@ -117,7 +117,7 @@ def test_a_collector_touches_no_file_on_the_trainers_thread(tmp_path: Path) -> N
     """A run folder on a disk whose server is gone would hold the trainer up for ever."""
     lines = """
     from ratioscope import Collector
-    import pyarrow, ratioscope.collectors.writing.sink
+    import pyarrow, ratioscope.collectors.writing.parquet_sink
     pyarrow.array([0])
     seen = []
     def hear(event, values):

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ratioscope import Collector, open_run
 from ratioscope.collectors.budget import Budget
-from ratioscope.collectors.writing.sink import ParquetSink
+from ratioscope.collectors.writing.parquet_sink import ParquetSink
 
 SEED = 5
 

@@ -30,4 +30,4 @@ def broken_on(monkeypatch: pytest.MonkeyPatch, *folders: str) -> None:
             raise OSError(28, "No space left on device")
         real(root, file, data)
 
-    monkeypatch.setattr("ratioscope.collectors.writing.sink.write_whole", write)
+    monkeypatch.setattr("ratioscope.collectors.writing.run_files.write_whole", write)

@@ -18,17 +18,17 @@ _ALIKE = 0.5
 _FEW = 30  # tokens; a correlation of fewer says nothing
 
 
-def first_look(rows: pa.Table, statistics: pa.Table, versions: str | None) -> str:
-    """What was seen. statistics: of these rows. versions: where the adapter takes versions from, None where it did not say."""
+def first_rows_note(rows: pa.Table, statistics: pa.Table, versions: str | None) -> str:
+    """The sentence. statistics: those of `rows`. versions: where policy versions come from, if the adapter said so."""
     policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
     absent = [policy for policy in POLICIES if policy not in policies]
-    told = [
+    parts = [
         f"{len(rows)} rows, {tokens_of(rows)} tokens, of {_listed(policies)}",
         *([f"{_listed(absent)} not in them"] if absent else []),
         _versions(rows, versions),
         _alignment(step_values(statistics, ("tokens", *_CORRELATIONS.values()))),
     ]
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def _alignment(values: Mapping[str, float]) -> str:

@@ -1,0 +1,118 @@
+"""The Parquet files of one writer in a run folder: token files and segments of statistics, each with its commit line."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import pyarrow as pa
+
+from ratioscope import layout
+from ratioscope.inside import content
+from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
+
+from ..batch.records import tokens_of
+from ..process.counts import Tally, reason_of
+from .durable_file import is_taken, make_folder, sync_folder, write_whole
+from .parquet_file import commit_entry, parquet_bytes
+
+_MOST_KNOWN = 64  # folders
+_MOST_SEGMENT = 1 << 28  # bytes
+
+
+class RunFiles:
+    """Writes the files of `writer`. announce: writes a line to the commit log before a segment is replaced."""
+
+    def __init__(self, root: Path, writer: str, announce: Callable[[Mapping[str, Any]], None]) -> None:
+        self._root, self._writer, self._announce = root, writer, announce
+        self._newest_segment: tuple[Path, str] | None = None  # and its digest
+        self._durable = set[PurePath]()  # folders whose names are on disk for good
+
+    def make_folders(self) -> None:
+        """The folders of a run, in a run folder that was just made."""
+        self._durable.clear()
+        for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
+            self._make_folder(PurePath(folder))
+
+    def write_tokens(
+        self, step: int, rows: pa.Table, *, left_out: int, tally: Tally, disk_reserve: int
+    ) -> dict[str, Any]:
+        """Writes a token file and returns its commit line.
+
+        left_out: rows of the step that the budget did not keep. tally: counts of sequences so far. disk_reserve: bytes of the
+        disk that must stay free; OSError if fewer would.
+        """
+        policies = [policy for policy in POLICIES if rows[f"{policy}_logprobs"].null_count < len(rows)]
+        data = parquet_bytes(rows, {"ratioscope.writer": self._writer, "ratioscope.schema": str(SCHEMA_VERSION)})
+        _demand_free(self._root, len(data), disk_reserve)
+        self._make_folder(layout.token_file(step, self._writer, 0).parent)
+        part = 0
+        while is_taken(self._root, file := layout.token_file(step, self._writer, part)):
+            part += 1
+        write_whole(self._root, file, data)
+        return {
+            **commit_entry(file, data),
+            "step": step,
+            "rows": len(rows),
+            "tokens": tokens_of(rows),
+            "left_out": left_out,
+            "schema": SCHEMA_VERSION,
+            "gaps": [gap for gap, sides in GAPS.items() if set(sides) <= set(policies)],
+            "policies": policies,
+            "facts": [name for name in SLICED_BY if rows[name].null_count < len(rows)],
+            "slices": len(rows) - rows["positions"].null_count,
+            "offered": tally.offered,
+            "dropped": tally.dropped,
+        }
+
+    def write_segment(self, number: int, rows: pa.Table, steps: list[int]) -> dict[str, Any]:
+        """Writes the segment of this number, or replaces it, and returns its commit line. steps: those that `rows` are of."""
+        data = parquet_bytes(rows, {})
+        file = layout.statistics_file(self._writer, number)
+        self._make_folder(file.parent)
+        commit = commit_entry(file, data)
+        is_replaced = self._newest_segment is not None and self._newest_segment[0] == file
+        if is_replaced:
+            self._announce({"kind": layout.ANNOUNCED, **{name: commit[name] for name in ("file", "bytes", "sha256")}})
+        try:
+            write_whole(self._root, file, data)
+        except OSError as error:
+            self._settle(file, commit["sha256"], error, is_replaced=is_replaced)
+        self._newest_segment = (file, commit["sha256"])
+        return {**commit, "steps": steps}
+
+    def _make_folder(self, path: PurePath) -> None:
+        make_folder(self._root, path, is_known=path in self._durable)
+        if len(self._durable) >= _MOST_KNOWN:
+            self._durable.clear()
+        self._durable.add(path)
+
+    def _settle(self, file: Path, sha256: str, error: OSError, *, is_replaced: bool) -> None:
+        """Finds out which segment is on disk after an error, and returns if it is the new one.
+
+        Raises the error if the old one is still there. If neither can be read, raises another error, one that does not ask for
+        smaller files: these would count some rows twice.
+        """
+        try:
+            on_disk = hashlib.sha256(content(self._root, file, _MOST_SEGMENT)).hexdigest() if is_replaced else None
+            if on_disk == sha256:
+                sync_folder(self._root, file.parent)
+                return
+        except OSError:
+            on_disk = ""
+        if is_replaced and self._newest_segment is not None and on_disk != self._newest_segment[1]:
+            raise OSError(errno.EIO, f"{file.name} may have been replaced or not: {reason_of(error)}") from error
+        raise error
+
+
+def _demand_free(root: Path, nbytes: int, reserve: int) -> None:
+    disk = os.statvfs(root)
+    free = disk.f_bavail * disk.f_frsize
+    if free < nbytes + reserve:
+        raise OSError(
+            errno.ENOSPC, f"{free >> 20} MB are free on the disk, of which {reserve >> 20} MB are to stay free"
+        )
