@@ -1,4 +1,4 @@
-"""attach: a collector on a running trainer in one line, whatever trainer it is."""
+"""attach: records a running trainer in one line, whichever trainer it is."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ Trainer = Any
 
 
 class Attachment:
-    """A recording of a trainer. `detach` leaves the trainer as it was before and closes the collector.
-
-    refused: why nothing is recorded, where the trainer lacks what is needed; None otherwise.
-    """
+    """What `attach` returns. `detach` removes every hook from the trainer and closes the collector."""
 
     def __init__(self, recording: Recording, refused: str | None = None) -> None:
-        self._recording, self.refused = recording, refused
+        self._recording = recording
+        self.refused = refused
+        """Why nothing is recorded, if the trainer lacks what the adapter needs; else None."""
 
     @property
     def collector(self) -> Collector:
-        """The process's collector; made when there is something to record, or now."""
+        """The collector of this process. It is made when there is something to record, or by this call."""
         return self._recording.collector
 
     def detach(self, timeout: float | None = 10.0) -> bool:
-        """True if all that was recorded is on disk. A second call does nothing."""
+        """Ends the recording. True if all that was recorded is on disk. A second call does nothing."""
         self._recording.take_off()
         return self._recording.close(timeout)
 
@@ -47,9 +46,10 @@ class Attachment:
 def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[AttachOptions]) -> Attachment:
     """Records what the trainer holds into `run_dir`, from now on until `detach`.
 
-    trainer: its object; or its name ("areal") where the functions to watch belong to no object; or an adapter of your own, a
-    module or object with HOOKS and recorder (docs/your_trainer.md). A trainer of a version that lacks what the adapter needs is
-    refused: that is logged, `refused` says why, and training goes on; with strict it raises.
+    trainer: the trainer's object; or its name, such as "areal", if the functions to watch belong to no object; or an adapter of
+    your own, which is a module or object with HOOKS and recorder (docs/your_trainer.md). If this version of the trainer lacks
+    what the adapter needs, nothing is recorded: an error is logged, `refused` says why, and training goes on. With
+    `strict=True` the error is raised.
     """
     name, begin = _beginning(trainer)
     recording = Recording(run_dir, options, name)
@@ -67,13 +67,13 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
 
 
 def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Callable[[], None]:
-    """Puts the adapter on, in this process; the returned call takes it off. Refused if what it needs is not there.
+    """Puts the hooks of the adapter on the trainer's functions in this process. The returned function takes them off.
 
-    Hooks on modules that are not loaded yet are put on when they are.
+    A hook on a module that is not loaded yet is put on when it is. Raises Refused if the trainer lacks a function it needs.
     """
     module = adapter.load()
     _warn_of_version(adapter)
-    recording.advice = _tested(adapter)
+    recording.advice = _tested_versions(adapter)
     if trainer is not None and (begin := getattr(module, "start", None)) is not None:
         undo: Callable[[], None] = begin(trainer, recording)
     else:
@@ -94,7 +94,7 @@ def _put_on(module: AdapterModule, recording: Recording, title: str, version: st
 
 
 def _beginning(trainer: Trainer) -> tuple[str, Callable[[Recording], Callable[[], None]]]:
-    """The adapter's name, and the call that puts it on."""
+    """The name of the adapter, and the function that puts its hooks on."""
     if hasattr(trainer, "HOOKS") and callable(getattr(trainer, "recorder", None)):
         own = str(getattr(trainer, "__name__", type(trainer).__name__)).rpartition(".")[2]
         return own, lambda recording: _put_on(trainer, recording, own)
@@ -123,7 +123,7 @@ def _unknown(trainer: Trainer) -> str:
     )
 
 
-def _tested(adapter: Adapter) -> str:
+def _tested_versions(adapter: Adapter) -> str:
     pin = f": pip install '{adapter.distribution}=={adapter.tested[-1]}'" if adapter.distribution else ""
     return f". This adapter was tested with {', '.join(adapter.tested)}{pin}"
 

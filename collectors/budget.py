@@ -1,6 +1,6 @@
-"""How much disk the token rows may take: said to the Collector, or in the run's control file while it runs.
+"""Budget: how much disk the token rows may take. Given to the Collector, or in the run's control file while the run goes on.
 
-Statistics of all tokens are always written; a budget only decides how many whole sequences are kept beside them.
+Statistics of all tokens are always written. A budget only decides how many whole sequences are kept beside them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ _MOST_CONTROL_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits on the token rows of one writer. None: no limit.
-
-    step_bytes: of one step. run_bytes: of all steps; each may take a fiftieth of what is left, so that it is never used up and
-    the last steps, where runs collapse, are on disk like the first. disk_reserve: bytes that are left free on the disk; with
-    less, statistics only. worst: sequences of each step that are kept in any case. seed: of the choice.
-    """
+    """Limits on the token rows of one writer."""
 
     step_bytes: int | None = None
+    """Bytes for the token rows of one step; None: no limit."""
     run_bytes: int | None = None
+    """Bytes for the token rows of all steps; None: no limit.
+
+    Each step may take a fiftieth of what is left. So some is always left, and the last steps, where runs collapse, are kept too.
+    """
     disk_reserve: int = 64 << 20
+    """Bytes of the disk that must stay free. If fewer are free, only statistics are written."""
     worst: int = 8
+    """How many sequences of each step, those with the largest log-ratios, are kept in any case."""
     seed: int = 0
+    """Decides which other sequences are kept."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -55,7 +58,7 @@ class Spending:
     _bytes_per_token: float = _FIRST_BYTES_PER_TOKEN
 
     def share(self, budget: Budget, step: int, tokens: int) -> float:
-        """The share of the step's tokens that there is room for, in [0, 1]."""
+        """The share of these tokens of the step that there is room for, in [0, 1]."""
         spent = self._of_step if step == self._step else 0
         limits = [budget.step_bytes - spent] if budget.step_bytes is not None else []
         if budget.run_bytes is not None:
@@ -65,7 +68,7 @@ class Spending:
         return min(1.0, max(0.0, min(limits) / (tokens * self._bytes_per_token)))
 
     def spend(self, step: int, nbytes: int, tokens: int) -> None:
-        """A token file was written."""
+        """Counts a token file that was written."""
         self._of_step = nbytes + (self._of_step if step == self._step else 0)
         self._step, self.total = step, self.total + nbytes
         if tokens:
@@ -74,7 +77,7 @@ class Spending:
 
 @dataclass
 class Control:
-    """The budget as it is now: the one given, changed by the run's control file. The file is looked at when it changed."""
+    """The budget in force: the one that was given, with the changes that the run's control file makes."""
 
     path: Path
     given: Budget
@@ -82,7 +85,7 @@ class Control:
     _seen: tuple[int, int] | None = None
 
     def refresh(self) -> str | None:
-        """Looks at the file; a sentence if that changed anything, or if it cannot be read."""
+        """Reads the control file if it has changed. A sentence if the budget changed or the file cannot be read."""
         seen = self._stamp()
         if seen == self._seen:
             return None

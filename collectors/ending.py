@@ -1,7 +1,7 @@
-"""A last flush where a signal ends the trainer: torchrun and Slurm end ranks with SIGTERM, a lost terminal with SIGHUP.
+"""A last flush when a signal ends the trainer: torchrun and Slurm end ranks with SIGTERM, a lost terminal with SIGHUP.
 
-Not needed to keep what was logged: the writer's process writes that after the trainer's end, too. It serves where that process
-ends with the trainer, as everything in a container does.
+Usually this is not needed, because the writer's process writes what was logged even after the trainer has ended. It helps where
+that process ends together with the trainer, as all processes of a container do.
 """
 
 import os
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def flush_at(
     collector: "Collector", signals: Sequence[int] = (signal.SIGTERM, signal.SIGHUP), *, seconds: float = 5.0
 ) -> None:
-    """Has everything logged written when one of these signals comes, in `seconds`, and then does what was done before.
+    """Flushes the collector, for at most `seconds`, when one of these signals comes. Then the earlier handler is called.
 
-    To be called in the main thread, after the trainer has set handlers of its own: each is called after the flush.
+    Call it in the main thread, after the trainer has set its own handlers.
     """
     for number in signals:
         signal.signal(number, _flushing(collector, signal.getsignal(number), seconds))

@@ -1,8 +1,8 @@
-"""Attaching by environment: a process that finds RATIOSCOPE_RUN records, with not a line of the trainer's code changed.
+"""Attaching by environment: a process with RATIOSCOPE_RUN in its environment records, without a change of the trainer's code.
 
-`ratioscope run` puts a sitecustomize on PYTHONPATH, which calls `install` in each Python process that begins to import a
-trainer's package, or ray, whose workers elsewhere are to record, too; a trainer's own plug-in mechanism may call it as well.
-Where no trainer is imported nothing ever happens.
+`ratioscope run` puts a sitecustomize on PYTHONPATH. It calls `install` in each Python process that begins to import a trainer's
+package, or ray, because Ray's workers on other hosts are to record too. A trainer's own plug-in mechanism may also call it. In a
+process that imports no trainer nothing happens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """Records this process, once it imports a trainer, if RATIOSCOPE_RUN says where. Never raises."""
+    """Has this process recorded from the moment it imports a trainer, if RATIOSCOPE_RUN names a run folder. Never raises."""
     try:
         if os.environ.get(RUN) and not installed_for:
             os.environ[RUN] = os.path.abspath(os.environ[RUN])  # child processes may have another working directory
@@ -40,10 +40,10 @@ def install() -> None:
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
-    """A name for one start of a job: the same in processes that a launcher has started side by side, else a new one.
+    """A name for one start of a job: the same in all processes that a launcher started side by side, else a new one.
 
-    Several tasks of one Slurm step share the step's number, which no other start has; the ranks of one torchrun, whose own
-    id may be "none", share the process that started them.
+    The tasks of a Slurm step share the number of the step, which no other start has. The ranks of a torchrun share the process
+    that started them; torchrun's own id may be "none".
     """
     if is_slurm_task(environment):
         return f"slurm-{environment.get('SLURM_JOB_ID', '')}.{environment['SLURM_STEP_ID']}"
@@ -53,7 +53,7 @@ def launch_name(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def environment_options() -> AttachOptions:
-    """The options of `attach` that the environment gives."""
+    """The options of `attach` that the environment sets."""
     options: AttachOptions = {"scalars": os.environ.get(SCALARS, "0") not in ("", "0")}
     if name := os.environ.get(NAME):
         options["name"] = name
@@ -73,7 +73,7 @@ def _await_trainers() -> None:
 
 
 def _begin(package: ModuleType) -> None:
-    """Called when a trainer's package has been imported. Nothing may reach the importer."""
+    """Called when a trainer's package has been imported. It must not raise, for the importer would see it."""
     from .attach import start
     from .trainers import ADAPTERS
     from .watching.recording import Recording
@@ -82,5 +82,5 @@ def _begin(package: ModuleType) -> None:
         try:
             start(adapter, Recording(os.environ[RUN], environment_options(), adapter.name), None)
         except Exception as error:
-            told = str(error) if isinstance(error, ConfigError) else reason_of(error)
-            say(logging.ERROR, "ratioscope does not record %s: %s", adapter.title, told)
+            reason = str(error) if isinstance(error, ConfigError) else reason_of(error)
+            say(logging.ERROR, "ratioscope does not record %s: %s", adapter.title, reason)

@@ -1,8 +1,8 @@
-"""The trainers that can be attached to: one row each, read by `attach`, by `ratioscope attach`, by the docs and by the tests.
+"""The trainers that can be recorded, one row each. `attach`, `ratioscope attach`, the docs and the tests read this table.
 
-Importing this loads none of the adapters. An adapter has HOOKS, the functions that it watches, and `recorder(recording)`,
-an object with the methods that HOOKS name; see hooks.py. One for objects may have `start(trainer, recording) -> undo`
-instead, which puts its own hooks on the one object.
+Importing this file loads no adapter. An adapter is a package with HOOKS, the functions that it watches, and
+`recorder(recording)`, which returns an object with the methods that HOOKS name (watching/hooks.py). An adapter whose trainer is
+an object may instead have `start(trainer, recording) -> undo`, which puts hooks on that one object.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .watching.recording import Recording
 
 
 class AdapterModule(Protocol):
-    """What the package of an adapter offers."""
+    """What the package of an adapter contains."""
 
     HOOKS: tuple[Hook, ...]
 
@@ -28,35 +28,40 @@ class AdapterModule(Protocol):
 
 @dataclass(frozen=True)
 class Adapter:
-    """A trainer. file: its folder in adapters/. package: what it imports as; its hooks are put on when that is imported.
-
-    classes: `module:Class` of objects that `attach` takes; the module is a prefix, and subclasses count. distribution: what
-    pip calls it, None where it is not published. tested: its versions (or dates of the source read) the tests were run with;
-    against: the real package, or stand-ins of its signatures. lines: what to paste, {run} is the run folder.
-    """
+    """A trainer that can be recorded."""
 
     name: str
+    """What `attach` and the command line call it."""
     title: str
+    """How the trainer writes its own name."""
     file: str
+    """Its folder in adapters/."""
     package: str
+    """The package it is imported as. Hooks are put on when that is imported."""
     classes: tuple[str, ...]
+    """`module:Class` of the objects that `attach` takes. The module is a prefix, and subclasses count."""
     distribution: str | None
+    """What pip calls it; None if it is not published."""
     tested: tuple[str, ...]
+    """Versions that the tests were run with, or dates of the source that was read."""
     against: Literal["package", "stand-ins"]
+    """Whether the tests run the real package, or stand-ins with its signatures."""
     lines: str
+    """What a user pastes; {run} is the run folder."""
     records: str
+    """What is recorded of this trainer, in words."""
 
     def load(self) -> AdapterModule:
         """The package in adapters/."""
         return cast(AdapterModule, import_module(f".adapters.{self.file}", __package__))
 
     def fits(self, trainer: Any) -> bool:
-        """Whether the trainer, or one of its bases, is of `classes`."""
+        """Whether the class of the trainer, or a base of it, is one of `classes`."""
         return any(_is(base, name) for base in type(trainer).__mro__ for name in self.classes)
 
     @property
     def version(self) -> str | None:
-        """The version that is installed; None if it cannot be told."""
+        """The installed version; None if it is not known."""
         try:
             return None if self.distribution is None else metadata.version(self.distribution)
         except metadata.PackageNotFoundError:
@@ -262,7 +267,7 @@ ADAPTERS: tuple[Adapter, ...] = (
 
 
 def adapter_named(name: str) -> Adapter | None:
-    """The adapter of this name; - and _ are the same."""
+    """The adapter of this name, in which - and _ are the same; None if there is none."""
     return next((a for a in ADAPTERS if a.name == name.lower().replace("-", "_")), None)
 
 

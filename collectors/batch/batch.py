@@ -1,7 +1,9 @@
-"""Batch: what a trainer holds at one call, as it was at that moment. Made on the trainer's thread, read by the writer's.
+"""Batch: the arguments of one call of `log`, copied as they were at that moment.
+
+The trainer's thread makes it, the writer's thread reads it.
 
 A per-token value may be padded `(B, T)`, ragged (one list or array per sequence, None where a sequence has none) or packed:
-one flat array of all tokens, cut by `lengths`. Nothing is converted or checked here: a snapshot copies and returns.
+one flat array of all tokens, cut by `lengths`. Nothing is converted or checked here, so that `log` returns soon.
 """
 
 import sys
@@ -14,47 +16,37 @@ import numpy as np
 from ratioscope.errors import SchemaError
 from ratioscope.record import POLICIES
 
-from .host_copy import HostArray, HostCopies, is_tensor
+from .host_copy import HostArray, HostCopies, Joined, is_tensor
+from .token_columns import is_ragged, shape_of
 
 POLICY_COLUMNS = tuple(f"{policy}_logprobs" for policy in POLICIES)
 _LOOKED_AT = 64
-"""Items of a long list that are looked at to tell how large it is."""
-_NUMBERS = (int, float, np.number)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """One array per sequence, copied as one: all values in a row. A sequence that is not `present` has length 0."""
-
-    values: HostArray
-    lengths: list[int]
-    present: list[bool]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+"""How many items of a long list are looked at to estimate its size."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`values`: argument of `Collector.log` -> HostArray, Joined, list or scalar.
-
-    label, first_index: sequences without ids are called step-label-index. offered: sequences as counted at the call;
-    one too many where `lengths` turns out to be cumulative. bytes: about what the snapshot holds.
-    """
+    """The arguments of one call of `Collector.log`."""
 
     step: int
     minibatch: int | None
     rank: int
     label: str
+    """Names the process in the ids of sequences that came without ids: step-label-index."""
     first_index: int
+    """The index of the first sequence in such ids."""
     offered: int
+    """Sequences, as counted at the call. One too many if `lengths` turns out to be cumulative."""
     bytes: int
+    """About how much memory the copies take."""
     values: Mapping[str, Any]
+    """Name of the argument -> HostArray, Joined, list or scalar."""
     copies: tuple[HostArray, ...] = field(repr=False)
+    """Host memory to be released once the batch was read."""
 
 
 def plain(value: Any) -> Any:
-    """The value, with the array types that are lists in disguise (of objects, of strings, nested tensors) as lists."""
+    """The value; as a list if it is a nested tensor or an array of objects or strings."""
     if is_tensor(value):
         return list(value.unbind()) if value.is_nested else value
     if isinstance(value, np.ndarray) and value.dtype.kind in "OUS":
@@ -63,7 +55,7 @@ def plain(value: Any) -> Any:
 
 
 def snapshots(values: Mapping[str, Any], copies: HostCopies) -> tuple[dict[str, Any], tuple[HostArray, ...]]:
-    """All values as they are now, and the host memory to be released in the end. What is given twice is copied once."""
+    """Copies of all values as they are now, and the host memory to release later. A value that is given twice is copied once."""
     held: list[HostArray] = []
     taken: dict[int, Any] = {}
     try:
@@ -77,7 +69,7 @@ def snapshots(values: Mapping[str, Any], copies: HostCopies) -> tuple[dict[str, 
 
 
 def snapshot(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
-    """The value as it is now, out of the trainer's reach; host memory that must be released is put into `held`."""
+    """A copy of the value, which the trainer cannot change. Host memory to release later is added to `held`."""
     if isinstance(value, (list, tuple)):
         return _list_snapshot(value, copies, held)
     if _is_array(value):
@@ -87,7 +79,7 @@ def snapshot(value: Any, copies: HostCopies, held: list[HostArray]) -> Any:
 
 
 def sequences_offered(values: Mapping[str, Any]) -> int:
-    """Sequences in the arguments of one call, told by the first log-probs; only shapes and lengths are looked at."""
+    """How many sequences the arguments of one call hold, from the shape of the first log-probs. Values are not read."""
     given = [(name, values[name]) for name in POLICY_COLUMNS if name in values]
     if not given:
         raise SchemaError(f"log() was given none of {', '.join(POLICY_COLUMNS)}; at least one is needed")
@@ -105,25 +97,8 @@ def sequences_offered(values: Mapping[str, Any]) -> int:
 
 
 def bytes_offered(values: Mapping[str, Any]) -> int:
-    """About how much host memory a snapshot of the arguments takes. Of a long list it looks at some items."""
+    """About how much host memory a copy of the arguments takes. In a long list only some items are looked at."""
     return sum(_bytes(value) for value in values.values())
-
-
-def is_ragged(value: Any) -> bool:
-    """Whether the value is one item per sequence (lists, arrays, None) rather than an array or a flat list of numbers."""
-    if isinstance(value, Joined):
-        return True
-    if not isinstance(value, (list, tuple)):
-        return False
-    first = next((item for item in value if item is not None), None)
-    return first is None or (not isinstance(first, _NUMBERS) and shape_of(first) != ())
-
-
-def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of an array, tensor or flat list; () of anything else."""
-    if isinstance(value, (list, tuple)):
-        return (len(value),)
-    return tuple(getattr(value, "shape", ()))
 
 
 def _list_snapshot(items: Sequence[Any], copies: HostCopies, held: list[HostArray]) -> Any:

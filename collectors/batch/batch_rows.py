@@ -1,6 +1,6 @@
-"""Batches become rows, in the trainer's process and on the writer's thread: what leaves it knows nothing of the trainer.
+"""Turns batches into rows, on the writer's thread of the trainer's process. Rows no longer depend on the trainer.
 
-Nothing here raises: a batch that cannot be understood is dropped and counted in the ledger with its reason.
+Nothing here raises: a batch that cannot be understood is dropped, and counted in the ledger with its reason.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,11 @@ MALFORMED = "malformed"
 
 
 class BatchRows:
-    """Belongs to one thread. `report` takes a sentence for the user. allowed: of rows, what may be recorded."""
+    """Belongs to one thread.
+
+    report: called with a sentence for the user. texts: decodes token ids, if texts are wanted. allowed: takes out of rows what
+    the text policy forbids to record.
+    """
 
     def __init__(
         self,
@@ -31,7 +35,7 @@ class BatchRows:
         self._texts, self._allowed = texts, allowed
 
     def of(self, batch: Batch) -> pa.RecordBatch | None:
-        """The rows of the batch that can be recorded, of attempt 0; None where there are none. Its host memory is given back."""
+        """The rows of the batch that can be recorded, or None. Their attempt is 0 until the writer sets it."""
         try:
             rows = rows_of(batch, 0)
             records = self._allowed(rows.records)

@@ -1,6 +1,6 @@
-"""One copy of what the trainer holds, into host memory that is used again and again.
+"""Copies arrays and tensors of the trainer into host memory that is used again and again.
 
-Fresh memory costs about a hundred times the copy itself (each page is faulted in), so buffers come from a pool and go
+Fresh memory costs about a hundred times the copy itself, because each page is faulted in. So buffers come from a pool and go
 back to it once the writer has read them. bfloat16, which numpy lacks, is copied as its 16 raw bits; the writer widens it.
 
 On CUDA the trainer's thread never waits. A clone is enqueued on the trainer's own stream, so that whatever the trainer
@@ -30,30 +30,48 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Buffer:
-    """`memory` is uint8; `owner` keeps page-locked memory alive, None for ordinary memory."""
+    """A piece of host memory of the pool."""
 
     memory: NDArray[np.uint8]
     owner: Tensor | None
+    """The tensor that holds page-locked memory; None for ordinary memory."""
 
 
 @dataclass(frozen=True)
 class HostArray:
-    """An array in host memory, or on its way there until `wait` returns. Not to be read after it was released."""
+    """A copy of an array in host memory, or on its way there until `wait` returns. Do not read it after it was released."""
 
     array: NDArray[Any]
     bfloat16: bool = False
+    """Whether `array` holds the 16 raw bits of bfloat16 values."""
     buffer: Buffer | None = None
+    """The pool's memory that `array` lies in; None for a small array with memory of its own."""
     done: Any = None
+    """The CUDA event after which the values are there; None if they are."""
 
     @property
     def ndim(self) -> int:
         return self.array.ndim
 
     def wait(self) -> NDArray[Any]:
-        """The values; bfloat16 widened to float32, everything else as it came."""
+        """The values, once they are there. bfloat16 is widened to float32."""
         if self.done is not None:
             self.done.synchronize()
         return (self.array.astype(np.uint32) << 16).view(np.float32) if self.bfloat16 else self.array
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One array per sequence, copied into a single array, one sequence after the other."""
+
+    values: HostArray
+    lengths: list[int]
+    """Tokens of each sequence."""
+    present: list[bool]
+    """Whether an array was given for the sequence; if not, its length is 0."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
 
 class HostCopies:
@@ -79,12 +97,12 @@ class HostCopies:
         return self._of_array(raw.resolve_conj().resolve_neg().numpy(), bfloat16=raw is not tensor)
 
     def release_all(self, copies: Iterable[HostArray]) -> None:
-        """Gives back what several copies hold."""
+        """Gives the memory of several copies back."""
         for copy in copies:
             self.release(copy)
 
     def release(self, copy: HostArray) -> None:
-        """Gives the memory back; beyond `keep_bytes` it goes to the operating system."""
+        """Gives the memory back to the pool; beyond `keep_bytes` it goes to the operating system."""
         buffer = copy.buffer
         if buffer is not None:
             self._pool.do(lambda: self._keep(buffer))
@@ -135,7 +153,7 @@ class HostCopies:
         size = 1 << (nbytes - 1).bit_length()
         found: list[Buffer] = []
         self._pool.do(lambda: self._hand_out(found, (size, pinned)))
-        with suppress(IndexError):  # the pool is in use, and fresh memory is to be had at once
+        with suppress(IndexError):  # another thread uses the pool: take fresh memory rather than wait
             return found.pop()
         if not pinned:
             return Buffer(np.empty(size, np.uint8), None)

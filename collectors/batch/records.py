@@ -1,4 +1,4 @@
-"""Batch -> rows in the Record schema. Runs on the writer's thread; no Python per token."""
+"""Turns a Batch into rows in the Record schema. Runs on the writer's thread, without a Python loop over tokens."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, TOKEN_FIELDS, arrow_schema
 
-from .batch import POLICY_COLUMNS, Batch, is_ragged
+from .batch import POLICY_COLUMNS, Batch
 from .host_copy import HostArray
 from .token_columns import (
     Lengths,
     Padded,
     Ragged,
     cut_points,
+    is_ragged,
     row_lengths,
     strings,
     token_column,
@@ -43,11 +44,14 @@ _INT64 = np.iinfo(np.int64)
 
 @dataclass(frozen=True)
 class Rows:
-    """`records` in the Record schema. `fault`: why `offered - len(records)` sequences were left out; None: none were."""
+    """The rows of a batch."""
 
     records: pa.RecordBatch
+    """In the Record schema, without sequences whose columns disagree."""
     offered: int
+    """Sequences in the batch, those that were left out included."""
     fault: str | None
+    """What is wrong with the first sequence that was left out; None if none was."""
 
 
 def rows_of(batch: Batch, attempt: int) -> Rows:
@@ -78,7 +82,7 @@ def of_attempt(attempt: int, records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def tokens_of(records: pa.RecordBatch | pa.Table) -> int:
-    """Response positions of all rows, masked ones too: of each row as many as its longest log-probs."""
+    """Response positions of all rows, masked ones included. A row has as many as the longest log-probs in it."""
     return int(np.maximum.reduce([token_counts(records.column(name)) for name in POLICY_COLUMNS]).sum())
 
 

@@ -1,8 +1,8 @@
-"""Per-token values of a Batch brought to one form: flat values, cut into rows of one length per sequence.
+"""Brings the per-token values of a Batch to one form: flat values, and a length for each sequence.
 
-A row's length is, in this order: what `lengths` says; its length in a ragged column; one past the last true of a padded
-`mask`; the width of the padded columns. Padding behind it is cut off, holes inside are kept. A row whose columns disagree
-is at fault: it is dropped alone and the rest of the batch is kept.
+The length of a sequence is the first of these that is known: its entry in `lengths`; its length in a ragged column; one past
+the last true value of a padded `mask`; the width of the padded columns. Padding behind that length is cut off, and holes inside
+are kept. A sequence whose columns disagree about its length is dropped alone; the rest of the batch is kept.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from numpy.typing import NDArray
 from ratioscope.errors import SchemaError
 from ratioscope.record import FIELDS
 
-from .batch import Joined, is_ragged
-from .host_copy import HostArray
+from .host_copy import HostArray, Joined
 
 Flat = Any
-"""Values of all tokens in one row after the other: a numpy array, or a pyarrow array of strings."""
+"""The values of all tokens, one sequence after the other: a numpy array, or a pyarrow array of strings."""
 Lengths = NDArray[np.int64]
 
 _PIECE = 4096
-"""Texts that are converted before anybody else may have the interpreter: a third of a millisecond."""
-_BREATH_SECONDS = 2e-5  # without a moment of sleep the lock is taken again before who waits for it is awake
+"""Texts converted before other threads may have the interpreter again: a third of a millisecond."""
+_BREATH_SECONDS = 2e-5  # without a sleep this thread has the lock again before a waiting thread is awake
+_NUMBERS = (int, float, np.number)
 _NUMPY = {"bool": np.bool_, "int16": np.int16, "int32": np.int32, "int64": np.int64, "float32": np.float32}
 
 
 @dataclass(frozen=True)
 class Padded:
-    """`(B, T)`; what lies behind a row's length is padding."""
+    """Values of shape `(B, T)`. Those behind the length of a row are padding."""
 
     values: NDArray[Any]
 
@@ -55,11 +55,13 @@ class Padded:
 
 @dataclass(frozen=True)
 class Ragged:
-    """`values` of `sum(lengths)` tokens; a row that is not `present` has no values and becomes null."""
+    """Values of rows of different lengths, one row after the other."""
 
     values: Flat
+    """Of `sum(lengths)` tokens."""
     lengths: Lengths
     present: NDArray[np.bool_]
+    """Whether the row has values; if not, its length is 0 and it becomes null."""
 
     @property
     def sequences(self) -> int:
@@ -77,8 +79,25 @@ class Ragged:
 Column = Padded | Ragged
 
 
+def is_ragged(value: Any) -> bool:
+    """Whether the value is one item per sequence (lists, arrays, None) rather than an array or a flat list of numbers."""
+    if isinstance(value, Joined):
+        return True
+    if not isinstance(value, (list, tuple)):
+        return False
+    first = next((item for item in value if item is not None), None)
+    return first is None or (not isinstance(first, _NUMBERS) and shape_of(first) != ())
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of an array, tensor or flat list; () of anything else."""
+    if isinstance(value, (list, tuple)):
+        return (len(value),)
+    return tuple(getattr(value, "shape", ()))
+
+
 def token_column(name: str, value: Any, cuts: Lengths | None) -> Column:
-    """One per-token argument of `Collector.log`, in the type of its field."""
+    """A per-token argument of `Collector.log` as a column, in the type of its field."""
     if is_ragged(value):
         return _ragged(name, value)
     if FIELDS[name].kind == "string":
@@ -92,7 +111,7 @@ def token_column(name: str, value: Any, cuts: Lengths | None) -> Column:
 
 
 def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Lengths, str | None, NDArray[np.bool_]]:
-    """Length of every row, what the first row at fault is at fault for (None: none is), and the rows without fault."""
+    """(length of every row, what is wrong with the first faulty row or None, which rows are without fault)."""
     sequences = _sequences(columns)
     lengths = _wanted_lengths(columns, cuts, sequences)
     sound, fault = np.ones(sequences, bool), None
@@ -107,9 +126,9 @@ def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Le
 
 
 def cut_points(value: Any, tokens: int | None, sequences: int | None) -> Lengths:
-    """Lengths from lengths or cumulative lengths. Cumulative ones begin with 0 and end with the number of packed tokens.
+    """Lengths, from lengths or from cumulative lengths, which begin with 0 and end with the number of packed tokens.
 
-    `[0, n]` could be two sequences, the first of them empty, as well as one: `sequences` decides, else it is one.
+    `[0, n]` could mean one sequence, or two of which the first is empty: `sequences` decides; without it, it means one.
     """
     lengths = np.asarray(unwrapped(value))
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths):
@@ -132,7 +151,7 @@ def token_counts(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> Lengths:
 
 
 def unwrapped(value: Any) -> Any:
-    """The value with its host copies awaited."""
+    """The value; of a copy on its way to host memory, once it is there."""
     return value.wait() if isinstance(value, HostArray) else value
 
 
@@ -173,8 +192,10 @@ def _packed(name: str, values: Flat, cuts: Lengths | None) -> Ragged:
 
 
 def strings(texts: Iterable[Any]) -> pa.Array[Any]:
-    """Texts as an Arrow column; lone surrogates, which UTF-8 cannot hold, become escapes. Lets training have the interpreter
-    after every piece: a million texts take a tenth of a second."""
+    """Texts as an Arrow column. Lone surrogates, which UTF-8 cannot hold, become escapes.
+
+    Training may have the interpreter after every piece, because a million texts take a tenth of a second.
+    """
     left = iter(texts)
     pieces: list[pa.Array[Any]] = [pa.array([], pa.string())]
     while piece := list(islice(left, _PIECE)):
@@ -194,7 +215,7 @@ def _strings(texts: list[Any]) -> pa.Array[Any]:
 
 
 def _owned(values: Flat) -> Flat:
-    """Values with memory of their own: Arrow would go on reading a buffer that the next call of `log` overwrites."""
+    """Values in memory of their own: Arrow keeps reading a buffer, and the next call of `log` overwrites those of the pool."""
     return values.copy() if isinstance(values, np.ndarray) and not values.flags.owndata else values
 
 

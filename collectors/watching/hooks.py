@@ -1,7 +1,7 @@
-"""Watching functions of somebody else's program: declared as data, put on by name, taken off without a trace.
+"""Hooks: watch functions of another program. They are declared as data, put on by name and taken off without a trace.
 
-A Hook names a function and the methods of a recorder that look at its calls. Whatever a look raises is caught, counted and
-said once; the original is called exactly once in any case, and what it raises goes to its caller.
+A Hook names a function of the trainer and the methods of a recorder that look at its calls. What such a look raises is caught,
+counted, and logged once. The original function is called exactly once in any case, and what it raises reaches its caller.
 """
 
 from __future__ import annotations
@@ -21,40 +21,44 @@ from .recording import Recording
 
 _ABSENT = object()
 MARK = "ratioscope_original"
-"""On every wrapper: the function in whose place it is."""
+"""The attribute of every wrapper that holds the original function."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A watched function of a trainer, and what is done at its calls; each of the four names a method of the recorder.
-
-    module, name: where it is, `function` or `Class.method`. before, after: look at the call; what `before` returns is the
-    call's `noted`. swap: returns arguments to be passed instead of the trainer's own, by name. replace: returns the value
-    to be returned instead. needed: whether nothing can be recorded without it.
-    """
+    """A watched function of a trainer. before, after, swap and replace name methods of the recorder, which take a Call."""
 
     module: str
     name: str
+    """`function` or `Class.method` in the module."""
     before: str | None = None
+    """Looks at the call before it is made. What it returns becomes `Call.noted`."""
     after: str | None = None
+    """Looks at the call and its result."""
     swap: str | None = None
+    """Returns arguments, by name, that are passed instead of the trainer's own."""
     replace: str | None = None
+    """Returns the value that the caller gets instead of the result; None keeps the result."""
     needed: bool = True
+    """Whether nothing can be recorded without this function: a trainer that lacks it is refused."""
 
 
 @dataclass
 class Call:
-    """One call. target: the object of a method, None for a function. arguments: by name, defaults filled in."""
+    """One call of a watched function."""
 
     target: Any
+    """The object whose method was called; None for a function."""
     arguments: Mapping[str, Any]
+    """By name, with defaults filled in."""
     result: Any = None
     noted: Any = None
+    """What the look `before` returned."""
 
 
 @dataclass
 class Patches:
-    """What was put in the place of what. Restoring leaves alone what somebody else has put over ours."""
+    """Replaced attributes. `restore` puts the originals back, except where somebody else has since replaced ours."""
 
     _undo: list[Callable[[], None]] = field(default_factory=list)
 
@@ -73,17 +77,17 @@ class Patches:
             self._undo.append(lambda: replace_in_importers(wrapper, original))
 
     def restore(self) -> None:
-        """Takes everything off, last first. A second call does nothing."""
+        """Puts everything back, last first. A second call does nothing."""
         while self._undo:
             self._undo.pop()()
 
 
 class Refused(ConfigError):
-    """This trainer's version cannot be recorded, and why."""
+    """This version of the trainer cannot be recorded; the message says why."""
 
 
 def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callable[[], None]:
-    """Puts the hooks on, each when its module is imported or now; the returned call takes them off, and later ones too."""
+    """Puts each hook on when its module is imported, or now if it is. The returned function takes all off, later ones too."""
     patches = Patches()
     by_module: dict[str, list[Hook]] = {}
     for hook in hooks:
@@ -103,7 +107,7 @@ def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callab
 
 
 def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, owner: Any = None) -> None:
-    """Puts the hook on. owner: an object instead of the class, for hooks on methods of that object alone."""
+    """Puts the hook on. owner: the object, if only the method of this one object is to be watched and not that of its class."""
     target, name = (owner, hook.name.rpartition(".")[2]) if owner is not None else resolve(hook)
     is_method = isinstance(target, type) and _method_kind(target, name) is not staticmethod
     patches.put(target, name, lambda original: watched(original, hook, recorder, recording, is_method=is_method))
@@ -120,16 +124,16 @@ def resolve(hook: Hook) -> tuple[Any, str]:
 
 
 def missing(hooks: Iterable[Hook]) -> list[str]:
-    """Names of needed hooks whose module is loaded and lacks them."""
+    """Names of needed functions that their module, which is loaded, does not have."""
     return [
         f"{hook.module}.{hook.name}" for hook in hooks if hook.needed and hook.module in sys.modules and _lacks(hook)
     ]
 
 
 def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, is_method: bool) -> Any:
-    """The original with the hook's looks around it. is_method: whether its first argument is the object of the call.
+    """A wrapper that takes the looks of the hook and calls the original. is_method: whether the first argument is the object.
 
-    Pickled by value, as cloudpickle does with what it cannot find by name, it is the original alone.
+    cloudpickle pickles by value what it cannot find by name. The wrapper is then pickled as the original alone.
     """
     looks = _Looks(original, hook, recorder, recording, is_method)
     wrapper = functools.wraps(original)(
@@ -160,6 +164,8 @@ def _awaiting(original: Any, looks: _Looks | None) -> Any:
 
 
 class _Looks:
+    """The looks of one hook at the calls of one function."""
+
     def __init__(self, original: Any, hook: Hook, recorder: Any, recording: Recording, is_method: bool) -> None:
         self._hook, self._recorder, self._recording = hook, recorder, recording
         self._signature = inspect.signature(original)
@@ -167,7 +173,7 @@ class _Looks:
         self._target = None if is_method else getattr(original, "__self__", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """None: nothing of ours travels to where a pickle is read, where there may be no ratioscope."""
+        """Pickles as None, because ratioscope may not be installed where the pickle is read."""
         return type(None), ()
 
     def enter(
@@ -202,7 +208,7 @@ class _Looks:
     def _call(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Call | None:
         try:
             bound = self._signature.bind(*arguments, **named)
-        except TypeError:  # the original will say it better
+        except TypeError:  # the original raises a better message
             return None
         bound.apply_defaults()
         values = dict(bound.arguments)
@@ -218,7 +224,7 @@ class _Looks:
 
 
 def replace_in_importers(before: Any, after: Any) -> None:
-    """In all modules that hold a function by name (`from x import f`), the user's script too, puts another in its place."""
+    """Replaces a function in all modules that imported it by name (`from x import f`), the user's script included."""
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType):
             for held in [held for held, value in list(vars(module).items()) if value is before]:
@@ -226,7 +232,7 @@ def replace_in_importers(before: Any, after: Any) -> None:
 
 
 def is_watched(hook: Hook, owner: Any = None) -> bool:
-    """Whether a wrapper of ours is there now. owner: as in `install`."""
+    """Whether the function is wrapped by us at present. owner: as in `install`."""
     if owner is None and _lacks(hook):
         return False
     target, name = resolve(hook) if owner is None else (owner, hook.name.rpartition(".")[2])
@@ -242,7 +248,7 @@ def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, pat
 
 
 def _method_kind(owner: Any, name: str) -> type[staticmethod[..., Any]] | type[classmethod[Any, ..., Any]] | None:
-    """What an attribute of a class is wrapped in, its own or inherited; None for a plain method and outside of classes."""
+    """staticmethod or classmethod, if the attribute of the class, own or inherited, is one; None for anything else."""
     held = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else None
     return staticmethod if isinstance(held, staticmethod) else classmethod if isinstance(held, classmethod) else None
 

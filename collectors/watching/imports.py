@@ -1,7 +1,7 @@
-"""Being told that a module has been imported, without changing how it is.
+"""Calls a function when a module has been imported, without changing how it is imported.
 
-A finder asks the others as always and lets the loader that they found say when it is done; a spec and a loader stay what they
-were. wrapt could do this too, at the price of asyncio, ssl and the metadata of every package in each process of a job.
+A finder asks the other finders as usual, and has the loader that they return call us when it has executed the module. Spec and
+loader stay what they were. wrapt could do this too, but it loads asyncio, ssl and the metadata of every package in each process.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Any
 
 from ..process.notice import warn
 
-Told = Callable[[ModuleType], None]
+Then = Callable[[ModuleType], None]
 
-_awaited: dict[str, list[Told]] = {}
-"""Global, because imports are the process's: module -> whom to tell."""
-_MARK = "ratioscope_tells"
+_awaited: dict[str, list[Then]] = {}
+"""Module -> functions to call. Global, because imports are those of the process."""
+_MARK = "ratioscope_calls"
 
 
-def when_imported(name: str, told: Told) -> None:
-    """Calls `told(module)` once, when the module has been executed; now if it has. The importer sees what that raises."""
+def when_imported(name: str, then: Then) -> None:
+    """Calls `then(module)` once, when the module has been executed, or now if it has been. The importer sees what it raises."""
     module = sys.modules.get(name)
     if module is not None:
-        told(module)
+        then(module)
         return
-    _awaited.setdefault(name, []).append(told)
+    _awaited.setdefault(name, []).append(then)
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 
 
 class _Finder:
-    """Finds what the others find. Of the class itself, as sys.meta_path takes any object with `find_spec`."""
+    """A finder that returns what the other finders find. sys.meta_path holds the class, which is an object with `find_spec`."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         parent = name.rpartition(".")[0]
         if parent in _awaited and getattr(sys.modules.get(parent), "__file__", "") is None:  # no __init__ to execute
-            _tell(parent)
+            _call_awaiting(parent)
         if name not in _awaited:
             return None
         spec = _found_by_others(name, path, target)
         if spec is not None and spec.loader is not None:
-            _tell_when_executed(spec.loader)
+            _call_when_executed(spec.loader)
         return spec
 
 
@@ -57,15 +57,15 @@ def _found_by_others(name: str, path: Sequence[str] | None, target: ModuleType |
     return None
 
 
-def _tell_when_executed(loader: Any) -> None:
-    """Lets this one loader tell. One that loads many modules may keep it: of a module that nobody awaits nobody is told."""
+def _call_when_executed(loader: Any) -> None:
+    """Has this loader call us. A loader of many modules may keep that: for a module that nobody awaits nothing is called."""
     execute = getattr(loader, "exec_module", None)
     if execute is None or isinstance(loader, type) or hasattr(execute, _MARK):
         return
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        _tell(module.__name__ if module.__spec__ is None else module.__spec__.name)
+        _call_awaiting(module.__name__ if module.__spec__ is None else module.__spec__.name)
 
     setattr(exec_module, _MARK, True)
     try:
@@ -74,7 +74,7 @@ def _tell_when_executed(loader: Any) -> None:
         warn("%s of %s takes no attribute: what it loads is not recorded.", type(loader).__name__, loader)
 
 
-def _tell(name: str) -> None:
+def _call_awaiting(name: str) -> None:
     if (module := sys.modules.get(name)) is not None:
-        for told in _awaited.pop(name, ()):
-            told(module)
+        for then in _awaited.pop(name, ()):
+            then(module)

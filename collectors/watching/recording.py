@@ -1,6 +1,6 @@
-"""Recording: what the adapters of a process write through. Its collector is made with the first thing there is to record.
+"""Recording: what an adapter writes through. It makes the Collector when there is something to record.
 
-Later than the process's start, because only then is its rank known; and never in a process that has nothing to record.
+That is later than the start of the process, because the rank is known only then. A process that records nothing makes none.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RolloutVersion = Callable[[Any], int]
-"""trainer -> the version of the weights its engine samples with, in updates of the trainer."""
+"""Takes the trainer; returns the version of the weights that its engine samples with, counted in updates of the trainer."""
 
 
 _PANIC = "PanicException"
-"""What a library in Rust raises, a tokenizer's say, which is no Exception."""
+"""What a library in Rust raises, a tokenizer for example. It is a BaseException but no Exception."""
 
 
 class AttachOptions(TypedDict, total=False):
-    """Options of `attach`: those of `Collector` that the adapter does not decide, and two of its own.
+    """Options of `attach`: options of `Collector` that the adapter does not decide, and rollout_version.
 
-    rollout_version: for engines whose weights are not those of the trainer's last sync; else the adapter tells from the
-    trainer. scalars: puts `ratioscope/...` among what the trainer logs. config is kept beside what the adapter knows.
+    rollout_version: for engines whose weights are not those of the trainer's last sync; without it the adapter asks the
+    trainer. scalars: adds `ratioscope/...` to what the trainer logs. config: kept beside the settings that the adapter knows.
     """
 
     rollout_version: RolloutVersion | None
@@ -54,15 +54,16 @@ class AttachOptions(TypedDict, total=False):
 
 
 class Recording:
-    """One adapter's way to a run folder, from one process. `adapter` names it in what is counted and said.
+    """Connects one adapter with the run folder, in one process.
 
-    advice: what to do where the adapter does not fit the trainer. failures: looks that failed before there was a collector.
+    adapter: its name, for counts and messages. advice: what a user can do if the adapter does not fit the trainer.
     """
 
     def __init__(self, run_dir: str | os.PathLike[str], options: AttachOptions, adapter: str, advice: str = "") -> None:
         self.run_dir, self.options, self.adapter, self.advice = run_dir, options, adapter, advice
         self.is_active = True
         self.failures = 0
+        """Looks that failed before there was a collector to count them."""
         self.first_failure: str | None = None
         self._facts: dict[str, Any] = {"trainer": adapter}
         self._config: dict[str, Any] = {}
@@ -75,7 +76,7 @@ class Recording:
 
     @property
     def rollout_version(self) -> RolloutVersion | None:
-        """The user's own word on the engine's weights, where one was given."""
+        """The option `rollout_version`; None if it was not given."""
         return self.options.get("rollout_version")
 
     def describe(
@@ -87,18 +88,18 @@ class Recording:
         decode: Decode | None = None,
         versions: str | None = None,
     ) -> None:
-        """What the adapter knows of the trainer and this process, to be told before the first `log`; later it is too late.
+        """Takes what the adapter knows of the trainer and this process. Call it before the first `log`; later has no effect.
 
         trainer: its name and version. versions: where rollout versions come from, or why there are none. rank: of this process
-        among those that record; else as ranks.py has it.
+        among those that record; without it ranks.py finds it.
         """
         given = {"trainer": trainer, "rank": rank, "decode": decode, "versions": versions}
         self._facts |= {name: value for name, value in given.items() if value is not None}
-        self._config |= kept(config).settings  # at once, so that none of the trainer's objects is
+        self._config |= kept(config).settings  # at once, so that no object of the trainer is held
 
     @property
     def collector(self) -> Collector:
-        """The process's collector; made now if there is none yet."""
+        """The collector of this process, made now if there is none."""
         with self._lock:
             if self._collector is None:
                 made = self._made()
@@ -121,23 +122,23 @@ class Recording:
         self.collector.event(kind, step, note)
 
     def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
-        """What to add to the trainer's own scalars of this step; {} unless the user asked for it. known: names it has."""
+        """What to add to the scalars that the trainer logs at this step; {} unless the user asked for it. known: names it has."""
         if not (self.options.get("scalars", False) and self.has_collector):
             return {}
         return self.collector.scalars(step, known)
 
     def say_once(self, kind: str, step: int, note: str, level: int = logging.INFO) -> None:
-        """An event that holds for the whole run: what is not recorded and which setting records it, say."""
+        """Notes and logs, once, what holds for the whole run: what is not recorded, for example, and which setting records it."""
         if kind not in self._said:
             self._said.add(kind)
             self.event(kind, step, note)
             notice.say(level, "step %d: %s", step, note)
 
     def watch(self, look: Callable[[], T], name: str | None = None) -> T | None:
-        """The result of a look into the trainer. Whatever goes wrong is counted, said once, and stays here.
+        """The result of a look into the trainer; None if it fails. A failure is counted and logged once, and not raised.
 
-        name: of the look, where one line of code takes many. A look that fails ENOUGH times in a row is not taken any more;
-        where nothing was recorded meanwhile, the adapter takes itself off. Nothing that a failure has seen is kept.
+        name: of the look, if one line of code takes several. A look that fails ENOUGH times in a row is not taken any more. If
+        nothing was recorded meanwhile, the adapter takes its hooks off. No object that a failed look has seen is kept.
         """
         name = name or look.__qualname__.partition(".<locals>")[0]
         if not self.is_active or self._streaks.is_over(name):
@@ -159,18 +160,18 @@ class Recording:
         return found
 
     def attached(self, undo: Callable[[], None]) -> None:
-        """The adapter is on the trainer; `undo` takes it off."""
+        """Keeps `undo`, which takes the hooks off the trainer."""
         self._undo = undo
 
     def take_off(self) -> None:
-        """Leaves the trainer as it was. A second call does nothing."""
+        """Takes the hooks off the trainer. A second call does nothing."""
         self.is_active = False
         undo, self._undo = self._undo, None
         if undo is not None:
             undo()
 
     def _count(self, error: BaseException) -> str:
-        """Counts a failure, in the collector once there is one, and says the first."""
+        """Counts a failure, in the collector if there is one, and logs the first. Returns its words."""
         reason = reason_of(error)
         if self.has_collector:
             self.collector.count_failure(f"{self.adapter} adapter")
@@ -186,12 +187,12 @@ class Recording:
 
         streak, policy = self._streaks.of(name), TEXTS.get(self.options.get("text", "full"), TEXTS["none"])
         reason = policy.detail(streak.reason)
-        told = f"{self.adapter} adapter: {name} failed {streak.times} times in a row, first with {reason}"
+        failed = f"{self.adapter} adapter: {name} failed {streak.times} times in a row, first with {reason}"
         if streak.logged < self._logged:
-            self._note(f"{told}; it is not called any more. What else the adapter sees is recorded.")
+            self._note(f"{failed}; it is not called any more. What else the adapter sees is recorded.")
             return
         self._note(
-            f"{told}; nothing was recorded meanwhile, so the adapter takes itself off. Training goes on{self.advice}"
+            f"{failed}; nothing was recorded meanwhile, so the adapter takes itself off. Training goes on{self.advice}"
         )
         try:
             self.take_off()

@@ -23,8 +23,7 @@ from support.written_run import commit_lines, token_rows
 
 from ratioscope import Collector, open_run
 from ratioscope.app.cli.maintenance import compact
-from ratioscope.collectors.writing import durable_file, run_file, step_statistics
-from ratioscope.collectors.writing import parquet_sink as sink
+from ratioscope.collectors.writing import durable_file, run_file, run_files, step_statistics
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -461,7 +460,7 @@ def test_a_segment_that_was_replaced_although_an_error_was_told_counts_once(
         assert collector.flush()
         failing[0] = True
         if not can_be_read:
-            monkeypatch.setattr(sink, "content", unreadable)
+            monkeypatch.setattr(run_files, "content", unreadable)
         collector.log(step=1, **{**logprobs(2, rows=3), "sequence_ids": ["a", "b", "c"]})
         assert collector.flush()
     assert not failing[0]
