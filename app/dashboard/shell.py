@@ -13,12 +13,12 @@ from ratioscope.errors import RatioscopeError
 from ..browser.listener import listen, page_begins
 from ..presentation.escape import streamlit_label as label
 from .model.at_work import at_work
-from .model.live import drawn, followed, live_line, may_grow, pause_button
+from .model.live import followed, live_line, may_grow, note_drawn, pause_button
 from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
 from .pages import PAGES, Page
-from .panels.charts import shown_begins
+from .panels.charts import begin_page
 from .panels.controls import gap_picker, only_field, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty
 from .panels.keyboard import keys_button
@@ -57,7 +57,7 @@ def main() -> None:
 
 def _call_first(draw: list[Callable[[], object]]) -> None:
     draw[0]()
-    drawn()
+    note_drawn()
     listen()
 
 
@@ -117,7 +117,7 @@ def _tools(card: Page, name: str, shown: View | None) -> _Tools:
         pausing = shown is not None and may_grow(shown)
         if pausing:
             pause_button(pause)
-        link = share(shown_begins(name, card.path))
+        link = share(begin_page(name, card.path))
         keys_button()
     return _Tools(shown, pausing, pause, link)
 

@@ -24,7 +24,7 @@ from .drawing.definition import add_definition
 from .drawing.lines import (
     CELLS,
     Axis,
-    Drawn,
+    DrawnLine,
     Line,
     legend_name,
     on_grid,
@@ -95,7 +95,7 @@ def metric_of_runs(
     return figure
 
 
-def _smoothed(drawn: Sequence[Drawn], half_life: float | None) -> str:
+def _smoothed(drawn: Sequence[DrawnLine], half_life: float | None) -> str:
     """What is smoothed, and what is not."""
     if not half_life:
         return ""
@@ -114,7 +114,7 @@ def _colour(line: Line, gap: str, theme: Theme) -> str:
 
 
 def _axis(
-    figure: go.Figure, drawn: Sequence[Drawn], scale: Scale, limits: Sequence[Limit], zeros: float
+    figure: go.Figure, drawn: Sequence[DrawnLine], scale: Scale, limits: Sequence[Limit], zeros: float
 ) -> tuple[float, float]:
     """Sets the value axis so that lines, bands and near limits fit; its range in axis positions."""
     areas = [area for part in drawn for area in part.areas]
@@ -127,7 +127,7 @@ class _Pen:
     def __init__(self, traces: list[dict[str, Any]], scale: Scale, shown: tuple[float, float], colour: str) -> None:
         self.traces, self.scale, self.shown, self.colour = traces, scale, shown, colour
 
-    def draw(self, part: Drawn, metric: Metric, *, named: bool) -> None:
+    def draw(self, part: DrawnLine, metric: Metric, *, named: bool) -> None:
         line, main = part.line, part.main
         for low, high, opacity in part.areas:
             self.traces += shaded(part.raw.middle, low, high, self.scale, self.shown[0], self.colour, opacity)
@@ -178,7 +178,7 @@ class _Pen:
                 )
 
 
-def _hover(part: Drawn, metric: Metric, named: bool) -> list[str]:
+def _hover(part: DrawnLine, metric: Metric, named: bool) -> list[str]:
     raw = part.raw
     name = f"{escaped(shortened(part.line.name))}: " if named else ""
     told = []

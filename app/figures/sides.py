@@ -38,7 +38,7 @@ NAMES = ("A", "B")
 
 
 @dataclass(frozen=True)
-class Course:
+class SideRun:
     """A run's metric frame by step. side: 0 for A, 1 for B."""
 
     side: int
@@ -47,7 +47,7 @@ class Course:
 
 
 def courses(
-    runs: Sequence[Course],
+    runs: Sequence[SideRun],
     metric: Metric,
     gap: str,
     *,
@@ -191,7 +191,7 @@ def _legend(sides: Sequence[int], theme: Theme, gap: str) -> str:
     )
 
 
-def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
+def _thinned(run: SideRun, metric: Metric, gap: str, relative: bool) -> Thinned:
     steps, values, errors, sizes = (
         floats(run.frame, name)
         for name in ("step", f"{gap}/{metric.name}", f"{gap}/{metric.name}_se", f"{gap}/{metric.level}s")
@@ -200,7 +200,7 @@ def _thinned(run: Course, metric: Metric, gap: str, relative: bool) -> Thinned:
     return replace(found, unseen=unseen_share(metric, typical(sizes)), bounds=metric.bounds)
 
 
-def _sizes(runs: Sequence[Course], metric: Metric, gap: str) -> list[str]:
+def _sizes(runs: Sequence[SideRun], metric: Metric, gap: str) -> list[str]:
     """How many tokens or sequences a step has on each side."""
     told = []
     for side, name in enumerate(NAMES):
@@ -219,7 +219,7 @@ def _sure(lines: Sequence[Thinned], metric: Metric, banded: bool) -> str:
 
 def _add_course(
     figure: go.Figure,
-    run: Course,
+    run: SideRun,
     line: Thinned,
     scale: Scale,
     metric: Metric,

@@ -69,7 +69,7 @@ def slice_bars(
     rows = np.arange(len(parts), 0, -1, dtype=np.float64)
     colours = [theme.primary if key == chosen is not None else theme.gaps[gap] for key in parts["key"]]
     facts = [[_words(row, metric), row["key"] or ""] for row in parts.iter_rows(named=True)]
-    _addcolumn(figure, parts, scale, (low, high), rows, colours, facts, metric.bounds)
+    _add_column(figure, parts, scale, (low, high), rows, colours, facts, metric.bounds)
     _add_shares(figure, parts, rows, colours, facts, theme)
     _lay_out(figure, parts, rows, chosen, theme)
     unit = f" · {metric.unit}" if metric.unit != "1" else ""
@@ -85,7 +85,7 @@ def _why_empty(parts: pl.DataFrame, metric: Metric, gap: str) -> str:
     return f"{metric.name} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
 
 
-def _addcolumn(
+def _add_column(
     figure: go.Figure,
     parts: pl.DataFrame,
     scale: Scale,

@@ -38,7 +38,7 @@ def _done(verb: tuple[str, ...], root: Path) -> int:
 
 def _shown(root: Path) -> int:
     """What the server reads of the runs below a folder, and of one that is opened."""
-    from ratioscope.app.dashboard.model.view import make_ahead, warm
+    from ratioscope.app.dashboard.model.view import prefetch, warm
     from ratioscope.app.dashboard.pages import PAGES
     from ratioscope.app.dashboard.pages.runs.summaries import Summaries
     from ratioscope.ingest.files.run_tree import runs_below
@@ -49,7 +49,7 @@ def _shown(root: Path) -> int:
         summaries.read_some([path], 60.0)
         summaries.state(path, here(), time.time())
         warm([path])
-        make_ahead(path, lambda shown: (wanted for page in PAGES for wanted in page.ahead(shown)))
+        prefetch(path, lambda shown: (wanted for page in PAGES for wanted in page.prefetch(shown)))
     return 0
 
 

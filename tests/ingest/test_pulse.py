@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratioscope.app.dashboard.model.run_state import SILENT, standing
+from ratioscope.app.dashboard.model.run_state import SILENT, run_state
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import SourceError
 from ratioscope.ingest.commits.liveness import WriterStatus, current_writers, sizes, steps_since, writer_statuses
@@ -38,21 +38,21 @@ def test_a_writer_is_alive_as_long_as_its_very_process_runs() -> None:
 def test_a_writer_of_another_host_or_container_is_never_called_dead(known: dict[str, object]) -> None:
     word = _word(**{"pid": _ended_pid(), **known})
     assert word.state(HERE) == "unknown"
-    assert "live" in standing([word], HERE, NOW).word
-    silent = standing([word], HERE, NOW + SILENT)
+    assert "live" in run_state([word], HERE, NOW).word
+    silent = run_state([word], HERE, NOW + SILENT)
     assert silent.word == "▲ silent for 2 minutes" and "cannot check its process" in silent.why
 
 
 def test_how_a_run_stands_is_said_in_words_and_marks() -> None:
     closed = WriterStatus("c", 0, True, NOW - 60)
     dead = _word(pid=_ended_pid())
-    assert standing([], HERE, NOW).ended and standing([closed], HERE, NOW).word == "ended"
-    assert standing([_word(), closed], HERE, NOW).word == "● live"
-    assert standing([_word(), dead], HERE, NOW).word == "● live · ▲ 1 of 2 writers dead"
-    assert standing([dead, closed], HERE, NOW + 400).word == "■ dead: no commit for 6 minutes, its process is gone"
-    told = standing([dead, _word(pid=_ended_pid(), step=4)], HERE, NOW)
+    assert run_state([], HERE, NOW).ended and run_state([closed], HERE, NOW).word == "ended"
+    assert run_state([_word(), closed], HERE, NOW).word == "● live"
+    assert run_state([_word(), dead], HERE, NOW).word == "● live · ▲ 1 of 2 writers dead"
+    assert run_state([dead, closed], HERE, NOW + 400).word == "■ dead: no commit for 6 minutes, its process is gone"
+    told = run_state([dead, _word(pid=_ended_pid(), step=4)], HERE, NOW)
     assert (told.brief, told.step, told.ago) == ("■ dead", 4, "7 seconds ago")
-    assert "their 2 processes are gone" in standing([dead, dead], HERE, NOW).word
+    assert "their 2 processes are gone" in run_state([dead, dead], HERE, NOW).word
 
 
 def test_writers_of_older_attempts_have_ended_whatever_they_said() -> None:

@@ -13,11 +13,14 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ...dashboard.server.server import Door
+from ratioscope.ingest.files.folder import is_run
+from ratioscope.ingest.files.run_tree import runs_below
+
+from ...dashboard.server.server import ServerOptions
 from ...dashboard.server.way_in import way_in
 from ..terminal import say
-from .door import AllowHost, Host, NoBrowser, Port, Token, door_of, place_of
-from .found import say_found
+from .arguments import opened
+from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options
 
 Page = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
 Gap = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to show.")]
@@ -51,32 +54,45 @@ def dashboard(
     """Browse runs in the dashboard. Without a token, only this machine can connect."""
     choices = {"gap": gap, "step": step, "steps": steps, "sequence": sequence, "only": only}
     place = place_of(page, choices, choose)
-    door = door_of(host, port, token, allow_host)
+    options = server_options(host, port, token, allow_host)
     for run in runs:
-        say_found(run)
-    show(runs, door, place=place, browser=not no_browser)
+        _check_path(run)
+    show(runs, options, place=place, browser=not no_browser)
     return 0
 
 
-def show(runs: Sequence[Path], door: Door, *, place: str = "", browser: bool) -> None:
+def _check_path(folder: Path) -> None:
+    """Opens a run, so that an unreadable run is an error before the server starts; prints how many runs another folder holds."""
+    if not folder.is_dir() or is_run(folder):
+        opened(folder)
+        return
+    tree = runs_below(folder)
+    more = f" ({tree.note})" if tree.note else ""
+    if number := len(tree.runs):
+        say(f"{folder}: {number} run{'s' * (number > 1)}{more}")
+    else:
+        say(f"{folder}: no run yet; the dashboard shows the first one as soon as it begins{more}")
+
+
+def show(runs: Sequence[Path], options: ServerOptions, *, place: str = "", browser: bool) -> None:
     """Serve these runs until interrupted; prints the URL of this place in them as soon as the server answers."""
     from ...dashboard.server.server import serve
 
     def ready(url: str) -> None:
         url = _at(url, place)
         say(f"dashboard: {url}   (Ctrl+C stops it)")
-        if not door.is_loopback:
+        if not options.is_loopback:
             say(
                 "anyone with this link can read prompts and responses; traffic is not encrypted: use a network you trust"
             )
         elif remote := _remote_hint(url):
             say(remote)
         if browser and _has_browser():
-            webbrowser.open(at_the_end.enter_context(way_in(url)) if door.token else url)
+            webbrowser.open(at_the_end.enter_context(way_in(url)) if options.token else url)
 
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with suppress(KeyboardInterrupt), ExitStack() as at_the_end:  # the ordinary way to stop it
-        serve(runs, door, on_ready=ready)
+        serve(runs, options, on_ready=ready)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -8,9 +8,9 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
-from ...dashboard.server.server import Door
+from ...dashboard.server.server import ServerOptions
 from .dashboard import show
-from .door import NoBrowser, Port
+from .server_options import NoBrowser, Port
 
 
 def demo(
@@ -21,7 +21,7 @@ def demo(
     no_browser: NoBrowser = False,
 ) -> int:
     """Browse a recorded real run: one healthy, one with stale weights."""
-    show(_chosen(run), Door(port=port), browser=not no_browser)
+    show(_chosen(run), ServerOptions(port=port), browser=not no_browser)
     return 0
 
 

@@ -27,7 +27,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass
-class Shown:
+class PageContents:
     """What a page shows, noted as it is drawn: its tables and charts by key, and what files of them are called."""
 
     run: str = "run"
@@ -38,7 +38,7 @@ class Shown:
     def file(self, part: str = "", ending: str = "") -> str:
         """A name that any file system takes: run, page and part.
 
-        >>> Shown("a/b c", "tokens").file("strip", ".csv")
+        >>> PageContents("a/b c", "tokens").file("strip", ".csv")
         'a-b-c-tokens-strip.csv'
         """
         names = (re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.") for name in (self.run[-60:], self.page, part))

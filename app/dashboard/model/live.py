@@ -26,8 +26,8 @@ from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.theme import MARKS
 from .opened_runs import run_opened
-from .revision_cache import OnShow
-from .run_state import Standing, standing
+from .revision_cache import HeldRevision
+from .run_state import RunState, run_state
 from .view import View, view
 
 EVERY = 1.0
@@ -40,20 +40,20 @@ LATE = f"{MARKS['watch']} some parts show newer steps"
 
 
 @dataclass
-class Shown:
+class RunOnPage:
     """A run on a session's page: its state, whose things are kept as long as this is held, and its commit logs just before."""
 
-    kept: OnShow
+    kept: HeldRevision
     sizes: Sizes
 
 
 @dataclass
-class Drawn:
+class DrawnPage:
     """What a session's page shows: the run at `path` and those beside it, last drawn from when on, and how long that took.
     stands: how the run stood at the first look since."""
 
     path: str = ""
-    runs: dict[str, Shown] = field(default_factory=dict)
+    runs: dict[str, RunOnPage] = field(default_factory=dict)
     at: float = 0.0
     began: float = 0.0
     took: float = 0.0
@@ -63,26 +63,26 @@ class Drawn:
 def followed(path: str) -> View:
     """The run as it is to be shown: as far as it is committed, or as it was read last while the page must stay as it is."""
     asked_for, now = bool(st.session_state.pop("_show", False)), time.monotonic()
-    page = _drawn()
+    page = _drawn_page()
     if page.path == path and held() and not asked_for:
         page.began = now
     else:
-        st.session_state["_drawn"] = Drawn(path, {path: _read(path)}, at=now, began=now)
+        st.session_state["_drawn"] = DrawnPage(path, {path: _read(path)}, at=now, began=now)
     return beside(path)
 
 
 def beside(path: str) -> View:
     """A run on the page: with the one that is followed it goes on, and stays as it is."""
-    page = _drawn()
+    page = _drawn_page()
     if path not in page.runs:
         page.runs[path] = _read(path)
     return View(path, page.runs[path].kept.revision)
 
 
-def _read(path: str) -> Shown:
+def _read(path: str) -> RunOnPage:
     # The logs are listed before they are read: what comes in between is then taken for new, and not missed.
     logs, shown = _sizes(path) or {}, view(path)
-    return Shown(shown.on_show(), logs)
+    return RunOnPage(shown.on_show(), logs)
 
 
 def held() -> bool:
@@ -106,9 +106,9 @@ def paused() -> bool:
     return bool(st.session_state.get("_paused"))
 
 
-def drawn() -> None:
+def note_drawn() -> None:
     """Notes that the page was drawn, and with it how long that takes."""
-    found = _drawn()
+    found = _drawn_page()
     found.took = time.monotonic() - found.began
     for path in found.runs:
         run_opened(path)
@@ -121,8 +121,8 @@ def live_line(shown: View) -> None:
 
 def may_grow(shown: View) -> bool:
     """Whether there is anything to pause: this run may grow, or one that is shown beside it."""
-    beside_it = [View(path, 0) for path in _drawn().runs if path != shown.path]
-    return paused() or not _standing(shown.path).ended or any(other.is_growing for other in beside_it)
+    beside_it = [View(path, 0) for path in _drawn_page().runs if path != shown.path]
+    return paused() or not _run_state(shown.path).ended or any(other.is_growing for other in beside_it)
 
 
 def pause_button(place: DeltaGenerator) -> None:
@@ -132,7 +132,7 @@ def pause_button(place: DeltaGenerator) -> None:
 
 
 def _line(shown: View) -> None:
-    page = _drawn()
+    page = _drawn_page()
     now = {path: _sizes(path) for path in {shown.path, *page.runs}}
     logs = now[shown.path]
     if logs is None:
@@ -140,7 +140,7 @@ def _line(shown: View) -> None:
         return
     grown = page.path == shown.path and any(now[path] not in (None, run.sizes) for path, run in page.runs.items())
     stays = held() and "_show" not in st.session_state
-    found = _standing(shown.path)
+    found = _run_state(shown.path)
     page.stands = page.stands or found.brief
     changed = page.path == shown.path and page.stands != found.brief  # its writer has died, say
     if (grown or changed) and not stays and time.monotonic() - page.at > min(LONGEST_REST, (1 + REST) * page.took):
@@ -153,7 +153,7 @@ def _line(shown: View) -> None:
             st.button(f"{more} · show", key="show_newer", on_click=_show, type="tertiary", help=_why_held())
 
 
-def _words(found: Standing, shown: View) -> str:
+def _words(found: RunState, shown: View) -> str:
     steps, kept = shown.steps, shown.run.conservation
     facts = [
         "paused" if paused() else "",
@@ -183,9 +183,9 @@ def _toggle() -> None:
     st.session_state["_paused"] = not paused()
 
 
-def _drawn() -> Drawn:
+def _drawn_page() -> DrawnPage:
     found = st.session_state.get("_drawn")
-    return found if isinstance(found, Drawn) else Drawn()
+    return found if isinstance(found, DrawnPage) else DrawnPage()
 
 
 def _values() -> list[object]:
@@ -206,13 +206,13 @@ def _sizes(path: str) -> Sizes | None:
         return None
 
 
-def _standing(path: str) -> Standing:
+def _run_state(path: str) -> RunState:
     known = st.session_state.setdefault("_words", {})
     if known.get("path") != path:
         known = {"path": path, "words": {}}
     known["words"] = writer_statuses(Path(path), _sizes(path) or {}, known["words"])
     st.session_state["_words"] = known
-    return standing(current_writers(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
+    return run_state(current_writers(word for _, word in known["words"].values()), _here(os.getpid()), time.time())
 
 
 @cache

@@ -24,7 +24,7 @@ Key = tuple[str, int, str, tuple[Hashable, ...]]
 
 
 @dataclass(eq=False)
-class OnShow:
+class HeldRevision:
     """A revision that somebody looks at; it is kept as long as this is held."""
 
     path: str
@@ -42,7 +42,7 @@ class _Slot:
 
 
 @dataclass
-class Shelf:
+class RevisionCache:
     """Things by key, the latest used kept.
 
     late: path and revision of which something was first asked for after the run had moved on, and so is of a newer state.
@@ -50,7 +50,7 @@ class Shelf:
 
     most_bytes: int = MOST_BYTES
     late: set[tuple[str, int]] = field(default_factory=set)
-    _shown: WeakSet[OnShow] = field(default_factory=WeakSet)
+    _shown: WeakSet[HeldRevision] = field(default_factory=WeakSet)
     _slots: dict[Key, _Slot] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -75,9 +75,9 @@ class Shelf:
                 self._slots.pop(key, None)
             raise
 
-    def show(self, path: str, revision: int) -> OnShow:
+    def show(self, path: str, revision: int) -> HeldRevision:
         """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
-        shown = OnShow(path, revision)
+        shown = HeldRevision(path, revision)
         with self._lock:
             self._shown.add(shown)
         return shown

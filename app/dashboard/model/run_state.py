@@ -14,7 +14,7 @@ SILENT = 120.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """How a run stands: in words and in brief, since when, and why no more can be said. step: the newest that was committed."""
 
     word: str
@@ -25,26 +25,26 @@ class Standing:
     step: int | None = None
 
 
-def standing(found: Sequence[WriterStatus], here: Here, now: float) -> Standing:
+def run_state(found: Sequence[WriterStatus], here: Here, now: float) -> RunState:
     """How a run with these writers stands."""
-    known = _standing_of(found, here, now)
+    known = _state_of(found, here, now)
     return replace(
         known, brief=known.brief or known.word, step=max((w.step for w in found if w.step is not None), default=None)
     )
 
 
-def _standing_of(found: Sequence[WriterStatus], here: Here, now: float) -> Standing:
+def _state_of(found: Sequence[WriterStatus], here: Here, now: float) -> RunState:
     states = [word.state(here) for word in found]
     quiet = now - max((word.last_heard for word in found), default=now)
     dead = states.count("gone")
     if not found or set(states) == {"closed"}:
-        return Standing("ended", "", f"{age(quiet)} ago" if found else "", ended=True)
+        return RunState("ended", "", f"{age(quiet)} ago" if found else "", ended=True)
     part = f" · {MARKS['watch']} {dead} of {len(found)} writers dead" if dead else ""
     if "alive" in states:
-        return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+        return RunState(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
     if "unknown" not in states:
         gone = "its process is gone" if dead == 1 else f"their {dead} processes are gone"
-        return Standing(
+        return RunState(
             f"{MARKS['act']} dead: no commit for {age(quiet)}, {gone}",
             "The writer did not close its log.",
             f"{age(quiet)} ago",
@@ -53,10 +53,10 @@ def _standing_of(found: Sequence[WriterStatus], here: Here, now: float) -> Stand
     hosts = sorted({str(word.host) for word, state in zip(found, states, strict=True) if state == "unknown"})
     why = f"The writer runs on {', '.join(hosts[:3])} or in another container. This machine cannot check its process."
     if quiet > SILENT:
-        return Standing(
+        return RunState(
             f"{MARKS['watch']} silent for {age(quiet)}{part}",
             why,
             f"{age(quiet)} ago",
             brief=f"{MARKS['watch']} silent{part}",
         )
-    return Standing(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")
+    return RunState(f"{MARKS['healthy']} live{part}", "", f"{age(quiet)} ago")

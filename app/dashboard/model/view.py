@@ -1,8 +1,8 @@
-"""What the pages read of a run: its frames, each made once per revision and shared by all sessions.
+"""A run at one revision, as pages read it: each frame and figure is made once per revision and shared by all sessions.
 
-What is read of runs is kept here alone, on the shelf. Keys are (path, revision, arguments), never a frame: Streamlit hashes large
-frames by a sample and returns wrong results for those that differ elsewhere. The frames are immutable, so that every session may
-hold the same one.
+The revision cache holds all of them. Keys are (path, revision, arguments), never a frame: Streamlit hashes large
+frames by a sample and returns wrong results for frames that differ elsewhere. The frames are immutable, so that every session
+may hold the same one.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -24,7 +24,7 @@ from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.grading.finding import Finding
 
 from ...presentation.value_text import bound
-from .revision_cache import Key, OnShow, Shelf
+from .revision_cache import HeldRevision, Key, RevisionCache
 
 Made = TypeVar("Made")
 _OPENINGS = count()
@@ -60,30 +60,30 @@ class View:
 
         make: a function of a module (its name is part of the key). arguments: never a frame or an array.
         """
-        return cast(Made, _shelf().of(self.key(make, arguments), lambda: self._made(make, arguments)))
+        return cast(Made, _revision_cache().of(self.key(make, arguments), lambda: self._made(make, arguments)))
 
     def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
         made = make(self.run, *arguments)
         if self.run.revision != self.revision:  # asked afterwards, for the run may have moved on meanwhile
-            _shelf().note_late(self.path, self.revision)
+            _revision_cache().note_late(self.path, self.revision)
         return made
 
     @property
     def is_late(self) -> bool:
         """Whether a part of it was first asked for after the run had moved on: that part is of a newer state."""
-        return (self.path, self.revision) in _shelf().late
+        return (self.path, self.revision) in _revision_cache().late
 
     @property
     def steps(self) -> list[int]:
         """Steps on record, ascending."""
         return self.of(_steps)
 
-    def on_show(self) -> OnShow:
+    def on_show(self) -> HeldRevision:
         """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
-        return _shelf().show(self.path, self.revision)
+        return _revision_cache().show(self.path, self.revision)
 
     def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> Key:
-        """Under which the shelf keeps what this function makes."""
+        """The key of what this function makes, in the revision cache."""
         return self.path, self.revision, f"{make.__module__}.{make.__qualname__}", arguments
 
     def metrics(self, by: tuple[str, ...] = ("step",), steps: range | None = None) -> pl.DataFrame:
@@ -145,11 +145,11 @@ def view(path: str) -> View:
     return View(path, run.revision)
 
 
-Wanted = tuple[Callable[..., object], tuple[Hashable, ...]]
+CacheRequest = tuple[Callable[..., object], tuple[Hashable, ...]]
 """A function of a run, and its other arguments."""
 
 
-def prepare(paths: Sequence[str], wanted: Sequence[Wanted]) -> None:
+def prepare(paths: Sequence[str], wanted: Sequence[CacheRequest]) -> None:
     """Makes these things of each run for `View.of`, of a run opened apart, whose lock keeps nobody waiting.
 
     Of a run that is growing they would be of another revision: there only what `Run` itself keeps in its cache is of use.
@@ -159,12 +159,12 @@ def prepare(paths: Sequence[str], wanted: Sequence[Wanted]) -> None:
             shown, apart = view(path), open_run(Path(path))
             for make, arguments in wanted:
                 made = partial(make, apart, *arguments)
-                made() if shown.is_growing else _shelf().of(shown.key(make, arguments), made)
+                made() if shown.is_growing else _revision_cache().of(shown.key(make, arguments), made)
         except Exception:  # as in `warm`
             continue
 
 
-def make_ahead(path: str, wanted: Callable[[View], Iterable[Wanted]]) -> None:
+def prefetch(path: str, wanted: Callable[[View], Iterable[CacheRequest]]) -> None:
     """Makes for `View.of` what is wanted of a run. Each must take a second at most: the run answers nobody else meanwhile."""
     try:
         shown = view(path)
@@ -184,9 +184,9 @@ def warm(paths: Sequence[str]) -> None:
 
 
 @st.cache_resource(show_spinner=False)
-def _shelf() -> Shelf:
+def _revision_cache() -> RevisionCache:
     """The one for this process."""
-    return Shelf()
+    return RevisionCache()
 
 
 def _steps(run: Run) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..model.scope import Scope
-from ..model.view import View, Wanted
+from ..model.view import CacheRequest, View
 from . import health, overview, staleness
 from .alerts import page as alerts
 from .compare import page as compare
@@ -31,7 +31,7 @@ class Page:
     choices: frozenset[Choice] = frozenset({"gap"})
     about: Literal["run", "runs"] = "run"
     """runs: all that are served; the page is drawn although the run of its Scope may be unreadable or hold nothing yet."""
-    ahead: Callable[[View], Iterable[Wanted]] = lambda _: ()
+    prefetch: Callable[[View], Iterable[CacheRequest]] = lambda _: ()
     """What its first visit would wait for, made while a reader looks at another page of the run."""
 
 
@@ -49,7 +49,7 @@ PAGES = (
         "Every metric over the steps, for one run or for several runs in one chart.",
         metrics.render,
         frozenset({"gap", "steps", "only", "others"}),
-        ahead=metrics.ahead,
+        prefetch=metrics.prefetch,
     ),
     Page(
         "distributions",
@@ -57,7 +57,7 @@ PAGES = (
         "How log-ratios and weights are distributed, and what a cap on the weights would change.",
         distributions.render,
         frozenset({"gap", "steps", "only"}),
-        ahead=distributions.ahead,
+        prefetch=distributions.prefetch,
     ),
     Page(
         "where",
@@ -87,7 +87,7 @@ PAGES = (
         "The effect of truncating, masking or rejecting weights, and the configuration for your trainer.",
         corrections.render,
         frozenset({"gap", "steps"}),
-        ahead=corrections.ahead,
+        prefetch=corrections.prefetch,
     ),
     Page(
         "compare",

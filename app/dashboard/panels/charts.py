@@ -17,22 +17,22 @@ from ...browser.listener import is_narrow
 from ...presentation.digits import count
 from ...presentation.escape import visible
 from ...presentation.theme import DARK, LIGHT, NARROW, Theme, ThemeName
-from ..model.export import Shown, csv_of
+from ..model.export import PageContents, csv_of
 
 IMAGES = ("svg", "png")
 _FREEING = threading.Lock()
 _LAST: list[ThemeName] = [LIGHT.name]
 
 
-def page_shown() -> Shown:
+def page_contents() -> PageContents:
     """What the page of this session shows, as far as it is drawn."""
     found = st.session_state.get("_shown")
-    return found if isinstance(found, Shown) else Shown()
+    return found if isinstance(found, PageContents) else PageContents()
 
 
-def shown_begins(run: str, page: str) -> Shown:
+def begin_page(run: str, page: str) -> PageContents:
     """Notes which page is about to be drawn; what is drawn from here on is noted in what is returned."""
-    st.session_state["_shown"] = shown = Shown(run, page)
+    st.session_state["_shown"] = shown = PageContents(run, page)
     return shown
 
 
@@ -62,7 +62,7 @@ def draw(
     numbers: the table behind the figure, made when the reader asks for it. on_click: called when a point was clicked, see
     `clicked`.
     """
-    shown = page_shown()
+    shown = page_contents()
     _free_axes(figure)
     shown.charts[key] = (alt, figure)
     config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
@@ -94,7 +94,7 @@ def _image(name: str) -> dict[str, Any]:
 
 
 @st.fragment
-def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: Shown) -> None:
+def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: PageContents) -> None:
     """A drawer with the table behind a chart; what is in it is made when it is opened, and nothing else is drawn for it."""
     drawer = st.popover(
         "numbers", icon=":material/table_chart:", type="tertiary", key=f"{key}_numbers", on_change="rerun"
@@ -106,7 +106,7 @@ def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: Sho
             _download(frame, key, shown)
 
 
-def _download(frame: pl.DataFrame, key: str, shown: Shown) -> None:
+def _download(frame: pl.DataFrame, key: str, shown: PageContents) -> None:
     st.download_button(
         f"CSV, {count(len(frame), 'row')}",
         partial(csv_of, frame),
@@ -127,7 +127,7 @@ def clicked(key: str) -> Any:
 
 def table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
     """The frame as a table; text in it with invisible characters made visible. options: of st.dataframe."""
-    page_shown().tables[name] = lambda: frame
+    page_contents().tables[name] = lambda: frame
     return _table(frame, name, **options)
 
 
@@ -138,7 +138,7 @@ def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
 
 def numbers_behind(frame: Callable[[], pl.DataFrame], key: str, title: str = "numbers behind this page") -> None:
     """A closed drawer with the frame that was drawn; made when it is opened."""
-    shown = page_shown()
+    shown = page_contents()
     shown.tables[key] = frame
     drawer = st.expander(title, key=key, on_change="rerun")
     if drawer.open:

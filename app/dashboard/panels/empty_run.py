@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 FIRST = "TRL"
-"""Shown where nothing tells which trainer it is."""
+"""PageContents where nothing tells which trainer it is."""
 WAITS = "This page updates by itself as soon as there is something to show."
 
 

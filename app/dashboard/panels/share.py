@@ -7,11 +7,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ...browser.listener import address
-from ..model.export import Shown, html_of, json_of, zip_of
+from ..model.export import PageContents, html_of, json_of, zip_of
 from .charts import IMAGES, appearance
 
 
-def share(shown: Shown) -> DeltaGenerator:
+def share(shown: PageContents) -> DeltaGenerator:
     """A drawer with downloads of what the page shows, made when they are asked for; and the place for its link."""
     with st.popover("", icon=":material/ios_share:", help="link and downloads", type="tertiary", key="share"):
         place = st.container(key="link")
@@ -28,7 +28,7 @@ def say_link(place: DeltaGenerator) -> None:
         st.code(link, language=None, wrap_lines=True)
 
 
-def _downloads(shown: Shown) -> None:
+def _downloads(shown: PageContents) -> None:
     theme = appearance()
     title = f"{shown.run} · {shown.page}"
     files = (

@@ -85,10 +85,10 @@ class Guard:
             return await _refuse(refused, scope, receive, send)
         if self.sign_in is not None:
             fields = _fields(scope["headers"])
-            standing = self.sign_in.standing(fields, scope.get("query_string", b"").decode("latin-1"))
-            if standing == "link" and scope["type"] == "http" and scope.get("method") == "GET":
+            state = self.sign_in.state_of(fields, scope.get("query_string", b"").decode("latin-1"))
+            if state == "link" and scope["type"] == "http" and scope.get("method") == "GET":
                 return await _take_in(self.sign_in, fields, scope, send)
-            if standing == "out":
+            if state == "out":
                 return await _refuse(STRANGER, scope, receive, send)
         await self.app(scope, receive, send)
 

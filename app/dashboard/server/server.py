@@ -106,7 +106,7 @@ def look() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Door:
+class ServerOptions:
     """Where the dashboard is served, and who may ask. port: 0 takes a free one.
 
     token: what a reader must present, see sign_in.py. hosts: names beside the loopback ones that it is reached by.
@@ -128,46 +128,50 @@ class Door:
         return f"http://{name}:{self.port}" + (f"/?{PARAMETER}={self.token}" if self.token else "")
 
 
-def serve(runs: Sequence[Path], door: Door | None = None, *, on_ready: Callable[[str], None] | None = None) -> None:
+def serve(
+    runs: Sequence[Path], options: ServerOptions | None = None, *, on_ready: Callable[[str], None] | None = None
+) -> None:
     """Serve the dashboard of these runs until interrupted. `on_ready` gets the URL once the server answers."""
-    door = checked_door(door or Door())
-    door = replace(door, port=door.port or free_port(door.host))
+    options = checked_options(options or ServerOptions())
+    options = replace(options, port=options.port or free_port(options.host))
     os.environ[RUNS] = json.dumps([str(Path(run).resolve()) for run in runs])
     sys.setswitchinterval(TURN)
     share_heaps()
     settings = SETTINGS | {
-        "server.address": door.host,
-        "server.port": door.port,
-        "server.allowedHosts": sorted(LOOPBACK.union(door.hosts)),
-        "browser.serverAddress": door.host,
-        "client.showErrorDetails": "full" if door.is_loopback else "type",  # a trace shows paths of this machine
+        "server.address": options.host,
+        "server.port": options.port,
+        "server.allowedHosts": sorted(LOOPBACK.union(options.hosts)),
+        "browser.serverAddress": options.host,
+        "client.showErrorDetails": "full" if options.is_loopback else "type",  # a trace shows paths of this machine
     }
-    sign_in = None if door.token is None else SignIn(door.token)
+    sign_in = None if options.token is None else SignIn(options.token)
     with apart():
-        guard = partial(Guard, hosts=LOOPBACK.union(door.hosts), sign_in=sign_in, inline=_inline())
-        application(guard, on_ready=lambda: on_ready(door.url) if on_ready else None).run(config={**look(), **settings})
+        guard = partial(Guard, hosts=LOOPBACK.union(options.hosts), sign_in=sign_in, inline=_inline())
+        application(guard, on_ready=lambda: on_ready(options.url) if on_ready else None).run(
+            config={**look(), **settings}
+        )
 
 
-def checked_door(door: Door) -> Door:
+def checked_options(options: ServerOptions) -> ServerOptions:
     """The door, if it is safe to open: pages show prompts and completions. ConfigError says what is missing."""
-    if not door.is_loopback and not (door.token and door.hosts):
+    if not options.is_loopback and not (options.token and options.hosts):
         missing = [
             option
-            for option, given in (("--token generate", door.token), ("--allow-host NAME", door.hosts))
+            for option, given in (("--token generate", options.token), ("--allow-host NAME", options.hosts))
             if not given
         ]
         raise ConfigError(
-            f"--host {door.host} lets others than this machine in, so it needs {' and '.join(missing)} (NAME: what "
+            f"--host {options.host} lets others than this machine in, so it needs {' and '.join(missing)} (NAME: what "
             "they type in their browser); safer, from another machine: ssh -L 8501:127.0.0.1:8501 THIS_MACHINE, with "
             "--port 8501 and no --host"
         )
     hosts = []
-    for given in door.hosts:
+    for given in options.hosts:
         name = host_name(given if given.count(":") < 2 or given.startswith("[") else f"[{given}]")
         if name is None:
             raise ConfigError(f"--allow-host {given} is no name of a host; wanted one such as gpu-7.example.org")
         hosts.append(name)
-    return replace(door, hosts=tuple(hosts), token=None if door.token is None else checked(door.token))
+    return replace(options, hosts=tuple(hosts), token=None if options.token is None else checked(options.token))
 
 
 def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None = None) -> Any:

@@ -24,7 +24,7 @@ PARAMETER = "token"
 
 Fields = Mapping[str, Sequence[str]]
 """Headers of a request by lower-case name."""
-Standing = Literal["in", "link", "out"]
+SignInState = Literal["in", "link", "out"]
 """in: signed in; link: signed in, with a token in the URL that must go; out: not signed in."""
 
 
@@ -56,7 +56,7 @@ class SignIn:
             f"ratioscope-{self._derived('name')[:8]}"  # one per token: servers of one machine share a cookie jar
         )
 
-    def standing(self, fields: Fields, query: str) -> Standing:
+    def state_of(self, fields: Fields, query: str) -> SignInState:
         """How a request stands."""
         asked = [value for name, value in parse_qsl(query, keep_blank_values=True) if name == PARAMETER]
         if self._matches(self._cookies(fields), self._cookie):

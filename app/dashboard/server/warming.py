@@ -16,7 +16,7 @@ from ..model.opened_runs import next_opened
 from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
-    from ..model.view import View, Wanted
+    from ..model.view import CacheRequest, View
 
 RUNS = 8
 """Runs that are read beforehand, the one shown first at first."""
@@ -24,7 +24,7 @@ RUNS = 8
 
 def start_warming() -> None:
     """Starts the threads; they end with the process."""
-    for work in (_warm, _read_ahead):
+    for work in (_warm, _prefetch):
         threading.Thread(target=work, name=f"ratioscope{work.__name__}", daemon=True).start()
 
 
@@ -47,21 +47,21 @@ def _warm() -> None:
         prepare(others, _by_slice())
 
 
-def _read_ahead() -> None:
+def _prefetch() -> None:
     from ..model.served_runs import other_than, served
-    from ..model.view import make_ahead
+    from ..model.view import prefetch
 
     while True:
         path = next_opened()
         with suppress(Exception):  # as in `_warm`
-            make_ahead(path, _next)
+            prefetch(path, _next)
             found = served()
             own = found.name_of(path)
             if (other := other_than(found, own)) != own:
-                make_ahead(found.runs[other], _beside)
+                prefetch(found.runs[other], _beside)
 
 
-def _next(shown: "View") -> Iterator["Wanted"]:
+def _next(shown: "View") -> Iterator["CacheRequest"]:
     """What pages need beside what the first shows: what happened, then what each of them wants ahead."""
     from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 
@@ -69,10 +69,10 @@ def _next(shown: "View") -> Iterator["Wanted"]:
 
     yield events_and_alerts, ()
     for page in PAGES:
-        yield from page.ahead(shown)
+        yield from page.prefetch(shown)
 
 
-def _beside(shown: "View") -> Iterator["Wanted"]:
+def _beside(shown: "View") -> Iterator["CacheRequest"]:
     """What the page Compare needs of the run that it lays beside another."""
     from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
     from ratioscope.ingest.run import Run
@@ -81,7 +81,7 @@ def _beside(shown: "View") -> Iterator["Wanted"]:
     yield from ((Run.distribution, ("token", gap)) for gap in shown.run.gaps[:1])
 
 
-def _by_slice() -> list["Wanted"]:
+def _by_slice() -> list["CacheRequest"]:
     """What the pages Where and Staleness read of a run: merging its slices takes ten seconds for 10,000 steps."""
     from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
     from ratioscope.metrics.engines.slices import WRITTEN

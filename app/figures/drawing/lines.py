@@ -53,7 +53,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnLine:
     """A line on the grid. raw: its values, for a group between the extremes over its runs; main: the smoothed ones, or raw."""
 
     line: Line
@@ -69,7 +69,7 @@ class Drawn:
         return edges(self.raw) if self.banded else []
 
 
-def on_grid(lines: Sequence[Line]) -> list[Drawn]:
+def on_grid(lines: Sequence[Line]) -> list[DrawnLine]:
     """The lines, thinned by one grid for all."""
     cells = CELLS if len(lines) == 1 else max(LEAST_CELLS, SHARED_CELLS // max(1, len(lines)))
     ends = grid([line.x for line in lines], cells)
@@ -80,7 +80,7 @@ def on_grid(lines: Sequence[Line]) -> list[Drawn]:
         raw = broken(_between_runs(line, own), line.steps)
         smooth = None if line.smooth is None else gridded(line.x, line.steps, line.smooth, line.errors, ends)
         main = raw if smooth is None else broken(smooth, line.steps)
-        found.append(Drawn(line, raw, main, len(lines) <= BANDED))
+        found.append(DrawnLine(line, raw, main, len(lines) <= BANDED))
     return found
 
 
@@ -95,7 +95,7 @@ def _between_runs(line: Line, raw: Thinned) -> Thinned:
     return replace(raw, low=np.fmin.reduceat(low, starts), high=np.fmax.reduceat(high, starts))
 
 
-def scale_of(axis: Axis, drawn: Sequence[Drawn]) -> tuple[Scale, str]:
+def scale_of(axis: Axis, drawn: Sequence[DrawnLine]) -> tuple[Scale, str]:
     """The scale that was chosen, and what it cannot show."""
     values = np.concatenate([part.raw.mean for part in drawn] or [np.zeros(0)])
     values = values[np.isfinite(values)]
@@ -126,7 +126,7 @@ def size_words(lines: Sequence[Line], metric: Metric) -> str:
     return f"N ≈ {count(low)} to {count(high)} {metric.level}s a step (median)"
 
 
-def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
+def what_is_shaded(drawn: Sequence[DrawnLine], metric: Metric) -> str:
     """What the bands are, and how to take points without one."""
     groups = [part.line for part in drawn if part.line.is_group]
     if groups:
@@ -139,7 +139,7 @@ def what_is_shaded(drawn: Sequence[Drawn], metric: Metric) -> str:
     return band_words([part.raw for part in drawn], metric)
 
 
-def thinned_words(drawn: Sequence[Drawn]) -> str:
+def thinned_words(drawn: Sequence[DrawnLine]) -> str:
     """How steps became points; empty where each is one."""
     longest = max((part.raw for part in drawn), key=lambda raw: raw.rows, default=None)
     if longest is None or longest.exact:

@@ -10,7 +10,7 @@ import pytest
 
 from ratioscope.app.browser.policy import inline_scripts
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard, content_security_policy, refusal
-from ratioscope.app.dashboard.server.server import SENDER, Door, free_port, is_loopback, is_worth_a_line, serve
+from ratioscope.app.dashboard.server.server import SENDER, ServerOptions, free_port, is_loopback, is_worth_a_line, serve
 from ratioscope.errors import ConfigError
 
 OURS = [(b"host", b"127.0.0.1:8501")]
@@ -108,7 +108,7 @@ def test_the_servers_own_messages_pass() -> None:
 def test_serving_beyond_this_machine_is_refused_with_the_way_to_do_it(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(ConfigError, match="ssh -L"):
-        serve([], Door(host))
+        serve([], ServerOptions(host))
 
 
 def test_a_reader_who_leaves_is_not_logged_as_an_error_and_all_else_is() -> None:

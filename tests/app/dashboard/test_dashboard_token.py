@@ -23,9 +23,9 @@ from support.browser import Chromium, chromium
 from support.edge_runs import made
 from support.serving import Serving, refused, serving
 
-from ratioscope.app.cli.commands.door import TOKEN, door_of, place_of
+from ratioscope.app.cli.commands.server_options import TOKEN, place_of, server_options
 from ratioscope.app.dashboard.server.guard import LOOPBACK, Guard
-from ratioscope.app.dashboard.server.server import Door, checked_door
+from ratioscope.app.dashboard.server.server import ServerOptions, checked_options
 from ratioscope.app.dashboard.server.sign_in import SHORTEST, SignIn, generated, without_token
 from ratioscope.app.dashboard.server.way_in import way_in
 from ratioscope.errors import ConfigError
@@ -37,10 +37,10 @@ NAME = "gpu-7.example.org"
 def test_a_cookie_a_bearer_and_a_link_let_in_and_nothing_else_does() -> None:
     sign_in = SignIn(SECRET)
     name, _, value = sign_in.set_cookie.split(";")[0].partition("=")
-    assert sign_in.standing({"cookie": [f"a=b; {name}={value}"]}, "") == "in"
-    assert sign_in.standing({"authorization": [f"Bearer {SECRET}"]}, "") == "in"
-    assert sign_in.standing({}, f"run=a&token={SECRET}") == "link"
-    assert sign_in.standing({"cookie": [f"{name}={value}"]}, "token=old") == "link"
+    assert sign_in.state_of({"cookie": [f"a=b; {name}={value}"]}, "") == "in"
+    assert sign_in.state_of({"authorization": [f"Bearer {SECRET}"]}, "") == "in"
+    assert sign_in.state_of({}, f"run=a&token={SECRET}") == "link"
+    assert sign_in.state_of({"cookie": [f"{name}={value}"]}, "token=old") == "link"
     for fields, query in (
         ({}, ""),
         ({}, "token="),
@@ -51,13 +51,13 @@ def test_a_cookie_a_bearer_and_a_link_let_in_and_nothing_else_does() -> None:
         ({"cookie": [f"{name}={SECRET}"]}, ""),
         ({"cookie": [f"other={value}"]}, ""),
     ):
-        assert sign_in.standing(fields, query) == "out"
+        assert sign_in.state_of(fields, query) == "out"
 
 
 def test_the_cookie_does_not_tell_the_token_and_no_script_or_other_site_gets_it() -> None:
     sent = SignIn(SECRET).set_cookie
     assert SECRET not in sent and "HttpOnly" in sent and "SameSite=Strict" in sent and "Domain" not in sent
-    assert SECRET not in repr(SignIn(SECRET)) and SECRET not in repr(Door(token=SECRET))
+    assert SECRET not in repr(SignIn(SECRET)) and SECRET not in repr(ServerOptions(token=SECRET))
 
 
 def test_wrong_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,15 +68,15 @@ def test_wrong_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
         return False
 
     monkeypatch.setattr("ratioscope.app.dashboard.server.sign_in.hmac.compare_digest", noting)
-    assert SignIn(SECRET).standing({"authorization": ["Bearer wrong"]}, "token=wronger") == "out"
+    assert SignIn(SECRET).state_of({"authorization": ["Bearer wrong"]}, "token=wronger") == "out"
     assert compared == [(b"wrong", SECRET.encode()), (b"wronger", SECRET.encode())]
 
 
 def test_whoever_has_the_token_is_let_in_whatever_others_guess() -> None:
     sign_in = SignIn(SECRET)
-    assert {sign_in.standing({}, f"token=guess-{guess}") for guess in range(500)} == {"out"}
-    assert sign_in.standing({}, f"token={SECRET}") == "link"
-    assert sign_in.standing({"authorization": [f"Bearer {SECRET}"]}, "") == "in"
+    assert {sign_in.state_of({}, f"token=guess-{guess}") for guess in range(500)} == {"out"}
+    assert sign_in.state_of({}, f"token={SECRET}") == "link"
+    assert sign_in.state_of({"authorization": [f"Bearer {SECRET}"]}, "") == "in"
 
 
 def test_what_is_asked_for_stays_in_the_url_and_the_token_does_not() -> None:
@@ -111,7 +111,7 @@ def test_a_websocket_without_a_token_is_closed_before_it_is_accepted() -> None:
 )
 def test_a_weak_token_is_refused(token: str) -> None:
     with pytest.raises(ConfigError, match="--token generate") as error:
-        checked_door(Door(token=token))
+        checked_options(ServerOptions(token=token))
     assert token not in str(error.value)
 
 
@@ -121,13 +121,13 @@ def test_a_weak_token_is_refused(token: str) -> None:
      ("[2001:DB8::1]:80", "[2001:db8::1]"), ("10.0.0.7", "10.0.0.7")],
 )  # fmt: skip
 def test_an_allowed_host_is_a_name_whatever_way_it_is_written(given: str, name: str) -> None:
-    assert checked_door(Door("0.0.0.0", token=SECRET, hosts=(given,))).hosts == (name,)
+    assert checked_options(ServerOptions("0.0.0.0", token=SECRET, hosts=(given,))).hosts == (name,)
 
 
 @pytest.mark.parametrize("given", ["*", "http://gpu", "a b", "", "gpu/x", "a@b"])
 def test_an_allowed_host_that_is_none_is_explained(given: str) -> None:
     with pytest.raises(ConfigError, match="--allow-host"):
-        checked_door(Door("0.0.0.0", token=SECRET, hosts=(given,)))
+        checked_options(ServerOptions("0.0.0.0", token=SECRET, hosts=(given,)))
 
 
 def test_the_token_comes_from_a_file_or_the_environment_and_not_from_the_command_line(
@@ -135,14 +135,14 @@ def test_the_token_comes_from_a_file_or_the_environment_and_not_from_the_command
 ) -> None:
     file = tmp_path / "token"
     file.write_text(f"{SECRET}\n")
-    assert door_of("127.0.0.1", 0, str(file), None).token == SECRET
+    assert server_options("127.0.0.1", 0, str(file), None).token == SECRET
     monkeypatch.setenv(TOKEN, SECRET)
-    assert door_of("127.0.0.1", 0, None, None).token == SECRET
-    assert door_of("127.0.0.1", 0, None, None).token is None, "it is taken out of the environment"
-    first, second = (door_of("127.0.0.1", 0, "generate", None).token for _ in range(2))
+    assert server_options("127.0.0.1", 0, None, None).token == SECRET
+    assert server_options("127.0.0.1", 0, None, None).token is None, "it is taken out of the environment"
+    first, second = (server_options("127.0.0.1", 0, "generate", None).token for _ in range(2))
     assert first != second and len(first or "") >= 40 and len(generated()) >= 40
     with pytest.raises(ConfigError, match=TOKEN) as error:
-        door_of("127.0.0.1", 0, SECRET, None)
+        server_options("127.0.0.1", 0, SECRET, None)
     assert SECRET not in str(error.value)
 
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from support.frames import hostile_texts
 
-from ratioscope.app.dashboard.model.export import Shown, csv_of, html_of, json_of, zip_of
+from ratioscope.app.dashboard.model.export import PageContents, csv_of, html_of, json_of, zip_of
 from ratioscope.app.presentation.theme import DARK, LIGHT
 
 FRAME = pl.DataFrame(
@@ -58,17 +58,17 @@ def test_json_and_archive_hold_every_table_of_the_page() -> None:
     found = json.loads(json_of(tables))
     assert found["a"][1] == {"step": 2, "mismatch/kl_k3": "Infinity", "name": "plain", "list": [], "day": None}
     assert found["b"] == []
-    packed = zip_of(tables, Shown("run", "page").file)
+    packed = zip_of(tables, PageContents("run", "page").file)
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         assert archive.namelist() == ["run-page-a.csv", "run-page-b.csv"] and archive.read("run-page-a.csv") == csv_of(
             FRAME
         )
-    assert packed == zip_of(tables, Shown("run", "page").file)
+    assert packed == zip_of(tables, PageContents("run", "page").file)
 
 
 @pytest.mark.parametrize("run", ["../../etc/passwd", "a\x00b", "C:\\x", "..", "‮evil", "=1", "x" * 400, ""])
 def test_a_file_name_leads_nowhere_whatever_the_run_is_called(run: str) -> None:
-    name = Shown(run, "tokens").file("strip", ".csv")
+    name = PageContents(run, "tokens").file("strip", ".csv")
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name) and name.endswith("tokens-strip.csv") and len(name) < 100
 
 

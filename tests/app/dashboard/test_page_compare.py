@@ -30,7 +30,7 @@ from ratioscope.app.dashboard.pages.compare.words import (
     settings_table,
     table_of,
 )
-from ratioscope.app.figures.sides import Course, courses, graded_shares, survivals
+from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
@@ -248,9 +248,9 @@ def test_pairs_inplain() -> None:
     assert "beyond chance" in paired_sentence(Paired(9, 0, 0, 1.0, 2.0, 1.0, 0.1), "kl_k3", "prompt_text")
 
 
-def _course(side: int, name: str, values: Sequence[float]) -> Course:
+def _course(side: int, name: str, values: Sequence[float]) -> SideRun:
     frame = {"step": range(7, 7 + len(values)), "mismatch/kl_k3": values, "mismatch/kl_k3_se": [0.01] * len(values)}
-    return Course(side, name, pl.DataFrame(frame))
+    return SideRun(side, name, pl.DataFrame(frame))
 
 
 def test_figures_hold_both_sides_and_survive_what_is_missing() -> None:

@@ -15,7 +15,7 @@ from support.edge_runs import made
 from support.pages_open import Open, charts, html, words
 
 from ratioscope.app.dashboard.pages.corrections.config import syntax
-from ratioscope.app.dashboard.pages.corrections.entries import lab_of
+from ratioscope.app.dashboard.pages.corrections.entries import comparison_of
 from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.corrections.correction import CORRECTIONS
@@ -164,9 +164,9 @@ def test_the_job_finds_what_the_command_line_says(opened: Open, runs: Path) -> N
     app.run()
     shown = {row["correction"]: row for row in app.dataframe[0].value.to_dict("records")}
     run = open_run(made(runs, "stale"))
-    theirs = [entry.correction("mismatch") for entry in lab_of(parts).entries]
+    theirs = [entry.correction("mismatch") for entry in comparison_of(parts).entries]
     wanted = {row["correction"]: row for row in effect_frame(correction_effects(run, theirs).sums).to_dicts()}
-    for entry, correction in zip(lab_of(parts).entries, theirs, strict=True):
+    for entry, correction in zip(comparison_of(parts).entries, theirs, strict=True):
         found, right = shown[entry.name], wanted[getattr(correction, "name", None) or getattr(correction, "title", "")]
         for name in ("ess_after", "mean_weight", "bias", "variance", "removed_share", "clipped_share"):
             assert found[name] == pytest.approx(right[name], rel=1e-6, abs=1e-8), (entry.name, name)
@@ -231,7 +231,7 @@ def test_every_correction_is_written_for_every_trainer_or_refused_with_the_reaso
     parts += ["none", "truncate:token:2", "mask:sequence:0.5:5", "reject:geometric:0.999:1.001", "veto:0.0001"]
     parts += [f"{name}:{preset}" for name in NAMES for preset in dialect(name).PRESETS]
     for part in parts:
-        text, notes = syntax(lab_of(part).entries[0], "mismatch", trainer)
+        text, notes = syntax(comparison_of(part).entries[0], "mismatch", trainer)
         assert (text is None and len(notes) == 1 and len(notes[0]) > 15) or (text is not None and text.strip())
         if part.startswith(f"{trainer}:"):
             assert text is not None

@@ -12,7 +12,7 @@ from support.pages_open import Open, charts
 from support.statistics_runs import write_statistics_run
 
 from ratioscope.app.dashboard.pages.metrics.groups import GROUPS, of_gap
-from ratioscope.app.dashboard.pages.metrics.lines import Shown, placed_events, time_places, token_places
+from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, placed_events, time_places, token_places
 from ratioscope.app.presentation.metric_places import metrics_at
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import METRICS
@@ -130,7 +130,7 @@ def test_tokens_and_time_grow_with_the_steps(tree: Path) -> None:
     assert found is not None and len(found[0]) == len(run.steps) and found[1][0] >= 0
     assert (found[1][1:] >= found[1][:-1]).all()
     assert time_places(open_run(tree / "fp8" / "seed0")) is None  # one segment: one time
-    placed = placed_events(run.events, Shown("stale", run.metrics(), found), "time")
+    placed = placed_events(run.events, PlottedRun("stale", run.metrics(), found), "time")
     assert placed["step"].to_list()[-1] <= found[1][-1]
 
 
@@ -138,7 +138,7 @@ def test_time_between_known_steps_is_shared_out(tmp_path: Path) -> None:
     run = open_run(write_statistics_run(tmp_path / "run", 20, chunk=5))
     found = time_places(run)
     assert found is not None and list(found[0]) == [-1, 4, 9, 14, 19]
-    shown = Shown("run", run.metrics(), found)
+    shown = PlottedRun("run", run.metrics(), found)
     seconds = shown.along(run.metrics()["step"].to_numpy().astype(float))
     assert (seconds[1:] > seconds[:-1]).all() and seconds[4] == found[1][1]
 

@@ -51,19 +51,19 @@ def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: p
     opened_runs.run_opened(root)
     opened_runs.run_opened(root)
     assert opened_runs._OPENED.get_nowait() == root and opened_runs._OPENED.empty()
-    view.make_ahead(root, warming._next)
-    held, shown = view._shelf().bytes, view.view(root)
+    view.prefetch(root, warming._next)
+    held, shown = view._revision_cache().bytes, view.view(root)
     shown.events()
     for level in ("token", "sequence"):
         shown.distribution(level, shown.run.gaps[0])
     for page in PAGES:
-        for make, arguments in page.ahead(shown):
+        for make, arguments in page.prefetch(shown):
             shown.of(make, *arguments)
-    assert view._shelf().bytes == held, "all of it was there"
+    assert view._revision_cache().bytes == held, "all of it was there"
 
 
 def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> None:
-    view.make_ahead(str(tmp_path / "absent"), warming._next)
+    view.prefetch(str(tmp_path / "absent"), warming._next)
 
 
 @pytest.mark.parametrize("name", ["metrics", "distributions", "corrections"])
@@ -73,8 +73,8 @@ def test_a_page_finds_made_what_it_wanted_ahead(opened: Open, runs: Path, name: 
     page = next(page for page in PAGES if page.path == name)
     opened("overview", "stale")
     shown = view.view(str(made(runs, "stale")))
-    wanted = list(page.ahead(shown))
-    assert wanted and not any(shown.key(*one) in view._shelf()._slots for one in wanted)
+    wanted = list(page.prefetch(shown))
+    assert wanted and not any(shown.key(*one) in view._revision_cache()._slots for one in wanted)
     for level in ("token", "sequence"):
         opened(name, "stale", level=level)
-    assert all(shown.key(*one) in view._shelf()._slots for one in wanted)
+    assert all(shown.key(*one) in view._revision_cache()._slots for one in wanted)

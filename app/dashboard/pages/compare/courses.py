@@ -9,7 +9,7 @@ import streamlit as st
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of
 
-from ....figures.sides import Course, courses
+from ....figures.sides import SideRun, courses
 from ....presentation.metric_places import names_at
 from ...panels.charts import appearance, draw
 from ...panels.layout import control_row
@@ -27,7 +27,7 @@ def side_courses(a: Side, b: Side, gap: str) -> None:
         )
     metric, relative = BY_NAME[name], aligned == ALIGNED[1]
     runs = [
-        Course(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps)))
+        SideRun(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps)))
         for place, side in enumerate((a, b))
         for label_of, shown in zip(side.names, side.views, strict=True)
         if side.recorded(shown)
@@ -67,7 +67,7 @@ def _events_of(side: Side, relative: bool) -> pl.DataFrame:
     return pl.concat(parts).unique(maintain_order=True).sort("step", maintain_order=True)
 
 
-def _course_numbers(runs: Sequence[Course], column: str) -> pl.DataFrame:
+def _course_numbers(runs: Sequence[SideRun], column: str) -> pl.DataFrame:
     parts = [
         run.frame.select(
             pl.lit("AB"[run.side]).alias("side"), pl.lit(run.name).alias("run"), "step",

@@ -19,7 +19,7 @@ from ...model.scope import Scope
 from ...model.view import View
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells
-from .course import Course
+from .outcomes import Outcome
 
 CHARTS = (
     ("ess_after", "ESS after", "share of the sample that still counts"),
@@ -33,27 +33,29 @@ FIRST = 2
 """Charts shown at once; the others wait in a drawer."""
 
 
-def lab_charts(scope: Scope, courses: Sequence[Course]) -> None:
+def comparison_charts(scope: Scope, outcomes: Sequence[Outcome]) -> None:
     theme = appearance()
-    st.html(series_key([each.entry.name for each in courses], theme=theme))
-    _grid(scope, courses, CHARTS[:FIRST])
+    st.html(series_key([each.entry.name for each in outcomes], theme=theme))
+    _grid(scope, outcomes, CHARTS[:FIRST])
     drawer = st.expander(
         "bias, variance and removed tokens", key="more_effects", on_change="rerun", bind="query-params"
     )
     if drawer.open:
         with drawer:
-            _grid(scope, courses, CHARTS[FIRST:])
+            _grid(scope, outcomes, CHARTS[FIRST:])
 
 
-def _grid(scope: Scope, courses: Sequence[Course], charts: Sequence[tuple[str, str, str]]) -> None:
-    sizes = (_size([each.steps for each in courses if each.over == f"{noun}s"], noun) for noun in ("token", "sequence"))
+def _grid(scope: Scope, outcomes: Sequence[Outcome], charts: Sequence[tuple[str, str, str]]) -> None:
+    sizes = (
+        _size([each.steps for each in outcomes if each.over == f"{noun}s"], noun) for noun in ("token", "sequence")
+    )
     size = " or ".join(each for each in sizes if each)
     for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
-        laid = Laid.of(courses, name)
+        laid = ChartLines.of(outcomes, name)
         figure = scope.view.of(_laid_over, scope.view, laid, title, (about, size, NO_ERROR), appearance().name)
         alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
         with place:
-            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, courses, name))
+            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, outcomes, name))
 
 
 def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
@@ -62,39 +64,41 @@ def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class Laid:
+class ChartLines:
     """The lines of a chart. What a job has found so far is in no revision, so that their digest says what they are."""
 
     digest: bytes
     series: tuple[Series, ...] = field(compare=False)
 
     @staticmethod
-    def of(courses: Sequence[Course], name: str) -> "Laid":
-        series = tuple(_series(each, name, at) for at, each in enumerate(courses) if len(each.steps))
+    def of(outcomes: Sequence[Outcome], name: str) -> "ChartLines":
+        series = tuple(_series(each, name, at) for at, each in enumerate(outcomes) if len(each.steps))
         found = blake2b()
         for one in series:
             found.update(f"{one.place} {len(one.steps)} {len(one.name)} {one.name}".encode())
             for values in (one.steps, one.least, one.most):
                 found.update(values.tobytes())
-        return Laid(found.digest(), series)
+        return ChartLines(found.digest(), series)
 
 
-def _laid_over(run: Run, view: View, laid: Laid, title: str, notes: tuple[str, ...], theme: ThemeName) -> go.Figure:
+def _laid_over(
+    run: Run, view: View, laid: ChartLines, title: str, notes: tuple[str, ...], theme: ThemeName
+) -> go.Figure:
     absent = "nothing was computed yet"
     return laid_over(laid.series, title, notes, events=view.events(), absent=absent, theme=THEMES[theme])
 
 
-def _series(each: Course, name: str, place: int) -> Series:
+def _series(each: Outcome, name: str, place: int) -> Series:
     steps, least, most = (each.steps[column].to_numpy() for column in ("step", name, f"{name}_most"))
     return Series(each.entry.name, place, steps.astype(float), least, most)
 
 
-def _by_step(courses: Sequence[Course], name: str) -> pl.DataFrame:
+def _by_step(outcomes: Sequence[Outcome], name: str) -> pl.DataFrame:
     parts = [
         each.steps.select(
             "step", correction=pl.lit(each.entry.name), over=pl.lit(each.over), least=name, most=f"{name}_most"
         )
-        for each in courses
+        for each in outcomes
         if len(each.steps)
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema={"step": pl.Int64, "correction": pl.String})

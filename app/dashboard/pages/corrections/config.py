@@ -33,7 +33,7 @@ WHERE = {
 }
 
 
-def lab_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
+def trainer_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     """The chosen correction in the syntax of the chosen trainer; that of the run unless chosen."""
     own = entry.made.dialect if isinstance(entry.made, TrainerCorrection) else _named(trainer_of_run)
     if st.session_state.get("trainer") not in NAMES and st.query_params.get("trainer") not in NAMES:

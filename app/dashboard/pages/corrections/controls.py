@@ -9,31 +9,31 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ...panels.controls import asked
 from ...panels.layout import control_row
-from .entries import LONGEST, MOST, OURS, PASTED, Lab, lab_of, lab_text, own_text
+from .entries import LONGEST, MOST, OURS, PASTED, Comparison, comparison_of, comparison_text, own_text
 
 DEFAULT = "none,truncate:token:2,mask:token:0.5:5,truncate:sequence:2"
 
 
 def add_button(part: str) -> None:
     """Adds a part to what is compared. For a fragment: the rest of the page is drawn anew once it was clicked."""
-    lab = _current()
-    known = part in [entry.text for entry in lab.entries]
+    comparison = _current()
+    known = part in [entry.text for entry in comparison.entries]
     clicked = st.button(
         "compared below" if known else "add to the comparison",
         icon=":material/check:" if known else ":material/add:",
         key="add_threshold",
         on_click=_add,
         args=(part,),
-        disabled=known or len(lab.entries) >= MOST,
+        disabled=known or len(comparison.entries) >= MOST,
     )
     if clicked:
         st.rerun()
 
 
-def lab_controls() -> Lab:
+def comparison_controls() -> Comparison:
     """The lab of the URL, with what changes it."""
-    lab = _current()
-    full = len(lab.entries) >= MOST
+    comparison = _current()
+    full = len(comparison.entries) >= MOST
     with control_row("add"):
         with st.popover("a standard correction", key="new_rule", icon=":material/add:", disabled=full):
             _ours()
@@ -41,8 +41,8 @@ def lab_controls() -> Lab:
             _presets()
         with st.popover("your configuration", key="new_own", icon=":material/add:", disabled=full):
             _pasted()
-    _chips(lab)
-    for part, reason in lab.refused:
+    _chips(comparison)
+    for part, reason in comparison.refused:
         st.caption(f":material/error: left out: {label(part, 60)} {label(reason, 300)}")
     with st.expander("as text", key="as_text"):
         st.text_input(
@@ -54,13 +54,13 @@ def lab_controls() -> Lab:
             help="parts separated by commas: none, truncate|mask|reject:token|sequence|geometric:FLOOR:CAP, veto:FLOOR, "
             "ours:NAME, TRAINER:PRESET, TRAINER=configuration",
         )
-    return lab
+    return comparison
 
 
-def _chips(lab: Lab) -> None:
+def _chips(comparison: Comparison) -> None:
     """What is compared; a click takes it away."""
     with st.container(horizontal=True, gap="small", key="compared"):
-        for at, entry in enumerate(lab.entries):
+        for at, entry in enumerate(comparison.entries):
             st.button(
                 label(entry.name, 60),
                 key=f"remove_{at}",
@@ -98,9 +98,9 @@ def _pasted() -> None:
 
 
 def _add(*parts: str) -> None:
-    lab = _current()
-    known = [entry.text for entry in lab.entries]
-    st.session_state["lab"] = lab_text([*known, *(part for part in parts if part not in known)])
+    comparison = _current()
+    known = [entry.text for entry in comparison.entries]
+    st.session_state["lab"] = comparison_text([*known, *(part for part in parts if part not in known)])
 
 
 def _add_pasted(trainer: str) -> None:
@@ -112,8 +112,8 @@ def _add_pasted(trainer: str) -> None:
 
 
 def _remove(part: str) -> None:
-    st.session_state["lab"] = lab_text([entry.text for entry in _current().entries if entry.text != part])
+    st.session_state["lab"] = comparison_text([entry.text for entry in _current().entries if entry.text != part])
 
 
-def _current() -> Lab:
-    return lab_of(str(asked("lab") or DEFAULT))
+def _current() -> Comparison:
+    return comparison_of(str(asked("lab") or DEFAULT))

@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Lab:
+class Comparison:
     """entries: no two alike, at most MOST. refused: (part, why it is left out)."""
 
     entries: tuple[Entry, ...]
@@ -61,13 +61,13 @@ class Lab:
 
     @property
     def text(self) -> str:
-        return lab_text([entry.text for entry in self.entries])
+        return comparison_text([entry.text for entry in self.entries])
 
 
-def lab_of(text: str) -> Lab:
+def comparison_of(text: str) -> Comparison:
     """What the text asks for."""
     if len(text) > LONGEST:
-        return Lab((), ((text, f"is longer than {LONGEST:,} characters"),))
+        return Comparison((), ((text, f"is longer than {LONGEST:,} characters"),))
     entries: dict[str, Entry] = {}
     refused = []
     for part in (part.strip() for part in text.split(",")):
@@ -80,10 +80,10 @@ def lab_of(text: str) -> Lab:
             entries.setdefault(entry.text, entry)
         except RatioscopeError as error:
             refused.append((part, str(error)))
-    return Lab(tuple(entries.values()), tuple(refused))
+    return Comparison(tuple(entries.values()), tuple(refused))
 
 
-def lab_text(parts: Sequence[str]) -> str:
+def comparison_text(parts: Sequence[str]) -> str:
     return ",".join(parts) or EMPTY
 
 

@@ -12,13 +12,13 @@ from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
 from ...model.scope import Scope
 from ...panels.job_progress import job_at_work
-from .course import Source
+from .outcomes import Source
 
 REDRAWN = 4
 """Looks at a job at work after which the page shows what it has found since."""
 
 
-def lab_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionResults], chosen: int) -> None:
+def comparison_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionResults], chosen: int) -> None:
     """The line on what has been carried out, with the button that starts or stops it. chosen: how many steps are looked at."""
     steps = source.with_rows
     job = jobs().corrections(scope.view.path)

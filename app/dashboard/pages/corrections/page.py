@@ -19,16 +19,16 @@ from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
 from ...model.scope import Scope, Steps
-from ...model.view import View, Wanted, metrics_of
+from ...model.view import CacheRequest, View, metrics_of
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.layout import columns
-from .charts import lab_charts
-from .config import lab_config
-from .controls import DEFAULT, lab_controls
-from .course import NOTHING, Course, Source, course, effects_ahead, needs_rows, together
-from .entries import Entry, lab_of
-from .job import lab_job
-from .threshold import charts_ahead, threshold_panel
+from .charts import comparison_charts
+from .config import trainer_config
+from .controls import DEFAULT, comparison_controls
+from .entries import Entry, comparison_of
+from .job import comparison_job
+from .outcomes import NOTHING, Outcome, Source, effects_to_prefetch, needs_rows, on_common_steps, outcome
+from .threshold import charts_to_prefetch, threshold_panel
 
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
@@ -53,21 +53,21 @@ def render(scope: Scope) -> None:
     with st.container(key="threshold"):
         threshold_panel(source)
     st.subheader("Compare corrections", anchor=False)
-    lab = lab_controls()
-    if not lab.entries:
+    comparison = comparison_controls()
+    if not comparison.entries:
         st.caption("Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration.")
         return
-    _compare(scope, source, lab.entries, chosen)
+    _compare(scope, source, comparison.entries, chosen)
 
 
-def ahead(view: View) -> list[Wanted]:
+def prefetch(view: View) -> list[CacheRequest]:
     """What the corrections that are compared at first do, to the gap that is shown first."""
     gap = weighted_gap(next(iter(view.run.gaps), ""))
     if gap is None:
         return []
     source = Source(view, gap, Steps().of(view.steps), {})
-    effects = effects_ahead(source, lab_of(DEFAULT).entries)
-    return [(metrics_of, ((), None)), *effects, *charts_ahead(source, last_appearance())]
+    effects = effects_to_prefetch(source, comparison_of(DEFAULT).entries)
+    return [(metrics_of, ((), None)), *effects, *charts_to_prefetch(source, last_appearance())]
 
 
 def _row_digests(run: Run) -> dict[int, str]:
@@ -78,43 +78,43 @@ def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int
     ledgers = [_ledger(scope, source, entry) for entry in entries]
     wanted = [ledger for ledger in ledgers if ledger is not None]
     if wanted:
-        lab_job(scope, source, wanted, chosen)
-    found = [course(source, entry, ledger) for entry, ledger in zip(entries, ledgers, strict=True)]
-    courses, common = together(source, found, ledgers)
-    _advise(scope, source, courses, common)
-    _table(courses, common, chosen)
-    lab_charts(scope, courses)
-    shown = _one_of(courses)
+        comparison_job(scope, source, wanted, chosen)
+    found = [outcome(source, entry, ledger) for entry, ledger in zip(entries, ledgers, strict=True)]
+    outcomes, common = on_common_steps(source, found, ledgers)
+    _advise(scope, source, outcomes, common)
+    _table(outcomes, common, chosen)
+    comparison_charts(scope, outcomes)
+    shown = _one_of(outcomes)
     left, right = columns(2, "shown")
     with left:
-        _weights(source, courses, shown, common)
+        _weights(source, outcomes, shown, common)
     with right:
         st.markdown("**In your trainer's syntax**")
-        lab_config(shown.entry, source.gap, str(scope.view.run.info.get("trainer") or ""))
-    numbers_behind(lambda: _numbers(courses), "lab_numbers")
+        trainer_config(shown.entry, source.gap, str(scope.view.run.info.get("trainer") or ""))
+    numbers_behind(lambda: _numbers(outcomes), "lab_numbers")
 
 
 def _ledger(scope: Scope, source: Source, entry: Entry) -> CorrectionResults | None:
     return jobs().ledger(scope.view.path, entry.correction(source.gap)) if needs_rows(entry) else None
 
 
-def _advise(scope: Scope, source: Source, courses: Sequence[Course], common: Sequence[int]) -> None:
+def _advise(scope: Scope, source: Source, outcomes: Sequence[Outcome], common: Sequence[int]) -> None:
     """What helps most of what can be compared, in the words of the run's verdict."""
     frame = scope.view.metrics()
     name = f"{source.gap}/sequences"
     sizes = frame.select("step", sequences=pl.col(name).cast(pl.Float64)) if name in frame.columns else None
     if sizes is None or not common:
         return
-    fair = [each for each in courses if each.over == "tokens" and len(each.steps) and each.gap == source.gap]
+    fair = [each for each in outcomes if each.over == "tokens" and len(each.steps) and each.gap == source.gap]
     risks = {each.entry.name: risk_per_step(each.at(common), sizes) for each in fair if each.entry.text != "none"}
-    nothing = course(source, Entry("none", "no correction", NOTHING), None)
+    nothing = outcome(source, Entry("none", "no correction", NOTHING), None)
     found = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
     st.markdown(f"**{label(found.title, 200)}** · {found.confidence} confidence")
-    st.caption(f"{label(found.why, 900)} {_basis(found, len(fair), courses, common)}")
+    st.caption(f"{label(found.why, 900)} {_basis(found, len(fair), outcomes, common)}")
 
 
-def _basis(found: Advice, fair: int, courses: Sequence[Course], common: Sequence[int]) -> str:
-    left_out = len(courses) - fair
+def _basis(found: Advice, fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str:
+    left_out = len(outcomes) - fair
     without = (
         f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
         if left_out
@@ -126,11 +126,11 @@ def _basis(found: Advice, fair: int, courses: Sequence[Course], common: Sequence
     )
 
 
-def _table(courses: Sequence[Course], common: Sequence[int], chosen: int) -> None:
-    fair = [each.over == "tokens" and each.gap == courses[0].gap for each in courses]
+def _table(outcomes: Sequence[Outcome], common: Sequence[int], chosen: int) -> None:
+    fair = [each.over == "tokens" and each.gap == outcomes[0].gap for each in outcomes]
     rows = [
         Row(each.entry.name, _over(each, common), each.whole, _note(each), is_fair and each.entry.text != "none")
-        for each, is_fair in zip(courses, fair, strict=True)
+        for each, is_fair in zip(outcomes, fair, strict=True)
     ]
     st.html(comparison_table(rows, theme=appearance()))
     steps = f"{count(len(common), 'step')}" + (
@@ -142,13 +142,13 @@ def _table(courses: Sequence[Course], common: Sequence[int], chosen: int) -> Non
     )
 
 
-def _over(each: Course, common: Sequence[int]) -> str:
+def _over(each: Outcome, common: Sequence[int]) -> str:
     rows = each.at(common)
     size = int(rows["weights"].sum()) if len(rows) else 0
     return count(size, "token" if each.over == "tokens" else "sequence") if size else "–"
 
 
-def _note(each: Course) -> str:
+def _note(each: Outcome) -> str:
     notes = []
     if each.source == "rows":
         notes.append(f"token rows of {len(each.steps):,} of {count(each.possible, 'step')}" if each.possible else "")
@@ -165,10 +165,10 @@ def _note(each: Course) -> str:
     return " · ".join(note for note in notes if note)
 
 
-def _one_of(courses: Sequence[Course]) -> Course:
+def _one_of(outcomes: Sequence[Outcome]) -> Outcome:
     """The correction whose weights and configuration are shown."""
-    texts = [each.entry.text for each in courses]
-    names = {each.entry.text: each.entry.name for each in courses}
+    texts = [each.entry.text for each in outcomes]
+    names = {each.entry.text: each.entry.name for each in outcomes}
     if st.session_state.get("shown") not in texts and st.query_params.get("shown") not in texts:
         st.session_state["shown"] = texts[1] if len(texts) > 1 and texts[0] == "none" else texts[0]
     chosen = st.selectbox(
@@ -180,10 +180,10 @@ def _one_of(courses: Sequence[Course]) -> Course:
         format_func=lambda text: names.get(str(text), str(text)),
         width=480,
     )
-    return next((each for each in courses if each.entry.text == chosen), courses[0])
+    return next((each for each in outcomes if each.entry.text == chosen), outcomes[0])
 
 
-def _weights(source: Source, courses: Sequence[Course], shown: Course, common: Sequence[int]) -> None:
+def _weights(source: Source, outcomes: Sequence[Outcome], shown: Outcome, common: Sequence[int]) -> None:
     level = shown.entry.made.level if isinstance(shown.entry.made, Threshold) and shown.over == "sequences" else "token"
     before = source.histogram(level, common)
     unit = "token" if level == "token" else "sequence"
@@ -193,7 +193,7 @@ def _weights(source: Source, courses: Sequence[Course], shown: Course, common: S
             f"{label(shown.reason or 'they were not computed yet', 300)}."
         )
         return
-    place = [each.entry.text for each in courses].index(shown.entry.text)
+    place = [each.entry.text for each in outcomes].index(shown.entry.text)
     draw(
         weights_before_after(
             before,
@@ -211,7 +211,7 @@ def _weights(source: Source, courses: Sequence[Course], shown: Course, common: S
     )
 
 
-def _counts(before: Histogram, shown: Course) -> pl.DataFrame:
+def _counts(before: Histogram, shown: Outcome) -> pl.DataFrame:
     """How many weights lie in each bucket of log-weights, before and after."""
     parts = [(before, "before"), *([(shown.left, "after")] if shown.left is not None else [])]
     return pl.concat(
@@ -220,9 +220,9 @@ def _counts(before: Histogram, shown: Course) -> pl.DataFrame:
     )
 
 
-def _numbers(courses: Sequence[Course]) -> pl.DataFrame:
+def _numbers(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     rows = []
-    for each in courses:
+    for each in outcomes:
         values = each.whole or {}
         found = {column.name: values[column.name].low for column in COLUMNS if column.name in values}
         rows.append({"correction": each.entry.name, "over": each.over, "gap": each.gap, "from": each.source, **found})

@@ -27,12 +27,12 @@ from ....presentation.digits import a_step, count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
-from ...model.view import Wanted
+from ...model.view import CacheRequest
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells, control_row
 from .controls import add_button
-from .course import Source
 from .entries import threshold_text
+from .outcomes import Source
 
 Names = tuple[tuple[str, str], ...]
 """Column and words of each line of a chart."""
@@ -158,8 +158,8 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
 def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     view, theme = source.view, appearance().name
     effects = source.effects(threshold)
-    *courses, frontier, weights = cells(4, "threshold")
-    for place, (key, names, title) in zip(courses, COURSES, strict=True):
+    *outcomes, frontier, weights = cells(4, "threshold")
+    for place, (key, names, title) in zip(outcomes, COURSES, strict=True):
         figure = view.of(_over_steps, source, threshold, names, title, unit, theme)
         alt = f"{title} over {len(effects)} steps: {', '.join(words for _, words in names)}"
         with place:
@@ -174,11 +174,13 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
         draw(figure, "threshold_weights", alt, numbers=lambda: source.distribution(threshold.level))
 
 
-def charts_ahead(source: Source, theme: ThemeName) -> list[Wanted]:
+def charts_to_prefetch(source: Source, theme: ThemeName) -> list[CacheRequest]:
     """The charts of the threshold that is looked at first, for who wants them made before."""
     first = Threshold(RULE_BY_NAME[RULE], LEVEL_BY_NAME[LEVEL], 0.0, CAP_BY_NAME[CAP])
-    courses: list[Wanted] = [(_over_steps, (source, first, names, title, LEVEL, theme)) for _, names, title in COURSES]
-    return [*courses, *((make, (source, first, LEVEL, theme)) for make in (_frontier, _before_after))]
+    outcomes: list[CacheRequest] = [
+        (_over_steps, (source, first, names, title, LEVEL, theme)) for _, names, title in COURSES
+    ]
+    return [*outcomes, *((make, (source, first, LEVEL, theme)) for make in (_frontier, _before_after))]
 
 
 def _over_steps(

@@ -21,7 +21,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
 from ...model.scope import Scope
-from ...model.view import View, Wanted
+from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, clicked, draw, last_appearance
 from ...panels.controls import asked, step_picker
 from ...panels.layout import columns, control_row
@@ -110,13 +110,13 @@ def render(scope: Scope) -> None:
     density_drawer(scope, scope.recorded if step is None else [step])
 
 
-def ahead(view: View) -> list[Wanted]:
+def prefetch(view: View) -> list[CacheRequest]:
     """The distributions of the gap that is shown first, and the charts of its tokens as they are shown first."""
     gap = next(iter(view.run.gaps), "")
     if not gap:
         return []
     part, theme = Part(Scope(view, gap), "token", None), last_appearance()
-    made: list[Wanted] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
+    made: list[CacheRequest] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
     charts = ((_heat_map, ()), (_weights, (0.0, CAP_BY_NAME[CAP])), (_beyond, (0.0, CAP_BY_NAME[CAP])))
     return [*made, *((make, (part, *bounds, theme)) for make, bounds in charts)]
 

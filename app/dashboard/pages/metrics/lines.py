@@ -21,7 +21,7 @@ from ....presentation.run_colours import slots
 
 
 @dataclass(frozen=True)
-class Shown:
+class PlottedRun:
     """One run as it is laid over others: its name, its metrics by step, and where steps stand along the axis."""
 
     name: str
@@ -35,7 +35,7 @@ class Shown:
 
 
 def lines_of(
-    runs: Sequence[Shown], metric: Metric, gap: str, *, groups: Mapping[str, str], half_life: float | None
+    runs: Sequence[PlottedRun], metric: Metric, gap: str, *, groups: Mapping[str, str], half_life: float | None
 ) -> list[Line]:
     """A line per run or group that has any value of the metric; half_life in steps.
 
@@ -93,7 +93,7 @@ def time_places(run: Run) -> tuple[Floats, Floats] | None:
     return steps, np.maximum.accumulate(seconds - began)
 
 
-def placed_events(events: pl.DataFrame, run: Shown, along: Along) -> pl.DataFrame:
+def placed_events(events: pl.DataFrame, run: PlottedRun, along: Along) -> pl.DataFrame:
     """The events with their places along the axis for steps, and their own steps as `at`."""
     if along == "step" or not len(events):
         return events
@@ -102,7 +102,7 @@ def placed_events(events: pl.DataFrame, run: Shown, along: Along) -> pl.DataFram
     return known.with_columns(pl.Series("step", places), at=pl.col("step"))
 
 
-def _line(run: Shown, name: str, metric: Metric) -> Line | None:
+def _line(run: PlottedRun, name: str, metric: Metric) -> Line | None:
     if name not in run.frame.columns or run.frame[name].null_count() == len(run.frame):
         return None
     steps, values, errors = (floats(run.frame, column) for column in ("step", name, f"{name}_se"))

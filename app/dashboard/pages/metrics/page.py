@@ -29,11 +29,11 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...model.served_runs import served
-from ...model.view import View, Wanted
+from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.layout import cells, control_row
 from .groups import of_gap
-from .lines import Shown, lines_of, numbers_of, placed_events, time_places, token_places
+from .lines import PlottedRun, lines_of, numbers_of, placed_events, time_places, token_places
 from .repetitions import by_key, by_seed, seedless, sharing_keys
 from .summary_only import say_summary_only
 
@@ -188,7 +188,7 @@ def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_qu
             draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
 
 
-def _runs(run: Run, drawing: Drawing) -> tuple[Shown, ...]:
+def _runs(run: Run, drawing: Drawing) -> tuple[PlottedRun, ...]:
     """The runs of a drawing, that in front first."""
     scope, along = drawing.scope, drawing.choices.along
     found = []
@@ -197,7 +197,7 @@ def _runs(run: Run, drawing: Drawing) -> tuple[Shown, ...]:
         if along != "step":
             places = view.of(token_places, scope.gap) if along == "tokens" else view.of(time_places)
         frame = scope.course(view)
-        found.append(Shown(name, frame.clear() if along != "step" and places is None else frame, places))
+        found.append(PlottedRun(name, frame.clear() if along != "step" and places is None else frame, places))
     return tuple(found)
 
 
@@ -272,7 +272,7 @@ def _quantiles_of(drawing: Drawing) -> pl.DataFrame:
     return pl.DataFrame() if scope.only else scope.view.of(_quantile_frame, scope.gap, scope.range)
 
 
-def ahead(view: View) -> list[Wanted]:
+def prefetch(view: View) -> list[CacheRequest]:
     """The charts of the gap that is shown first, as they are shown first."""
     gap = next(iter(view.run.gaps), "")
     if not gap:

@@ -15,7 +15,7 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import SPOKEN, metrics_at
 from ....presentation.run_names import shortened
 from ....presentation.theme import MARKS
-from ...model.run_state import Standing
+from ...model.run_state import RunState
 from ...model.scope import Scope
 from ...model.served_runs import Served, served
 from ...panels.charts import table
@@ -157,7 +157,7 @@ SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _row(name: str, path: str, known: Summary | None, found: Standing) -> tuple[Any, ...]:
+def _row(name: str, path: str, known: Summary | None, found: RunState) -> tuple[Any, ...]:
     stands = (found.brief, found.step, found.ago)
     if known is None or known.error:
         word = NOT_READ if known is None else "✕ unreadable"

@@ -30,7 +30,7 @@ from ratioscope.process import Here
 from ....figures.drawing.thinned import thinned
 from ....presentation.metric_places import names_at
 from ....presentation.theme import MARKS
-from ...model.run_state import Standing, standing
+from ...model.run_state import RunState, run_state
 
 POINTS = 60
 """Of the small course of a run."""
@@ -140,14 +140,14 @@ class Summaries:
         kept = self._kept.get(path)
         return None if kept is None else kept.summary
 
-    def state(self, path: str, here: Here, now: float) -> Standing:
+    def state(self, path: str, here: Here, now: float) -> RunState:
         """How the run stands at this moment, as its own pages say it; reads the ends of the commit logs that have changed."""
         try:
             self._words[path] = writer_statuses(Path(path), sizes(Path(path)), self._words.get(path, {}))
         except SourceError:
             self._words.pop(path, None)
-            return Standing("gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
-        return standing(current_writers(word for _, word in self._words[path].values()), here, now)
+            return RunState("gone: its folder was deleted or moved", "", brief=f"{MARKS['act']} gone")
+        return run_state(current_writers(word for _, word in self._words[path].values()), here, now)
 
     def read_some(self, paths: Iterable[str], seconds: float) -> int:
         """Reads those of the runs that were never read, then those that have changed, for about so long; at least one.

@@ -17,7 +17,7 @@ from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_ef
 from ratioscope.metrics.corrections.weights_left import merged_weights_left
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
-from ...model.view import View, Wanted
+from ...model.view import CacheRequest, View
 from .entries import Entry
 
 SHOWN = (*VALUES, "removed_share_sequence")
@@ -26,11 +26,11 @@ NOTHING = Threshold("reject")
 
 
 @dataclass(frozen=True)
-class Course:
+class Outcome:
     """What one correction does. steps: `step`, `weights` (N), and `<name>`, `<name>_most` of SHOWN, NaN where unknown.
 
     over: whose weights the means are of. source: `rows` were read by a job, done of `possible` steps that have token rows.
-    whole, left, removed: over `common` steps, see `together`. reason: why there is nothing, or why steps are missing.
+    whole, left, removed: over `common` steps, see `on_common_steps`. reason: why there is nothing, or why steps are missing.
     """
 
     entry: Entry
@@ -93,11 +93,11 @@ def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
     return threshold_effects(source.distribution(threshold.level), threshold)
 
 
-def effects_ahead(source: Source, entries: Iterable[Entry]) -> list[Wanted]:
+def effects_to_prefetch(source: Source, entries: Iterable[Entry]) -> list[CacheRequest]:
     """What the lab reads of distributions for these entries and for one threshold, for who wants it made before."""
     made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
     levels = dict.fromkeys(threshold.level for threshold in made)
-    histograms: list[Wanted] = [(_histogram, (source, level, None)) for level in levels]
+    histograms: list[CacheRequest] = [(_histogram, (source, level, None)) for level in levels]
     return [*histograms, *((_effects, (source, threshold)) for threshold in made)]
 
 
@@ -112,7 +112,7 @@ def needs_rows(entry: Entry) -> bool:
     return single is None or single.level != "token"
 
 
-def course(source: Source, entry: Entry, ledger: CorrectionResults | None) -> Course:
+def outcome(source: Source, entry: Entry, ledger: CorrectionResults | None) -> Outcome:
     """The course of one entry: over tokens where that is known for every step with token rows, else as far as anything is."""
     threshold = _threshold_of(entry)
     if threshold is not None and (threshold.level == "token" or ledger is None):
@@ -124,29 +124,29 @@ def course(source: Source, entry: Entry, ledger: CorrectionResults | None) -> Co
     return rows
 
 
-def together(
-    source: Source, courses: Sequence[Course], ledgers: Sequence[CorrectionResults | None]
-) -> tuple[list[Course], list[int]]:
+def on_common_steps(
+    source: Source, outcomes: Sequence[Outcome], ledgers: Sequence[CorrectionResults | None]
+) -> tuple[list[Outcome], list[int]]:
     """The courses with what they do over all the steps that every one of them has, and these steps.
 
     Courses that have no step at all are left out of that.
     """
-    sets = [set(each.steps["step"].to_list()) for each in courses if len(each.steps)]
+    sets = [set(each.steps["step"].to_list()) for each in outcomes if len(each.steps)]
     common = sorted(set.intersection(*sets)) if sets else []
-    filled = [_filled(source, each, ledger, common) for each, ledger in zip(courses, ledgers, strict=True)]
+    filled = [_filled(source, each, ledger, common) for each, ledger in zip(outcomes, ledgers, strict=True)]
     return filled, common
 
 
-def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Course:
+def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Outcome:
     steps = source.effects(threshold)
     over: Literal["tokens", "sequences"] = "tokens" if threshold.level == "token" else "sequences"
     gone = "removed_share" if over == "sequences" else None
     more = {f"removed_share_sequence{end}": steps[f"{gone}{end}"] if gone else pl.lit(nan) for end in ("", "_most")}
     reason = "" if len(steps) else f"no distribution of {source.gap} is on record"
-    return Course(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
+    return Outcome(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
 
 
-def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
+def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Outcome:
     frame = ledger.frame(source.digests).filter(pl.col("step").is_in(source.with_rows))
     computed = frame.filter(pl.col("reason").is_null())
     values = compared_values({name: computed[name].to_numpy() for name in SUMS})
@@ -156,7 +156,7 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
     )
     refused = frame.filter(pl.col("reason").is_not_null())
     gaps = computed["gap"].unique().to_list()
-    return Course(
+    return Outcome(
         entry,
         str(gaps[0]) if gaps else source.gap,
         "tokens",
@@ -171,7 +171,7 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Course:
 NO_ROWS = "none of these steps has token rows, and only a single threshold can be computed from statistics"
 
 
-def _filled(source: Source, each: Course, ledger: CorrectionResults | None, common: Sequence[int]) -> Course:
+def _filled(source: Source, each: Outcome, ledger: CorrectionResults | None, common: Sequence[int]) -> Outcome:
     if not len(each.steps):
         return each
     if each.source == "statistics":

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 import pytest
 
-from ratioscope.app.dashboard.model.revision_cache import Shelf, size_of
+from ratioscope.app.dashboard.model.revision_cache import RevisionCache, size_of
 
 
 def frame(megabytes: int = 1) -> pl.DataFrame:
@@ -14,7 +14,7 @@ def frame(megabytes: int = 1) -> pl.DataFrame:
 
 
 def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
-    shelf, made, together = Shelf(), [], threading.Barrier(4)
+    cache, made, together = RevisionCache(), [], threading.Barrier(4)
 
     def make() -> int:
         made.append(1)
@@ -22,7 +22,7 @@ def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
 
     def ask() -> None:
         together.wait()
-        assert shelf.of(("run", 0, "f", ()), make) == 7
+        assert cache.of(("run", 0, "f", ()), make) == 7
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -33,29 +33,29 @@ def test_a_thing_is_made_once_however_many_ask_at_the_same_time() -> None:
 
 
 def test_what_takes_more_than_the_bound_lets_go_of_the_longest_unused() -> None:
-    shelf = Shelf(most_bytes=3 << 20)
+    cache = RevisionCache(most_bytes=3 << 20)
     for number in range(10):
-        shelf.of(("run", 0, "f", (number,)), frame)
-        shelf.of(("run", 0, "f", (0,)), frame)  # in use all the time
-    assert shelf.bytes <= (3 << 20) + (1 << 17)
+        cache.of(("run", 0, "f", (number,)), frame)
+        cache.of(("run", 0, "f", (0,)), frame)  # in use all the time
+    assert cache.bytes <= (3 << 20) + (1 << 17)
     made: list[int] = []
-    shelf.of(("run", 0, "f", (0,)), lambda: made.append(1))
+    cache.of(("run", 0, "f", (0,)), lambda: made.append(1))
     assert not made
 
 
 def test_a_growing_run_leaves_its_old_revisions() -> None:
-    shelf = Shelf()
+    cache = RevisionCache()
     for revision in range(50):
         for name in "abc":
-            shelf.of(("run", revision, name, ()), frame)
-    assert shelf.bytes < 7 << 20
-    shelf.of(("other", 0, "a", ()), frame)
-    assert shelf.bytes < 8 << 20
+            cache.of(("run", revision, name, ()), frame)
+    assert cache.bytes < 7 << 20
+    cache.of(("other", 0, "a", ()), frame)
+    assert cache.bytes < 8 << 20
 
 
 def test_a_thing_larger_than_the_bound_is_given_all_the_same() -> None:
-    shelf = Shelf(most_bytes=1 << 10)
-    assert len(shelf.of(("run", 0, "f", ()), frame)) == 1 << 17  # type: ignore[arg-type]
+    cache = RevisionCache(most_bytes=1 << 10)
+    assert len(cache.of(("run", 0, "f", ()), frame)) == 1 << 17  # type: ignore[arg-type]
 
 
 def test_figures_are_counted_too() -> None:
@@ -63,14 +63,14 @@ def test_figures_are_counted_too() -> None:
 
 
 def test_what_raises_leaves_nothing() -> None:
-    shelf = Shelf()
+    cache = RevisionCache()
 
     def fails() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        shelf.of(("run", 0, "f", ()), fails)
-    assert shelf.of(("run", 0, "f", ()), lambda: 1) == 1
+        cache.of(("run", 0, "f", ()), fails)
+    assert cache.of(("run", 0, "f", ()), lambda: 1) == 1
 
 
 def test_sizes_are_those_of_the_frames_inside() -> None:
@@ -79,13 +79,13 @@ def test_sizes_are_those_of_the_frames_inside() -> None:
 
 
 def test_what_is_on_show_is_kept_as_long_as_somebody_looks_at_it() -> None:
-    shelf = Shelf()
-    shelf.of(("run", 0, "f", ()), lambda: "as it was")
-    shown = shelf.show("run", 0)
+    cache = RevisionCache()
+    cache.of(("run", 0, "f", ()), lambda: "as it was")
+    shown = cache.show("run", 0)
     for revision in range(1, 9):
-        shelf.of(("run", revision, "f", ()), lambda: "newer")
-    assert shelf.of(("run", 0, "f", ()), lambda: "newer") == "as it was"
-    shelf.note_late("run", 0)
+        cache.of(("run", revision, "f", ()), lambda: "newer")
+    assert cache.of(("run", 0, "f", ()), lambda: "newer") == "as it was"
+    cache.note_late("run", 0)
     del shown
-    shelf.of(("run", 9, "f", ()), lambda: "newer")
-    assert shelf.of(("run", 0, "f", ()), lambda: "newer") == "newer" and shelf.late == set()
+    cache.of(("run", 9, "f", ()), lambda: "newer")
+    assert cache.of(("run", 0, "f", ()), lambda: "newer") == "newer" and cache.late == set()

@@ -13,8 +13,8 @@ from ratioscope.app.dashboard.pages.corrections.entries import (
     MOST,
     OURS,
     PASTED,
+    comparison_of,
     entry_of,
-    lab_of,
     own_text,
     threshold_text,
 )
@@ -32,9 +32,9 @@ PRESETS = [f"{name}:{preset}" for name in NAMES for preset in dialect(name).PRES
 
 @pytest.mark.parametrize("part", [*PARTS, *PRESETS])
 def test_every_part_is_read_and_written_alike(part: str) -> None:
-    lab = lab_of(part)
-    assert lab.refused == () and lab.text == part and lab.entries[0].name
-    assert lab_of(lab.text) == lab
+    comparison = comparison_of(part)
+    assert comparison.refused == () and comparison.text == part and comparison.entries[0].name
+    assert comparison_of(comparison.text) == comparison
 
 
 @given(
@@ -49,9 +49,13 @@ def test_thresholds_round_trip(rule: Any, level: Any, low: float, high: float) -
 
 
 def test_entries_come_in_order_each_once_and_no_more_than_can_be_told_apart() -> None:
-    lab = lab_of(" truncate:token:2, none ,,truncate:token:2.0, " + ",".join(f"mask:token:{c}" for c in range(2, 9)))
-    assert [entry.text for entry in lab.entries][:2] == ["truncate:token:2", "none"] and len(lab.entries) == MOST
-    assert len(lab.refused) == 3 and all("too many" in reason for _, reason in lab.refused)
+    comparison = comparison_of(
+        " truncate:token:2, none ,,truncate:token:2.0, " + ",".join(f"mask:token:{c}" for c in range(2, 9))
+    )
+    assert [entry.text for entry in comparison.entries][:2] == ["truncate:token:2", "none"] and len(
+        comparison.entries
+    ) == MOST
+    assert len(comparison.refused) == 3 and all("too many" in reason for _, reason in comparison.refused)
 
 
 @pytest.mark.parametrize(
@@ -67,21 +71,21 @@ def test_entries_come_in_order_each_once_and_no_more_than_can_be_told_apart() ->
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_left_out_and_said(part: str, says: str) -> None:
-    lab = lab_of(f"none,{part}")
-    assert [entry.text for entry in lab.entries] == ["none"]
-    ((refused, reason),) = lab.refused
+    comparison = comparison_of(f"none,{part}")
+    assert [entry.text for entry in comparison.entries] == ["none"]
+    ((refused, reason),) = comparison.refused
     assert refused == part and says in reason
 
 
 def test_a_text_without_end_is_refused_whole() -> None:
-    assert lab_of("none," * LONGEST).entries == () and "longer" in lab_of("none," * LONGEST).refused[0][1]
+    assert comparison_of("none," * LONGEST).entries == () and "longer" in comparison_of("none," * LONGEST).refused[0][1]
 
 
 @pytest.mark.parametrize("text", ["rollout_is: token\nrollout_is_threshold: 1.5", '{"rollout_is": "token"}'])
 def test_a_pasted_configuration_becomes_a_part_of_the_text(text: str) -> None:
     entry = entry_of(own_text("verl", text))
     assert isinstance(entry.made, TrainerCorrection) and entry.made.config["rollout_is"] == "token"
-    assert "rollout_is token" in entry.name and lab_of(f"none,{entry.text}").entries[1] == entry
+    assert "rollout_is token" in entry.name and comparison_of(f"none,{entry.text}").entries[1] == entry
 
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(
@@ -133,14 +137,14 @@ def test_no_pasted_configuration_breaks_the_page(trainer: str, config: dict[str,
     except ConfigError as error:
         assert str(error)
     else:
-        assert lab_of(entry.text).entries == (entry,)
+        assert comparison_of(entry.text).entries == (entry,)
 
 
 @given(st.text(max_size=60))
 @settings(max_examples=200)
 def test_no_text_breaks_the_page(text: str) -> None:
-    lab = lab_of(text)
-    assert lab_of(lab.text).entries == lab.entries
+    comparison = comparison_of(text)
+    assert comparison_of(comparison.text).entries == comparison.entries
 
 
 def test_what_is_read_is_named_in_errors() -> None:

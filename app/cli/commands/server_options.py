@@ -10,7 +10,7 @@ import typer
 
 from ratioscope.errors import ConfigError, MissingExtra
 
-from ...dashboard.server.server import Door, checked_door
+from ...dashboard.server.server import ServerOptions, checked_options
 from ...dashboard.server.sign_in import generated
 
 TOKEN = "RATIOSCOPE_TOKEN"
@@ -33,9 +33,9 @@ AllowHost = Annotated[
 ]
 
 
-def door_of(host: str, port: int, token: str | None, allow_host: Sequence[str] | None) -> Door:
+def server_options(host: str, port: int, token: str | None, allow_host: Sequence[str] | None) -> ServerOptions:
     """What these options ask for, if it is safe."""
-    return checked_door(Door(host, port, _token(token), tuple(allow_host or ())))
+    return checked_options(ServerOptions(host, port, _token(token), tuple(allow_host or ())))
 
 
 def _token(source: str | None) -> str | None:
