@@ -139,16 +139,17 @@ def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
     assert reasons == named and {package for package, of in rows if not of} == packages(PROJECT["dependencies"])
 
 
-def test_the_links_and_pictures_of_the_pages_exist() -> None:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+ROOM_PAGES = sorted(ROOT.glob("[a-z]*/README.md"))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOM_PAGES, *sorted((ROOT / "docs").glob("*.md")))
 WRITTEN = [page for page in PAGES if page.stem not in ("metrics", "record", "trainers", "rooms", "reliability")]
 """Pages that are written by hand."""
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_links_and_pictures_of_the_pages_exist() -> None:
+    for page in (*PAGES, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def named_code(page: Path) -> list[str]:
@@ -157,7 +158,7 @@ def named_code(page: Path) -> list[str]:
     return [name for name in found if name not in ("ratioscope.schema", "ratioscope.writer")]  # keys of a file's footer
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_name_file_and_verb_that_a_page_mentions_exists(page: Path) -> None:
     text = page.read_text()
     for name in named_code(page):
@@ -170,6 +171,14 @@ def test_every_name_file_and_verb_that_a_page_mentions_exists(page: Path) -> Non
         assert verb in verbs, verb
 
 
+@pytest.mark.parametrize("page", ROOM_PAGES, ids=lambda page: page.parent.name)
+def test_the_page_of_a_room_is_short_and_names_every_folder_in_it(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.splitlines()) <= 16
+    folders = {path.parent.name for path in page.parent.glob("*/__init__.py")}
+    assert not [folder for folder in folders if f"`{folder}" not in text.replace("/`", "`")]
+
+
 def test_the_glossary_names_the_code_of_every_term() -> None:
     page = ROOT / "docs" / "glossary.md"
     rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
@@ -177,7 +186,7 @@ def test_the_glossary_names_the_code_of_every_term() -> None:
     assert len(terms) > 30 and all(re.search(r"`ratioscope\.[\w.]+` \|$", row) for row in terms)
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_sentence_of_a_page_begins_with_of_where_or_what(page: Path) -> None:
     """Such sentences keep their subject for last. A question may begin so, and a heading is no sentence."""
     text = re.sub(r"^(#|    ).*$", "", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
