@@ -13,13 +13,13 @@ from support import real_runs
 from support.frames import metric_frame, traces
 
 from ratioscope.app import figures
-from ratioscope.app.dashboard.pages.metrics.lines import Shown, lines_of
+from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, lines_of
 from ratioscope.app.figures.drawing.bands import interval
 from ratioscope.app.figures.drawing.marks import TALL, WIDE, add_limits
 from ratioscope.app.figures.drawing.scale import PLAIN
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.figures.sides import Course, courses
+from ratioscope.app.figures.sides import SideRun, courses
 from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -53,11 +53,11 @@ def test_the_ends_of_a_range_are_read_from_its_words() -> None:
 def test_no_band_reaches_beyond_what_the_metric_can_be() -> None:
     frame = metric_frame(30).with_columns(pl.lit(0.05).alias("mismatch/kl_k3_se"))
     lags = frame.with_columns(last="step", lag=pl.lit("0"), first_lag=pl.lit(0))
-    lines = lines_of([Shown("a", frame)], K3, "mismatch", groups={}, half_life=None)
+    lines = lines_of([PlottedRun("a", frame)], K3, "mismatch", groups={}, half_life=None)
     for figure in (
         figures.metric_over_steps(frame, K3, "mismatch"),
         metric_of_runs(lines, K3, "mismatch", axis="linear"),
-        courses([Course(0, "a", frame)], K3, "mismatch"),
+        courses([SideRun(0, "a", frame)], K3, "mismatch"),
         lags_over_steps(lags, K3, "mismatch"),
     ):
         bands = [np.asarray(trace.y, np.float64) for trace in traces(figure) if trace.fill == "toself"]

@@ -22,7 +22,7 @@ from ratioscope.app.figures.html.cards import metric_cards
 from ratioscope.app.figures.lags import lags_over_steps
 from ratioscope.app.figures.log_ratio_quantiles import log_ratio_quantiles
 from ratioscope.app.figures.several_runs import metric_of_runs
-from ratioscope.app.figures.sides import Course, courses
+from ratioscope.app.figures.sides import SideRun, courses
 from ratioscope.app.presentation.slice_names import Only
 from ratioscope.metrics.definitions.registry import BY_NAME
 
@@ -48,7 +48,7 @@ def test_a_line_breaks_where_steps_are_missing_on_record() -> None:
     for figure in (
         figures.metric_over_steps(frame, K3, "mismatch"),
         metric_of_runs(lines, K3, "mismatch"),
-        courses([Course(0, "a", frame)], K3, "mismatch"),
+        courses([SideRun(0, "a", frame)], K3, "mismatch"),
     ):
         assert crossed(figure) == []
 

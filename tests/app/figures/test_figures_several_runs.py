@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.frames import notes, traces
 from support.hostile import HOSTILE
 
-from ratioscope.app.dashboard.pages.metrics.lines import Shown, lines_of, numbers_of
+from ratioscope.app.dashboard.pages.metrics.lines import PlottedRun, lines_of, numbers_of
 from ratioscope.app.figures.drawing.along import DURATIONS, axis_along, duration
 from ratioscope.app.figures.drawing.gridded import grid, gridded
 from ratioscope.app.figures.drawing.lines import Line
@@ -51,7 +51,7 @@ def drawn(
     groups: dict[str, str] | None = None,
     **options: Any,
 ) -> go.Figure:
-    shown = [Shown(name, own) for name, own in runs.items()]
+    shown = [PlottedRun(name, own) for name, own in runs.items()]
     lines = lines_of(shown, K3, "mismatch", groups=groups or {}, half_life=half_life)
     return metric_of_runs(lines, K3, "mismatch", half_life=half_life, **options)
 
@@ -173,7 +173,7 @@ def test_no_name_can_do_anything(name: str) -> None:
 
 
 def test_numbers_are_those_that_are_drawn() -> None:
-    shown = [Shown("a", frame(5)), Shown("b", frame(4))]
+    shown = [PlottedRun("a", frame(5)), PlottedRun("b", frame(4))]
     lines = lines_of(shown, K3, "mismatch", groups={}, half_life=3.0)
     numbers = numbers_of(lines, K3, "mismatch")
     assert numbers.columns == ["run", "step", "mismatch/kl_k3", "se", "smoothed"] and len(numbers) == 9
@@ -227,7 +227,7 @@ def test_quantiles_are_bands_around_the_median_and_say_how_steps_were_pooled() -
 
 
 def test_one_line_of_a_run_is_along_its_own_tokens() -> None:
-    shown = Shown("a", frame(5), (np.arange(5.0), np.cumsum([10.0, 20, 30, 40, 50])))
+    shown = PlottedRun("a", frame(5), (np.arange(5.0), np.cumsum([10.0, 20, 30, 40, 50])))
     line: Line = lines_of([shown], K3, "mismatch", groups={}, half_life=None)[0]
     assert line.x.tolist() == [10, 30, 60, 100, 150] and line.steps.tolist() == [0, 1, 2, 3, 4]
     assert slots(["a"])["a"] in range(8) and line.slot is None
