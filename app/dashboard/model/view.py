@@ -62,6 +62,10 @@ class View:
         """
         return cast(Made, _revision_cache().of(self.key(make, arguments), lambda: self._made(make, arguments)))
 
+    def figure(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
+        """make(*arguments), made once per revision like `of`: a figure, or a frame made of other frames, which needs no run."""
+        return cast(Made, self.of(_made_of, make, *arguments))
+
     def _made(self, make: Callable[..., Made], arguments: tuple[Hashable, ...]) -> Made:
         made = make(self.run, *arguments)
         if self.run.revision != self.revision:  # asked afterwards, for the run may have moved on meanwhile
@@ -149,6 +153,11 @@ CacheRequest = tuple[Callable[..., object], tuple[Hashable, ...]]
 """A function of a run, and its other arguments."""
 
 
+def figure_request(make: Callable[..., object], *arguments: Hashable) -> CacheRequest:
+    """The request for what `View.figure(make, *arguments)` returns."""
+    return _made_of, (make, *arguments)
+
+
 def prepare(paths: Sequence[str], wanted: Sequence[CacheRequest]) -> None:
     """Makes these things of each run for `View.of`, of a run opened apart, whose lock keeps nobody waiting.
 
@@ -187,6 +196,10 @@ def warm(paths: Sequence[str]) -> None:
 def _revision_cache() -> RevisionCache:
     """The one for this process."""
     return RevisionCache()
+
+
+def _made_of(run: Run, make: Callable[..., object], *arguments: Hashable) -> object:
+    return make(*arguments)
 
 
 def _steps(run: Run) -> list[int]:

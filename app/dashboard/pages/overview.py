@@ -48,7 +48,7 @@ def render(scope: Scope) -> None:
     if frame.is_empty():
         st.info("The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above.")
         return
-    st.html(view.of(_cards, scope, theme.name))
+    st.html(view.figure(_cards, scope, theme.name))
     _ribbon(scope)
     _newest(view.of(events_and_alerts).alerts, verdict, scope.gap)
     first = metrics_at("first", scope.gap)
@@ -61,7 +61,7 @@ def render(scope: Scope) -> None:
     numbers_behind(lambda: frame, "overview_numbers")
 
 
-def _cards(run: Run, scope: Scope, theme: ThemeName) -> str:
+def _cards(scope: Scope, theme: ThemeName) -> str:
     metrics, course = metrics_at("card", scope.gap), scope.course()
     if scope.only is not None:  # a card is of the last step with such tokens
         course = course.filter(pl.col("step") <= course.drop_nulls(scope.only.slice)["step"][-1])
@@ -129,7 +129,7 @@ def _ribbon(scope: Scope) -> None:
     grades = _grades(of_all)
     worst = LABELS[int(grades["severity"].to_physical().to_numpy().max())] if len(grades) else "not graded"
     draw(
-        scope.view.of(_bars, of_all, appearance().name),
+        scope.view.figure(_bars, of_all, appearance().name),
         "ribbon",
         f"Severity of each of {count(len(grades), 'step')}; the worst is {worst}",
         on_click=_bar_chosen,
@@ -143,7 +143,7 @@ def _grades(scope: Scope) -> pl.DataFrame:
     return grades if scope.steps.whole else grades.filter(scope.within)
 
 
-def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
     return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme])
 
 
@@ -200,7 +200,7 @@ def _chart(scope: Scope, frame: pl.DataFrame, metric: Metric) -> None:
     gap, key = scope.gap, f"chart_{metric.name}"
     own = [name for name in (f"{gap}/{metric.name}", f"{gap}/{metric.name}_se") if name in frame.columns]
     draw(
-        scope.view.of(_course, scope, metric.name, appearance().name),
+        scope.view.figure(_course, scope, metric.name, appearance().name),
         key,
         f"{gap} {metric.name} over {count(len(frame), 'step')}",
         on_click=lambda: _point_chosen(key, scope.view.run.steps),
@@ -208,7 +208,7 @@ def _chart(scope: Scope, frame: pl.DataFrame, metric: Metric) -> None:
     )
 
 
-def _course(run: Run, scope: Scope, name: str, theme: ThemeName) -> go.Figure:
+def _course(scope: Scope, name: str, theme: ThemeName) -> go.Figure:
     """The chart of a metric."""
     metric = BY_NAME[name]
     limits, events = limits_of(metric, scope.gap), _within(scope)

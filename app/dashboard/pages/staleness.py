@@ -73,7 +73,7 @@ def _lags(scope: Scope) -> None:
     left, right = columns(2, "staleness")
     with left:
         alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
-        draw(view.of(_bars, scope, theme), "lag_bars", alt)
+        draw(view.figure(_bars, scope, theme), "lag_bars", alt)
     with right:
         table(
             _numbers(parts, metric.name),
@@ -84,13 +84,13 @@ def _lags(scope: Scope) -> None:
         if len(parts) < view.metrics(("lag",), chosen).height:
             st.caption(f"Lags are grouped into buckets, because the run has more than {SINGLE} of them.")
     draw(
-        view.of(_over_steps, scope, theme),
+        view.figure(_over_steps, scope, theme),
         "lags_over_steps",
         f"{gap} {metric.name} by version lag over the steps",
         numbers=lambda: course.select(name for name in course.columns if "/" not in name or name.startswith(f"{gap}/")),
     )
     draw(
-        view.of(_shares, scope, theme),
+        view.figure(_shares, scope, theme),
         "lag_shares",
         f"Which part of the tokens has which version lag, over {course['step'].n_unique()} points",
         numbers=lambda: course.select("step", "last", "lag", f"{gap}/tokens"),
@@ -105,7 +105,7 @@ def _by_lag(scope: Scope) -> pl.DataFrame:
     return parts.join(places, on="key", how="left").sort("at", nulls_last=True).drop("at")
 
 
-def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
     gap = scope.gap
     metric = BY_NAME[size_metric(gap)]
     return slice_bars(
@@ -120,13 +120,13 @@ def _bars(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
     )
 
 
-def _over_steps(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+def _over_steps(scope: Scope, theme: ThemeName) -> go.Figure:
     metric, events = BY_NAME[size_metric(scope.gap)], scope.view.events()
     course, limits = scope.view.of(lag_over_steps, scope.chosen), limits_of(metric, scope.gap)
     return lags_over_steps(course, metric, scope.gap, limits=limits, events=events, theme=THEMES[theme])
 
 
-def _shares(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+def _shares(scope: Scope, theme: ThemeName) -> go.Figure:
     course = scope.view.of(lag_over_steps, scope.chosen)
     return lag_shares(course, scope.gap, events=scope.view.events(), theme=THEMES[theme])
 
@@ -202,11 +202,11 @@ def _parts(scope: Scope) -> None:
         st.caption(f"total = mismatch + drift: not available, because no step has all three gaps; {THREE}.")
         return
     alt = f"Mean log-ratios of total, mismatch and drift over {count(len(parts), 'step')}"
-    draw(scope.view.of(_parts_drawn, scope, appearance().name), "gap_parts", alt, numbers=lambda: parts)
+    draw(scope.view.figure(_parts_drawn, scope, appearance().name), "gap_parts", alt, numbers=lambda: parts)
     st.caption(ADDS)
 
 
-def _parts_drawn(run: Run, scope: Scope, theme: ThemeName) -> go.Figure:
+def _parts_drawn(scope: Scope, theme: ThemeName) -> go.Figure:
     return gap_parts(scope.view.of(_decomposed, scope.chosen), events=scope.view.events(), theme=THEMES[theme])
 
 

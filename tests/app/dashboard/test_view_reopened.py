@@ -34,3 +34,22 @@ def test_a_run_recorded_anew_in_the_same_folder_is_not_mixed_with_the_one_before
         assert shown.metrics()["mismatch/tokens"].to_list() == [tokens]
     shutil.rmtree(path)
     assert views.view(str(path)) == shown, "nothing lies there: what was read is shown on"
+
+
+MADE: list[int] = []
+
+
+def doubled(number: int) -> int:
+    MADE.append(number)
+    return 2 * number
+
+
+def test_a_figure_is_made_once_per_revision_and_needs_no_run(tmp_path: Path) -> None:
+    MADE.clear()
+    path = tmp_path / "run"
+    write_statistics_run(path, 2)
+    shown = views.view(str(path))
+    assert [shown.figure(doubled, number) for number in (1, 2, 1)] == [2, 4, 2] and MADE == [1, 2]
+    make, arguments = views.figure_request(doubled, 2)
+    assert shown.of(make, *arguments) == 4 and MADE == [1, 2], "a request made early is what the page finds"
+    assert views.View(shown.path, shown.revision + 1).figure(doubled, 1) == 2 and MADE == [1, 2, 1]

@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.run import Run
-
 from ....figures.drawing.bands import NO_ERROR
 from ....figures.laid_over import Series, laid_over, series_key
 from ....presentation.digits import a_step, count
@@ -52,7 +50,7 @@ def _grid(scope: Scope, outcomes: Sequence[Outcome], charts: Sequence[tuple[str,
     size = " or ".join(each for each in sizes if each)
     for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
         laid = ChartLines.of(outcomes, name)
-        figure = scope.view.of(_laid_over, scope.view, laid, title, (about, size, NO_ERROR), appearance().name)
+        figure = scope.view.figure(_laid_over, scope.view, laid, title, (about, size, NO_ERROR), appearance().name)
         alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
         with place:
             draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, outcomes, name))
@@ -81,9 +79,7 @@ class ChartLines:
         return ChartLines(found.digest(), series)
 
 
-def _laid_over(
-    run: Run, view: View, laid: ChartLines, title: str, notes: tuple[str, ...], theme: ThemeName
-) -> go.Figure:
+def _laid_over(view: View, laid: ChartLines, title: str, notes: tuple[str, ...], theme: ThemeName) -> go.Figure:
     absent = "nothing was computed yet"
     return laid_over(laid.series, title, notes, events=view.events(), absent=absent, theme=THEMES[theme])
 

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from ratioscope.ingest.jobs.correction_results import CorrectionResults, Digests
-from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.correction import WeightedGap
 from ratioscope.metrics.corrections.effect import SUMS, compared_values
 from ratioscope.metrics.corrections.threshold import Threshold, treated
@@ -17,7 +16,7 @@ from ratioscope.metrics.corrections.threshold_effect import VALUES, threshold_ef
 from ratioscope.metrics.corrections.weights_left import merged_weights_left
 from ratioscope.metrics.distribution import Histogram, Interval, Level, whole_histogram
 
-from ...model.view import CacheRequest, View
+from ...model.view import CacheRequest, View, figure_request
 from .entries import Entry
 
 SHOWN = (*VALUES, "removed_share_sequence")
@@ -77,19 +76,19 @@ class Source:
 
     def histogram(self, level: Level, steps: Sequence[int] | None = None) -> Histogram:
         """Of all the chosen steps together, or of these."""
-        return self.view.of(_histogram, self, level, None if steps is None else tuple(steps))
+        return self.view.figure(_histogram, self, level, None if steps is None else tuple(steps))
 
     def effects(self, threshold: Threshold) -> pl.DataFrame:
         """What a threshold does at each of the chosen steps."""
-        return self.view.of(_effects, self, threshold)
+        return self.view.figure(_effects, self, threshold)
 
 
-def _histogram(run: Run, source: Source, level: Level, steps: tuple[int, ...] | None) -> Histogram:
+def _histogram(source: Source, level: Level, steps: tuple[int, ...] | None) -> Histogram:
     rows = source.distribution(level)
     return whole_histogram(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))))
 
 
-def _effects(run: Run, source: Source, threshold: Threshold) -> pl.DataFrame:
+def _effects(source: Source, threshold: Threshold) -> pl.DataFrame:
     return threshold_effects(source.distribution(threshold.level), threshold)
 
 
@@ -97,8 +96,8 @@ def effects_to_prefetch(source: Source, entries: Iterable[Entry]) -> list[CacheR
     """What the lab reads of distributions for these entries and for one threshold, for who wants it made before."""
     made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
     levels = dict.fromkeys(threshold.level for threshold in made)
-    histograms: list[CacheRequest] = [(_histogram, (source, level, None)) for level in levels]
-    return [*histograms, *((_effects, (source, threshold)) for threshold in made)]
+    histograms: list[CacheRequest] = [figure_request(_histogram, source, level, None) for level in levels]
+    return [*histograms, *(figure_request(_effects, source, threshold) for threshold in made)]
 
 
 def _threshold_of(entry: Entry) -> Threshold | None:

@@ -7,7 +7,6 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.run import Run
 from ratioscope.metrics.corrections.threshold import (
     LEVEL_BY_NAME,
     RULE_BY_NAME,
@@ -27,7 +26,7 @@ from ....presentation.digits import a_step, count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
-from ...model.view import CacheRequest
+from ...model.view import CacheRequest, figure_request
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells, control_row
 from .controls import add_button
@@ -160,15 +159,15 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     effects = source.effects(threshold)
     *outcomes, frontier, weights = cells(4, "threshold")
     for place, (key, names, title) in zip(outcomes, COURSES, strict=True):
-        figure = view.of(_over_steps, source, threshold, names, title, unit, theme)
+        figure = view.figure(_over_steps, source, threshold, names, title, unit, theme)
         alt = f"{title} over {len(effects)} steps: {', '.join(words for _, words in names)}"
         with place:
             draw(figure, f"threshold_{key}", alt, numbers=lambda: effects)
-    figure = view.of(_frontier, source, threshold, unit, theme)
+    figure = view.figure(_frontier, source, threshold, unit, theme)
     alt = f"Bias and ESS of every cap; chosen: {threshold.name}"
     with frontier:
         draw(figure, "frontier", alt, numbers=lambda: _curve_of(source, threshold))
-    figure = view.of(_before_after, source, threshold, unit, theme)
+    figure = view.figure(_before_after, source, threshold, unit, theme)
     alt = f"Weights before and after {threshold.name}"
     with weights:
         draw(figure, "threshold_weights", alt, numbers=lambda: source.distribution(threshold.level))
@@ -178,13 +177,13 @@ def charts_to_prefetch(source: Source, theme: ThemeName) -> list[CacheRequest]:
     """The charts of the threshold that is looked at first, for who wants them made before."""
     first = Threshold(RULE_BY_NAME[RULE], LEVEL_BY_NAME[LEVEL], 0.0, CAP_BY_NAME[CAP])
     outcomes: list[CacheRequest] = [
-        (_over_steps, (source, first, names, title, LEVEL, theme)) for _, names, title in COURSES
+        figure_request(_over_steps, source, first, names, title, LEVEL, theme) for _, names, title in COURSES
     ]
-    return [*outcomes, *((make, (source, first, LEVEL, theme)) for make in (_frontier, _before_after))]
+    return [*outcomes, *(figure_request(make, source, first, LEVEL, theme) for make in (_frontier, _before_after))]
 
 
 def _over_steps(
-    run: Run, source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
+    source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
 ) -> go.Figure:
     effects = source.effects(threshold)
     size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
@@ -199,7 +198,7 @@ def _over_steps(
     )
 
 
-def _frontier(run: Run, source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
+def _frontier(source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
     part = source.histogram(threshold.level)
     return threshold_frontier(
         _curve_of(source, threshold),
@@ -212,14 +211,14 @@ def _frontier(run: Run, source: Source, threshold: Threshold, unit: str, theme: 
 
 def _curve_of(source: Source, threshold: Threshold) -> pl.DataFrame:
     """The frontier through a threshold; the same whatever its cap."""
-    return source.view.of(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
+    return source.view.figure(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
 
 
-def _curve(run: Run, source: Source, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
+def _curve(source: Source, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
     return frontier(source.histogram(level), level, rules=rules, low=low)
 
 
-def _before_after(run: Run, source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
+def _before_after(source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
     part = source.histogram(threshold.level)
     left, removed = treated(part, threshold)
     share = removed / max(1, int(part.counts.sum()))

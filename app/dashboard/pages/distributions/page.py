@@ -21,7 +21,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
 from ...model.scope import Scope
-from ...model.view import CacheRequest, View
+from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, clicked, draw, last_appearance
 from ...panels.controls import asked, step_picker
 from ...panels.layout import columns, control_row
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def histogram(self) -> Histogram:
-        return self.scope.view.of(_histogram, self)
+        return self.scope.view.figure(_histogram, self)
 
     @property
     def bound_of_ess(self) -> str:
@@ -81,7 +81,7 @@ def render(scope: Scope) -> None:
         )
     part, name = Part(scope, level, step), appearance().name
     draw(
-        view.of(_heat_map, part, name),
+        view.figure(_heat_map, part, name),
         "heat",
         f"Distribution of the {gap} log-ratio over the steps; a click on a cell shows its sequences",
         numbers=partial(scope.distribution, level),
@@ -93,7 +93,7 @@ def render(scope: Scope) -> None:
     left, right = columns(2, "weights")
     with left:
         draw(
-            view.of(_weights, part, low, high, name),
+            view.figure(_weights, part, low, high, name),
             "weights",
             f"Distribution of {gap} weights; a click on a bar shows its sequences",
             numbers=lambda: part.rows,
@@ -101,7 +101,7 @@ def render(scope: Scope) -> None:
         )
     with right:
         draw(
-            view.of(_beyond, part, low, high, name),
+            view.figure(_beyond, part, low, high, name),
             "beyond",
             f"Share of {gap} weights beyond each weight",
             numbers=lambda: part.rows,
@@ -118,24 +118,24 @@ def prefetch(view: View) -> list[CacheRequest]:
     part, theme = Part(Scope(view, gap), "token", None), last_appearance()
     made: list[CacheRequest] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
     charts = ((_heat_map, ()), (_weights, (0.0, CAP_BY_NAME[CAP])), (_beyond, (0.0, CAP_BY_NAME[CAP])))
-    return [*made, *((make, (part, *bounds, theme)) for make, bounds in charts)]
+    return [*made, *(figure_request(make, part, *bounds, theme) for make, bounds in charts)]
 
 
-def _histogram(run: Run, part: Part) -> Histogram:
+def _histogram(part: Part) -> Histogram:
     return whole_histogram(part.rows)
 
 
-def _heat_map(run: Run, part: Part, theme: ThemeName) -> go.Figure:
+def _heat_map(part: Part, theme: ThemeName) -> go.Figure:
     scope, level = part.scope, part.level
     rows, events = scope.distribution(level), scope.view.events()
     return log_ratio_heat_map(rows, scope.gap, level, events=events, marked=part.step, theme=THEMES[theme])
 
 
-def _weights(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+def _weights(part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
     return weight_histogram(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
 
 
-def _beyond(run: Run, part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+def _beyond(part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
     return weight_survival(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
 
 

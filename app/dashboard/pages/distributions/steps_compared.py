@@ -7,7 +7,6 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.run import Run
 from ratioscope.metrics.distribution import Level, whole_histogram
 
 from ....figures.quantiles import quantile_comparison
@@ -25,7 +24,7 @@ MOST = 12
 
 def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
     """Ridges of chosen steps of the chosen range beside the quantiles of two of them. step: the chosen one."""
-    recorded = scope.view.of(_recorded, scope, level)
+    recorded = scope.view.figure(_recorded, scope, level)
     if not recorded:
         return
     worst = worst_step(scope.view, recorded)
@@ -34,7 +33,7 @@ def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
     with left:
         chosen = _ridges_field(recorded, usual)
         draw(
-            scope.view.of(_ridges, scope, level, chosen, step, appearance().name),
+            scope.view.figure(_ridges, scope, level, chosen, step, appearance().name),
             "ridge_chart",
             f"Distributions of the {scope.gap} log-ratio at steps {', '.join(map(str, chosen))}",
             numbers=lambda: scope.distribution(level).filter(pl.col("step").is_in(chosen)),
@@ -43,14 +42,12 @@ def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
         _quantiles(scope, level, recorded, worst if step is None else step)
 
 
-def _recorded(run: Run, scope: Scope, level: Level) -> tuple[int, ...]:
+def _recorded(scope: Scope, level: Level) -> tuple[int, ...]:
     """The steps that have a distribution."""
     return tuple(scope.distribution(level)["step"].unique().sort().to_list())
 
 
-def _ridges(
-    run: Run, scope: Scope, level: Level, chosen: tuple[int, ...], marked: int | None, theme: ThemeName
-) -> go.Figure:
+def _ridges(scope: Scope, level: Level, chosen: tuple[int, ...], marked: int | None, theme: ThemeName) -> go.Figure:
     distribution = scope.distribution(level)
     parts = [(each, whole_histogram(distribution.filter(step=each))) for each in chosen]
     return ridgeline(parts, scope.gap, level, theme=THEMES[theme], marked=marked)
@@ -89,7 +86,7 @@ def _quantiles(scope: Scope, level: Level, recorded: Sequence[int], worst: int) 
         a = _range_field("from_steps", first, "quantiles of")
         b = _range_field("to_steps", worst, "compared with")
     draw(
-        scope.view.of(_comparison, scope, level, a, b, appearance().name),
+        scope.view.figure(_comparison, scope, level, a, b, appearance().name),
         "quantile_chart",
         f"Quantiles of the {scope.gap} log-ratio of {_named(b)} over those of {_named(a)}",
         numbers=lambda: pl.concat(
@@ -98,7 +95,7 @@ def _quantiles(scope: Scope, level: Level, recorded: Sequence[int], worst: int) 
     )
 
 
-def _comparison(run: Run, scope: Scope, level: Level, a: str, b: str, theme: ThemeName) -> go.Figure:
+def _comparison(scope: Scope, level: Level, a: str, b: str, theme: ThemeName) -> go.Figure:
     parts = [whole_histogram(_part(scope, level, each)) for each in (a, b)]
     return quantile_comparison(parts[0], parts[1], (_named(a), _named(b)), scope.gap, level, theme=THEMES[theme])
 
@@ -118,5 +115,5 @@ def _named(text: str) -> str:
 
 
 def _part(scope: Scope, level: Level, text: str) -> pl.DataFrame:
-    chosen = steps_of(text).of(list(scope.view.of(_recorded, scope, level)))
+    chosen = steps_of(text).of(list(scope.view.figure(_recorded, scope, level)))
     return scope.distribution(level).filter(pl.col("step").is_between(chosen.start, chosen.stop - 1))

@@ -29,7 +29,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...model.served_runs import served
-from ...model.view import CacheRequest, View
+from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw, last_appearance
 from ...panels.layout import cells, control_row
 from .groups import of_gap
@@ -82,7 +82,7 @@ def render(scope: Scope) -> None:
     names = tuple(found.name_of(view.path) for view in (scope.view, *scope.others))
     drawing = Drawing(scope, names, choices, tuple(grouped.items()), appearance().name)
     say_summary_only(scope.view)
-    _say_lacking(scope, scope.view.of(_lacking, drawing))
+    _say_lacking(scope, scope.view.figure(_lacking, drawing))
     _key(names, grouped)
     main = MAIN in titles or not (titles or singles)
     if main:
@@ -179,16 +179,16 @@ def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_qu
     view = drawing.scope.view
     places = cells(len(metrics) + with_quantiles, prefix)
     for cell, metric in zip(places, metrics, strict=False):
-        figure, alt = view.of(_chart, drawing, metric.name)
+        figure, alt = view.figure(_chart, drawing, metric.name)
         with cell:
             draw(figure, f"{prefix}_{metric.name}", alt, numbers=partial(_numbers, drawing, metric))
     if with_quantiles:
-        figure, alt = view.of(_quantiles, drawing)
+        figure, alt = view.figure(_quantiles, drawing)
         with places[-1]:
             draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
 
 
-def _runs(run: Run, drawing: Drawing) -> tuple[PlottedRun, ...]:
+def _runs(drawing: Drawing) -> tuple[PlottedRun, ...]:
     """The runs of a drawing, that in front first."""
     scope, along = drawing.scope, drawing.choices.along
     found = []
@@ -201,18 +201,18 @@ def _runs(run: Run, drawing: Drawing) -> tuple[PlottedRun, ...]:
     return tuple(found)
 
 
-def _lacking(run: Run, drawing: Drawing) -> tuple[str, ...]:
+def _lacking(drawing: Drawing) -> tuple[str, ...]:
     """Names of the runs without a value of the gap."""
     tokens = f"{drawing.scope.gap}/tokens"
     return tuple(
         shown.name
-        for shown in drawing.scope.view.of(_runs, drawing.unthemed)
+        for shown in drawing.scope.view.figure(_runs, drawing.unthemed)
         if tokens not in shown.frame.columns or shown.frame.is_empty()
     )
 
 
 def _lines(drawing: Drawing, metric: Metric) -> list[Line]:
-    runs = drawing.scope.view.of(_runs, drawing.unthemed)
+    runs = drawing.scope.view.figure(_runs, drawing.unthemed)
     return lines_of(runs, metric, drawing.scope.gap, groups=dict(drawing.groups), half_life=drawing.choices.half_life)
 
 
@@ -220,11 +220,11 @@ def _numbers(drawing: Drawing, metric: Metric) -> pl.DataFrame:
     return numbers_of(_lines(drawing, metric), metric, drawing.scope.gap)
 
 
-def _chart(run: Run, drawing: Drawing, name: str) -> tuple[go.Figure, str]:
+def _chart(drawing: Drawing, name: str) -> tuple[go.Figure, str]:
     """The chart of a metric, and what it shows in words."""
     scope, choices, metric = drawing.scope, drawing.choices, BY_NAME[name]
     lines = _lines(drawing, metric)
-    front = scope.view.of(_runs, drawing.unthemed)[0]
+    front = scope.view.figure(_runs, drawing.unthemed)[0]
     figure = metric_of_runs(
         lines,
         metric,
@@ -248,10 +248,10 @@ def _notes(drawing: Drawing) -> list[str]:
     return [note for note in (only, of_first) if note]
 
 
-def _quantiles(run: Run, drawing: Drawing) -> tuple[go.Figure, str]:
+def _quantiles(drawing: Drawing) -> tuple[go.Figure, str]:
     """The bands of the run in front: those of several would hide one another."""
     scope, choices = drawing.scope, drawing.choices
-    frame, front = _quantiles_of(drawing), scope.view.of(_runs, drawing.unthemed)[0]
+    frame, front = _quantiles_of(drawing), scope.view.figure(_runs, drawing.unthemed)[0]
     middles = ((frame["first"] + frame["last"]) / 2).to_numpy() if len(frame) else np.zeros(0)
     kept = "distributions cover all tokens together"
     figure = log_ratio_quantiles(
@@ -280,7 +280,10 @@ def prefetch(view: View) -> list[CacheRequest]:
     drawing = Drawing(
         Scope(view, gap), (served().name_of(view.path),), Choices(None, "auto", "step"), (), last_appearance()
     )
-    return [*((_chart, (drawing, metric.name)) for metric in metrics_at("main", gap)), (_quantiles, (drawing,))]
+    return [
+        *(figure_request(_chart, drawing, metric.name) for metric in metrics_at("main", gap)),
+        figure_request(_quantiles, drawing),
+    ]
 
 
 def _quantile_frame(run: Run, gap: str, steps: range) -> pl.DataFrame:

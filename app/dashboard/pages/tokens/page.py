@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import GAPS, POLICIES
 
@@ -185,10 +184,10 @@ def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
             f"The text is not coloured, because this sequence has no {gap}: it needs the log-probs of {earlier} and {later}."
         )
     first, rows = text_window(tokens, at)
-    st.html(chosen.view.of(_text, chosen, (first, rows), gap, theme, by, band, at))
+    st.html(chosen.view.figure(_text, chosen, (first, rows), gap, theme, by, band, at))
     window = (first, first + rows - 1) if rows < len(tokens) else None
     draw(
-        chosen.view.of(_strip_at, chosen, gap, theme, at, window),
+        chosen.view.figure(_strip_at, chosen, gap, theme, at, window),
         "strip",
         f"Log-ratio, log-probs and entropy of {count(len(tokens), 'token')}; a click chooses a token",
         numbers=lambda: tokens,
@@ -199,7 +198,6 @@ def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
 
 
 def _text(
-    run: Run,
     chosen: Chosen,
     part: tuple[int, int],
     gap: str,
@@ -212,13 +210,11 @@ def _text(
     return token_text(chosen.tokens.slice(*part), gap, theme=THEMES[theme], by=by, band=band, at=at)
 
 
-def _strip_at(
-    run: Run, chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None
-) -> go.Figure:
-    return strip_at(chosen.view.of(_strip, chosen, gap, theme), THEMES[theme], at=at, window=window)
+def _strip_at(chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None) -> go.Figure:
+    return strip_at(chosen.view.figure(_strip, chosen, gap, theme), THEMES[theme], at=at, window=window)
 
 
-def _strip(run: Run, chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
+def _strip(chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
     return token_strip(chosen.tokens, gap, theme=THEMES[theme])
 
 

@@ -47,7 +47,7 @@ def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: st
     view, gap, only = scope.view, scope.gap, scope.only
     steps = steps_shown(view, words, chosen)
     bucket = only.key if only is not None and only.slice == words.name else None
-    figure, buckets = view.of(_bars, Bars(view, words, gap, metric, steps, bucket), appearance().name)
+    figure, buckets = view.figure(_bars, Bars(view, words, gap, metric, steps, bucket), appearance().name)
     key = f"slice_{words.name}"
     clickable = None if words.name in UNFILTERED or not buckets else _Filter(key, words.name)
     alt = f"{gap} {metric} by {words.title}: {count(buckets, 'bucket')}"
@@ -56,7 +56,7 @@ def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: st
         _offer_newer(view, words, steps)
 
 
-def _bars(run: Run, asked: Bars, theme: ThemeName) -> tuple[go.Figure, int]:
+def _bars(asked: Bars, theme: ThemeName) -> tuple[go.Figure, int]:
     """The chart, and how many buckets are in it."""
     view, words, gap, metric = asked.view, asked.words, asked.gap, BY_NAME[asked.metric]
     parts = asked.parts
