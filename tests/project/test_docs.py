@@ -140,14 +140,21 @@ def test_what_an_extra_installs_is_used_and_has_its_reason() -> None:
 
 
 ROOM_PAGES = sorted(ROOT.glob("[a-z]*/README.md"))
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOM_PAGES, *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "CHANGELOG.md",
+    *ROOM_PAGES,
+    *sorted((ROOT / "docs").glob("*.md")),
+)
 WRITTEN = [page for page in PAGES if page.stem not in ("metrics", "record", "trainers", "rooms", "reliability")]
 """Pages that are written by hand."""
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_links_and_pictures_of_the_pages_exist() -> None:
-    for page in (*PAGES, ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"):
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name} links to {target}"
 
