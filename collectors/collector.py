@@ -1,10 +1,13 @@
-"""Collector: takes what a trainer holds, without blocking or breaking training.
+"""Collector: records what a trainer logs, without blocking or breaking training.
 
-Its manners. Making one and `log` touch memory alone: rows are written by a process of its own (writer_process.py), or by a
-thread where none can be started. `log` makes one copy and returns, and raises only with `strict=True`. A full queue drops the
-newest and counts it. What goes wrong is counted, noted in the commit log, and said once through `logging`. `flush` and
-`close` may be called again, and from a signal handler that has interrupted `log`. A forked child starts empty and writes,
-under a name of its own, only what it logs itself. No signal handler, no excepthook; one exit handler, bounded like `close`.
+* Making a collector and calling `log` touch memory only. A process of its own writes the rows (writer_process.py), or a thread
+  if no process can be started.
+* `log` makes one copy and returns. It raises only with `strict=True`.
+* A batch that comes while the queue is full is dropped and counted.
+* What goes wrong is counted, noted in the commit log, and logged once through `logging`.
+* `flush` and `close` may be called several times, and from a signal handler that has interrupted `log`.
+* A forked child starts empty, and writes under its own name only what it logs itself.
+* There is no signal handler and no excepthook. There is one exit handler, which takes as long as `close` may.
 """
 
 import atexit
@@ -56,7 +59,7 @@ PerSequence = Any
 QUEUE_BATCHES = 128
 QUEUE_BYTES = 1 << 30
 WRITER = "RATIOSCOPE_WRITER"
-"""The variable that says who writes where `writer` does not: process (the default) or thread."""
+"""The environment variable that says who writes if the argument `writer` does not: process (the default) or thread."""
 QUEUE_FULL = "queue full"
 NO_THREAD = "no thread can be started"
 CLOSED = "closed"
@@ -69,17 +72,23 @@ _EXIT_SECONDS = 10.0
 
 
 class Collector:
-    """Records the log-probs of all policies into a run folder. One per rank; ranks share the folder.
+    """Records the log-probs of all policies into a run folder. Each rank has one collector; ranks share the folder.
 
-    rank: of this process; None: as torch.distributed, torchrun ($RANK), mpirun or srun tell it, else 0 (ranks.py).
-    trainer: its name and version, as run.json shows them. config: settings worth keeping beside the data; secrets are taken
-    out. rank: of this process; None: as torch.distributed, torchrun ($RANK), mpirun or srun tell it, else 0 (ranks.py). text:
-    "full" keeps token ids and texts, "ids" no texts, "none" neither. decode: texts of token ids, where no `token_texts` are
-    logged; called on the writer's thread. The queue holds at most `queue_batches` calls of `log` and about `queue_bytes`, texts
-    included; when_full: whether `log` then drops what it is given, or waits, as a program may that converts a finished run.
-    writer: "process" or "thread"; a sink of your own is called on a thread. attempt: which start of the run this is; told from
-    the folder if not given. versions: in words, where the versions given to `log` come from. budget: how much disk token rows
-    may take. scalars: makes metrics for `scalars`, under our names and those of `dialect`.
+    trainer: name and version of the trainer, for run.json.
+    config: settings worth keeping beside the data. Secrets are removed.
+    name: of the run; the name of the folder if not given.
+    rank: of this process; if not given, what torch.distributed, torchrun ($RANK), mpirun or srun say, else 0 (ranks.py).
+    attempt: which start of the run this is; found from the folder if not given.
+    text: "full" keeps token ids and texts, "ids" only ids, "none" neither.
+    strict: raises what is otherwise counted and logged.
+    decode: returns texts of token ids, for calls of `log` without `token_texts`. It is called on the writer's thread.
+    queue_batches, queue_bytes: the queue holds at most so many calls of `log`, and about so many bytes, texts included.
+    versions: where the versions given to `log` come from, in words.
+    scalars: makes metrics for the method `scalars`, under our names and under those of `dialect`, a trainer's.
+    budget: how much disk token rows may take.
+    sink: makes a sink of your own, which is called on a thread.
+    writer: "process" or "thread".
+    when_full: "drop" drops a batch if the queue is full. "wait" waits, which suits a program that converts a finished run.
     """
 
     def __init__(
@@ -106,8 +115,10 @@ class Collector:
     ) -> None:
         if text not in TEXTS:
             raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
-        told = rank_told() if rank is None else _number_given("rank", rank, "the launcher's number of this process")
-        rank = told or 0
+        known_rank = (
+            rank_told() if rank is None else _number_given("rank", rank, "the launcher's number of this process")
+        )
+        rank = known_rank or 0
         start = None if attempt is None else _number_given("attempt", attempt, "one more than the attempt before it")
         if queue_batches < 1:
             raise ConfigError(f"queue_batches is {queue_batches}; wanted at least 1")
@@ -142,12 +153,12 @@ class Collector:
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._is_numbering: bool
-        self._told = 0  # losses that were raised
+        self._raised = 0  # losses that were raised
         self._inherited: object = None
-        self._part_of = part_of(told)
-        self._reset(label(told, self._part_of))
-        # pyarrow imports pandas, where there is one, with its first array: here rather than in the writer's thread, where
-        # it would compete with training, and fail if the interpreter is about to exit
+        self._part_of = part_of(known_rank)
+        self._reset(label(known_rank, self._part_of))
+        # pyarrow imports pandas, if it is installed, with its first array. That happens here rather than in the writer's
+        # thread, where it would compete with training, and fail if the interpreter is about to exit.
         pa.array([0])
         _alive.add(self)
         if sink is None:
@@ -182,13 +193,16 @@ class Collector:
         positions: PerToken | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
-        """Records the sequences of one step, or of one minibatch of it, as they are now.
+        """Records the sequences of one step, or of one minibatch of it, as they are at this moment.
 
-        step: the trainer's own logged step. minibatch: which update of the step `current_logprobs` belongs to; None for
-        what is known before the updates. The two sides of a gap may come in one call or in two with equal ids. lengths:
-        tokens per sequence, or cumulative. Padding is cut off; holes in the mask are kept. advantages and
-        rollout_versions may be per sequence or per token. positions: where the tokens stand in the response, if a rank holds
-        a slice of it; readers put the slices of all ranks together. ids default to step-rank-index, in the order of the calls.
+        The two sides of a gap may come in one call, or in two with equal ids. Padding is cut off; holes in the mask are kept.
+
+        step: the step under which the trainer logs.
+        minibatch: which update of the step `current_logprobs` belongs to; None for what is known before the updates.
+        lengths: tokens per sequence, or cumulative lengths.
+        sequence_ids: step-rank-index, in the order of the calls, if not given.
+        advantages, rollout_versions: per sequence or per token.
+        positions: places of the tokens in the response, if this rank holds a slice of it. Readers join the slices of all ranks.
         """
         given = {
             "rollout_logprobs": rollout_logprobs, "old_logprobs": old_logprobs, "current_logprobs": current_logprobs,
@@ -198,7 +212,7 @@ class Collector:
             "turns": turns, "finish_reasons": finish_reasons, "reference_logprobs": reference_logprobs,
             "prompt_texts": prompt_texts, "generation_step": generation_step, "positions": positions, "extra": extra,
         }  # fmt: skip
-        offered, outer = 1, sys.exception()  # one at least, where not even that can be told
+        offered, outer = 1, sys.exception()  # at least one, if the number cannot be found
         try:
             values = {
                 n: plain(value) for n, value in given.items() if value is not None and n not in self._texts.left_out
@@ -208,7 +222,7 @@ class Collector:
         except Exception as error:
             self._refuse(step, offered, MALFORMED, reason_of(error))
             if self._strict:
-                self._told += offered
+                self._raised += offered
                 raise
             let_go(error, outer)
         else:
@@ -216,15 +230,15 @@ class Collector:
                 self._refuse(step, offered, refused, "")
 
     def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
-        """For the trainer's own logger: metrics of the newest step that has been written here, no later than `step`.
+        """Metrics for the trainer's own logger: those of the newest step written here that is no later than `step`.
 
-        Each step's are given once, with `ratioscope/step`; names in `known` are left out. {} while there are none, and always
-        without `scalars=True`. Waits for nothing.
+        The metrics of a step are returned once, with its number as `ratioscope/step`. Names in `known` are left out. {} if there
+        are none yet, and always without `scalars=True`. Does not wait.
         """
         return {} if self._live is None else self._live.newest(step, known)
 
     def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
-        """Notes that something happened: weight_sync, resume, config_change, or a word of your own."""
+        """Notes an event in the commit log: weight_sync, resume, config_change, or a word of your own."""
         try:
             if not self._thread.put(EventItem(str(kind), step_number(step), str(note))):
                 self._ledger.fail("events")
@@ -232,33 +246,32 @@ class Collector:
             self.failed("events", error)
 
     def failed(self, what: str, error: Exception) -> None:
-        """Counts that something around the collector went wrong, an adapter's hook say, and says so once."""
+        """Counts a failure around the collector, in an adapter for example, and logs it the first time."""
         if self._ledger.fail(what):
             warn("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
         if self._strict:
             raise error
 
     def count_failure(self, what: str) -> None:
-        """Counts what has been said elsewhere."""
+        """Counts a failure that was logged elsewhere."""
         self._ledger.fail(what)
 
     def flush(self, timeout: float | None = 60.0) -> bool:
-        """Has everything logged so far written, a step that has not ended too. True: all of it is on disk, for good.
+        """Has everything written that was logged so far, also of a step that has not ended. True: all of it is durable.
 
-        False: it is not, in `timeout` seconds (None waits without limit, 0 does not wait), or some of what was logged since the
-        last flush was dropped, or only its statistics are on disk, or these wait in memory; `counts` says what was lost and why.
-        Token rows that a budget left out, whose statistics are on disk, make no difference. With `strict=True` raises if anything
-        was lost that no call told of yet.
+        False: it was not written in `timeout` seconds (None: no limit, 0: no wait), or something that was logged since the last
+        flush was dropped, has only its statistics on disk, or has them in memory. `counts` says what was lost and why. Token rows
+        that a budget left out do not matter here. With `strict=True`, losses that no earlier call raised are raised.
         """
         is_durable = self._thread.flush(timeout)
         self._raise_losses()
         return is_durable
 
     def close(self, timeout: float | None = 10.0) -> bool:
-        """Writes what is left and ends the writer. True: it came to its end; `counts` says what was lost.
+        """Writes what is left and ends the writer. True if the writer ended; `counts` says what was lost.
 
-        While something comes of it, it goes on. Once nothing did for `timeout` seconds, what is not written counts as dropped:
-        False; a writer's process still writes what it has, should the disk come back.
+        It waits as long as the writer makes progress. After `timeout` seconds without any it gives up: what is not written counts
+        as dropped, and the result is False. A writer's process still writes what it has, if the disk answers again, and ends.
         """
         first = not self._thread.is_stopped
         finished = self._thread.stop(timeout)
@@ -282,11 +295,11 @@ class Collector:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._strict = False  # what happened in the block is the better news
+            self._strict = False  # the exception from the block says more than a loss would
         self.close()
 
     def _take(self, step: int, minibatch: SupportsIndex | None, offered: int, values: Mapping[str, Any]) -> str | None:
-        """Copies and queues; the reason if it did not."""
+        """Copies and queues the values. Returns None, or why it did not."""
         size = bytes_offered(values)
         index = None if minibatch is None else operator.index(minibatch)
         with self._numbering:
@@ -348,12 +361,12 @@ class Collector:
 
     def _raise_losses(self) -> None:
         lost = self.counts.sequences.dropped + sum(self.counts.failures.values())
-        if self._strict and lost > self._told:
-            self._told = lost
+        if self._strict and lost > self._raised:
+            self._raised = lost
             raise SourceError(f"{self.run_dir}: {self.counts.losses}")
 
     def _begin(self) -> None:
-        """Has the run folder made; with strict by this thread, which may have to wait for the disk, and raises."""
+        """Has the run folder made. With strict this thread makes it, waits for the disk, and raises what goes wrong."""
         if not self._strict:
             self._thread.put(BeginItem())
             return
@@ -363,9 +376,9 @@ class Collector:
             raise SourceError(f"{self.run_dir} cannot be made: {error}; give a folder that can be written") from error
 
     def _reset(self, label: str) -> None:
-        """The state of a collector that has seen nothing. label: part of the ids of sequences without ids."""
+        """Sets the state of a collector that has seen nothing. label: part of the ids of sequences that come without ids."""
         self._label = label
-        self._told = 0
+        self._raised = 0
         self._ledger = Ledger(detail=self._texts.detail)
         self._copies = HostCopies(self._queue_bytes)
         self._numbering, self._interruptions = threading.RLock(), itertools.count()
@@ -380,7 +393,7 @@ class Collector:
         return BatchRows(self._ledger, self._copies, warn, texts, self._texts.rows)
 
     def _writer(self) -> Target:
-        """Who writes: a process of its own, or this thread, where a process cannot be started or has ended too often."""
+        """The writer: a process, or this thread if no process can be started or processes have ended too often."""
         failures = self.counts.failures.get(PROCESS, 0)
         if self._has_process and failures < _MOST_PROCESSES:
             process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
@@ -409,11 +422,11 @@ class Collector:
 
 
 _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
-"""Global, because the hooks at fork and at exit are the process's."""
+"""Collectors of this process. Global, because the handlers of forks and exits are those of the process."""
 
 
 def step_number(step: SupportsIndex) -> int:
-    """The step as a number that a run can hold; SchemaError where it is none."""
+    """The step as a number that a run can hold; SchemaError if it is none."""
     number = operator.index(step)
     if not -_MOST_STEPS <= number < _MOST_STEPS:
         raise SchemaError("the step has more than 64 bits; wanted the trainer's own number of the step")
@@ -421,7 +434,7 @@ def step_number(step: SupportsIndex) -> int:
 
 
 def _number_given(name: str, value: SupportsIndex, meaning: str) -> int:
-    """The value of an option as a number that a run can hold; ConfigError where it is none."""
+    """The value of an option as a number that a run can hold; ConfigError if it is none."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -449,23 +462,23 @@ def _absolute(path: Path) -> Path:
 
 
 def _unheard(step: int, values: Mapping[str, float]) -> None:
-    """Nobody asked for scalars."""
+    """Does nothing, because nobody asked for scalars."""
 
 
 _finalized_in: dict[str, int] = {}
-"""The process that has been seen to."""
+"""The process whose end is already handled."""
 
 
 def _close_all() -> None:
     deadline = time.monotonic() + _EXIT_SECONDS
     for collector in list(_alive):
         if not collector._thread.is_stopped:
-            collector._strict = False  # nobody is left to hear it
+            collector._strict = False  # nobody is left to catch what it raises
             collector.close(max(0.1, deadline - time.monotonic()))
 
 
 def _close_before_multiprocessing_exits() -> None:
-    """A process that multiprocessing has forked ends without exit handlers; what it does run are finalizers of its own."""
+    """A process that multiprocessing has forked runs no exit handlers, only multiprocessing's own finalizers."""
     util = sys.modules.get("multiprocessing.util")
     if util is None or _finalized_in.get("process") == os.getpid():
         return

@@ -1,8 +1,8 @@
-"""The writer's work, one call at a time: rows of a step are written when the step has ended. In the writer's process or thread.
+"""Writer: collects the rows of a step and writes them when the step has ended. Runs in the writer's process or thread.
 
-A step ends when a later one arrives, or when `finish` is called; a part of it is written where more would wait than memory may
-hold. Nothing here raises: what cannot be written is dropped, counted in the ledger with its reason, told to `report` the first
-time, and noted in the commit log.
+A step ends when a later step arrives, or when `finish` is called. A part of it is written earlier if more rows would wait than
+memory may hold. Nothing here raises: what cannot be written is dropped, counted in the ledger with its reason, reported to the
+user the first time, and noted in the commit log.
 """
 
 from collections import deque
@@ -50,11 +50,11 @@ class Writer:
 
     @property
     def is_gone(self) -> bool:
-        """Never: whoever calls this is its own writer."""
+        """False: this writer is in the process that calls it."""
         return False
 
     def begin(self) -> None:
-        """Makes the run folder, where the sink has one."""
+        """Makes the run folder, if the sink has one."""
         try:
             sink = self._sink
             getattr(sink, "begin", sink.open)()
@@ -64,7 +64,7 @@ class Writer:
             )
 
     def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
-        """Buffers the rows; writes the steps that are earlier than theirs. They wait in no queue any more: `settled`."""
+        """Buffers the rows, and writes the steps before theirs. Calls `settled` at once: the rows wait in no queue any more."""
         settled()
         for earlier in sorted(each for each in self._buffered if each < step):
             self._write(earlier)
@@ -89,7 +89,7 @@ class Writer:
         self._say(*map(_dropped_line, self._ledger.newly_dropped()))
 
     def close(self) -> None:
-        """Finishes, and notes the final counts: what no statistics on disk tell of by now is lost."""
+        """Finishes, and writes the final counts to the commit log. Rows without statistics on disk are lost by then."""
         self._settle_refused(self._saved(), at_last=True)
         self.say_dropped()
         tally = self._ledger.counts.sequences
@@ -144,10 +144,10 @@ class Writer:
         self.say_dropped()
 
     def _kept_for_parts(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> tuple[int, pa.Table] | None:
-        """The rows of the step that further parts of it are measured with; None where they take too much memory."""
+        """(step, its rows so far), with which further parts of the step are measured; None if they take too much memory."""
         try:
-            together = rows if earlier is None else pa.concat_tables([earlier, rows])
-            return (step, together) if together.nbytes <= self._most_bytes else None
+            every_part = rows if earlier is None else pa.concat_tables([earlier, rows])
+            return (step, every_part) if every_part.nbytes <= self._most_bytes else None
         except Exception:
             return None
 
@@ -161,8 +161,10 @@ class Writer:
             self._ledger.leave_out(outcome.left_out, tokens - outcome.tokens)
 
     def _settle_refused(self, found: Unsaved, *, at_last: bool = False) -> None:
-        """Counts sequences without token rows, once it is known whether their statistics are on disk: until then they are
-        pending."""
+        """Counts sequences without token rows, once it is known whether their statistics are on disk.
+
+        Until then they are pending. at_last: the writer closes, so that statistics in memory are lost.
+        """
         refused, self._refused = self._refused, []
         for dropped in refused:
             if dropped.step in found.lost or (at_last and dropped.step in found.steps):

@@ -1,8 +1,8 @@
-"""A writer in a process of its own, as the writer's thread of the trainer's process sees it.
+"""WriterProcess: the writer's process, seen from the writer's thread of the trainer's process.
 
-The process is a new program, never a fork: it shares neither memory nor the interpreter's lock with training, is no child of
-the trainer (which may wait for its children, or end them), and leads a session of its own, so that a signal to the trainer's
-group does not reach it. It writes what it was given also when the trainer has ended, however that ended.
+The process is a new program and not a fork, so it shares neither memory nor the interpreter's lock with training. It is no child
+of the trainer, which may wait for its children or end them. It leads a session of its own, so that a signal to the trainer's
+group does not reach it. It writes what it was given even if the trainer has ended, in whatever way.
 """
 
 import json
@@ -28,7 +28,7 @@ from .frames import write_frame
 
 ENDED = "the writer's process ended"
 PROCESS = "writer's process"
-"""Under this name a writer's process that ended unasked is counted."""
+"""The failure under which a writer's process is counted that ended without being told to."""
 START_SECONDS = 60.0
 _PIPE_BYTES = 1 << 20
 _PROGRAM = """import os, sys
@@ -40,9 +40,10 @@ main()"""
 
 
 class WriterProcess:
-    """Raises OSError where no process can be started. `task` is what writer_program.Task holds, as JSON.
+    """Starts the process; OSError if it cannot be started.
 
-    `scalars` takes a step and its metrics, as soon as they are made. `progress` is called whenever the process is heard of.
+    task: the fields of writer_program.Task, as JSON can hold them. process: the trainer's. scalars: called with a step and its
+    metrics as soon as they are made. progress: called at every message from the process.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class WriterProcess:
         if not self._is_over.is_set():
             try:
                 write_frame(self._open["to"], message, body)
-            except OSError:  # it has ended: whoever listens to it counts what is lost
+            except OSError:  # the process has ended: the listening thread counts what is lost
                 self._is_over.wait()
 
     def _listen(self, descriptor: int) -> None:
@@ -177,7 +178,7 @@ class WriterProcess:
         {"write": self._ledger.write, "leave_out": self._ledger.leave_out}[post](*values)
 
     def _lose(self) -> None:
-        """The process is gone: what it had not told of is lost, and nobody waits for it any longer."""
+        """Called when the process has ended. What it had not reported as written is lost, and nobody waits for it any longer."""
         lost, self._sent = self._sent - self._known, self._known
         if lost > 0:
             self._ledger.drop(Dropped(None, ENDED, "", lost, 0))
@@ -200,14 +201,16 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
         theirs.callback(_close, its_input)
         _widen(to_it)
         program = _PROGRAM.format(path=[str(Path(version.__file__).parent.parent), *filter(None, sys.path)])
-        with subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", program],
-            stdin=its_input,
-            stdout=its_output,
-            stderr=subprocess.DEVNULL,  # who waits for the end of the trainer's output does not wait for the writer
-            start_new_session=True,
-            env={**os.environ, **as_variable(process), "RATIOSCOPE_RUN": ""},
-        ) as first:  # it starts the writer and ends
+        with (
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", "-c", program],
+                stdin=its_input,
+                stdout=its_output,
+                stderr=subprocess.DEVNULL,  # a program that reads the trainer's output to its end must not wait for the writer
+                start_new_session=True,
+                env={**os.environ, **as_variable(process), "RATIOSCOPE_RUN": ""},
+            ) as first
+        ):  # it starts the writer and ends
             pass
         if first.returncode:
             raise OSError(f"the writer's process ended at its start with {first.returncode}")
@@ -217,7 +220,7 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
 
 
 def _widen(descriptor: int) -> None:
-    """Asks for a pipe that takes more at once; the usual one does, too."""
+    """Asks for a larger pipe. A pipe of the usual size works too."""
     try:
         import fcntl
 

@@ -1,7 +1,7 @@
-"""The program of a writer's process: reads frames, writes rows, tells what became of them. Started by writer_process.py.
+"""The program of a writer's process: reads frames, writes rows and reports what became of them. Started by writer_process.py.
 
-It ends when it is told to close, or when the trainer's process is gone and all that came from it is written. No signal ends it
-but those that nobody can refuse: the trainer's end does, after which it writes on for as long as it gets anything written.
+It ends when it is told to close, or when the trainer's process has ended and everything that came from it is written. It ignores
+all signals that can be ignored. After the trainer's end it writes on for as long as it makes progress.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .writer import Writer
 from .writer_thread import IDLE_SECONDS, Backlog
 
 PATIENCE_SECONDS = 60.0
-"""A process whose trainer is gone, and that gets nothing written for so long, ends."""
+"""A process whose trainer has ended, and that has written nothing for so long, ends."""
 _LOOK_SECONDS = 1.0
 _AT_WORK_SECONDS = 0.02  # of processor time between two looks
 _NICE = 5
@@ -42,7 +42,7 @@ _NICE = 5
 
 @dataclass(frozen=True)
 class Task:
-    """What a writer's process is to do, as JSON can hold it: the arguments of ParquetSink, and the bounds of the queue."""
+    """What a writer's process has to do, as JSON can hold it: the arguments of ParquetSink and the bounds of the queue."""
 
     root: str
     info: Mapping[str, Any]
@@ -64,12 +64,12 @@ def main() -> None:
     _deaf_to_signals()
     os.nice(_NICE)
     replies = _Replies(os.dup(1))
-    os.dup2(2, 1)  # whatever prints does not reply
+    os.dup2(2, 1)  # so that a library that prints does not write among the replies
     try:
         _serve(replies)
     except BaseException as error:
         replies.send(said=f"the writer's process failed: {reason_of(error)}")
-    os._exit(0)  # the thread that waits for a frame is not waited for
+    os._exit(0)  # without waiting for the thread that waits for a frame
 
 
 def _serve(replies: _Replies) -> None:
@@ -91,7 +91,7 @@ def _deaf_to_signals() -> None:
 
 
 class _Replies:
-    """Lines of JSON to the trainer's process. Once that is gone nobody hears them."""
+    """Sends lines of JSON to the trainer's process. Errors are ignored, for the trainer may have ended."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._lock = descriptor, threading.Lock()
@@ -107,7 +107,7 @@ class _Replies:
 
 
 class _Said(logging.Handler):
-    """What the writer has to say is said in the trainer's process."""
+    """Sends log records to the trainer's process, which logs them."""
 
     def __init__(self, replies: _Replies) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _Said(logging.Handler):
 
 
 class _AtWork:
-    """Whether this process has computed since the last look: one that waits for a disk that hangs has not."""
+    """Whether this process has computed since the last look. A process that waits for a hung disk has not."""
 
     def __init__(self) -> None:
         self._before = time.process_time()
@@ -157,7 +157,7 @@ class _Program:
         )
 
     def read(self) -> None:
-        """Takes frames in until the trainer's process closes or is gone; then watches that the end comes."""
+        """Reads frames until the trainer closes the pipe or has ended. Then ends this process once it makes no progress."""
         trainer = trainer_process()
         named = process.Process(process.host_name(), trainer.pid, trainer.started, process.pid_namespace())
         at_work = _AtWork()
@@ -182,7 +182,7 @@ class _Program:
         os._exit(1)
 
     def run(self) -> None:
-        """Writes until there is no more."""
+        """Handles frames, one after the other, until the last."""
         while True:
             try:
                 message, body, settled = self._frames.get(timeout=IDLE_SECONDS)

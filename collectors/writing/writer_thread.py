@@ -1,7 +1,7 @@
-"""A bounded queue and the daemon thread that empties it: batches become rows, which go to the writer.
+"""WriterThread: a bounded queue, and the daemon thread that turns its batches into rows and gives them to the writer.
 
-The trainer's thread takes no lock here: see one_at_a_time.py for why. What it puts may come from a signal handler that has
-interrupted it in the middle of a `put`.
+The trainer's thread takes no lock here (one_at_a_time.py says why): a signal handler may interrupt it in the middle of a `put`,
+and may itself call `put`.
 """
 
 import signal
@@ -19,17 +19,17 @@ from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
 
 IDLE_SECONDS = 30.0
-"""Without anything to do for so long, what is buffered is written: a process that is killed loses no more."""
+"""After so long without anything to do, buffered rows are written, so that a process that is killed loses no more."""
 _EVENTS = 10_000  # waiting events and flushes; some megabytes
 Done = Callable[[bool], None]
 
 
 class Target(Protocol):
-    """Who writes: a Writer on this thread, or a WriterProcess. Nothing of it raises."""
+    """What writes: a Writer on this thread, or a WriterProcess. Its methods do not raise."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended unasked, and another is to be made."""
+        """Whether it has ended without being told to, so that another has to be made."""
         ...
 
     def begin(self) -> None:
@@ -37,15 +37,19 @@ class Target(Protocol):
         ...
 
     def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
-        """Rows of a step. `settled` is called once they no longer wait to be looked at."""
+        """Takes rows of a step. Calls `settled` when they no longer wait in a queue."""
         ...
 
-    def event(self, kind: str, step: int, note: str) -> None: ...
+    def event(self, kind: str, step: int, note: str) -> None:
+        """Writes an event to the commit log."""
+        ...
 
-    def say_dropped(self) -> None: ...
+    def say_dropped(self) -> None:
+        """Writes what was dropped since the last call to the commit log."""
+        ...
 
     def finish(self, done: Done) -> None:
-        """Has all of it written, and then tells `done` whether nothing waits in memory."""
+        """Has everything written, then calls `done` with whether nothing waits in memory."""
         ...
 
     def close(self) -> None:
@@ -59,7 +63,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class EventItem:
-    """An event, in its place between the batches."""
+    """An event; the queue keeps its place between the batches."""
 
     kind: str
     step: int
@@ -73,7 +77,7 @@ class DroppedItem:
 
 @dataclass(frozen=True)
 class BeginItem:
-    """The run folder is to be made, though there is nothing to write yet."""
+    """Asks for the run folder to be made before there is anything to write."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ Item = Batch | EventItem | DroppedItem | BeginItem | _Flush | _Stop
 
 
 class Backlog:
-    """Batches that wait for the writer: at most so many, and so many bytes together. Any one batch may wait alone."""
+    """Counts the batches that wait for the writer. Their number and bytes are bounded, but one batch alone may be of any size."""
 
     def __init__(self, batches: int, nbytes: int) -> None:
         self._most_batches, self._most_bytes = batches, nbytes
@@ -101,24 +105,24 @@ class Backlog:
         return not held or (len(held) < self._most_batches and sum(held) + nbytes <= self._most_bytes)
 
     def hold(self, nbytes: int) -> Callable[[], None]:
-        """A batch waits, until what is returned is called."""
+        """Counts a batch as waiting until the returned function is called."""
         key = object()
         self._held[key] = nbytes
         return lambda: void(self._held.pop(key, None))
 
     @property
     def pressure(self) -> float:
-        """How full it is, 0 to 1."""
+        """How full the queue is, 0 to 1."""
         held = list(self._held.values())
         return max(len(held) / (self._most_batches + 1), sum(held) / max(1, self._most_bytes))
 
 
 def void(result: object) -> None:
-    """Nothing, whatever was returned."""
+    """Drops a result."""
 
 
 class WriterThread:
-    """`make_target` and `make_rows` are called on the thread."""
+    """Starts its thread with the first item. `make_target` and `make_rows` are called on the thread."""
 
     def __init__(
         self,
@@ -137,7 +141,7 @@ class WriterThread:
         self._has_moved = threading.Event()
         self._lost = 0  # sequences dropped before the last answer of `flush`
         self.progress = 0
-        """Grows as items are handled, and as a writer's process says that it is at work."""
+        """Grows with each item that is handled, and each time a writer's process reports that it is at work."""
 
     @property
     def is_stopped(self) -> bool:
@@ -164,7 +168,7 @@ class WriterThread:
         self._has_moved.wait(0.1)
 
     def moved(self) -> None:
-        """Something came of what was put."""
+        """Records progress, and wakes a caller that waits for room."""
         self.progress += 1
         self._has_moved.set()
 
@@ -180,8 +184,10 @@ class WriterThread:
         return True
 
     def flush(self, timeout: float | None) -> bool:
-        """Has what was put so far written; False if it was not in time, if some of it waits in memory, or if any was lost since
-        the last answer."""
+        """Has everything written that was put so far.
+
+        False if that took longer than `timeout`, if some of it waits in memory, or if some was lost since the last answer.
+        """
         answer, has_come = [False], threading.Event()
 
         def done(nothing_waits: bool) -> None:
@@ -210,11 +216,11 @@ class WriterThread:
         return True
 
     def abandon(self) -> None:
-        """Lets go of what waits; the thread ends when whatever holds it up lets go of it."""
+        """Gives up what waits. The thread ends as soon as the call returns that it is in."""
         self._is_abandoned = True
 
     def _has_begun(self) -> bool:
-        """Whether there is a thread. One that cannot be started, where a limit on processes is reached, may be later."""
+        """Whether there is a thread. If none can be started, because of a limit on processes, a later call tries again."""
         mine = object()
         if self._starts.setdefault("first", mine) is not mine:
             return True  # started, or being started by a call that this one has interrupted
@@ -240,9 +246,8 @@ class WriterThread:
                     target.let_go()
                     target = self._make_target()
                 self._handle(item, settled, rows, target)
-            except (
-                Exception
-            ) as error:  # what is foreseen is counted elsewhere; this keeps the thread alive through the rest
+            except Exception as error:
+                # What is foreseen is counted elsewhere. This keeps the thread alive through the rest.
                 settled()
                 if isinstance(item, _Flush):
                     item.done(False)
@@ -252,7 +257,7 @@ class WriterThread:
                 return
 
     def _next(self) -> tuple[Item, Callable[[], None]]:
-        """The next item; where none comes for a while, one that has what is buffered written."""
+        """The next item; after IDLE_SECONDS without one, an item that has buffered rows written."""
         try:
             return self._items.get(timeout=IDLE_SECONDS)
         except Empty:
@@ -286,5 +291,5 @@ def _nothing() -> None:
 
 
 def _ignore_broken_pipes() -> None:
-    """A trainer may have given SIGPIPE back its deadly meaning: it goes to the thread that wrote, which does not take it here."""
+    """Blocks SIGPIPE on this thread: the signal goes to the thread that wrote, and a trainer may have made it deadly again."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
