@@ -1,4 +1,4 @@
-"""A Metric: a value read from statistics, with its card; and the shapes most metrics have (a mean, a ratio, a count)."""
+"""A Metric: a value computed from statistics, with the facts about it; and functions that most metrics share."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -16,68 +16,79 @@ from .statistic import Statistic, product
 Values = npt.NDArray[np.float64]
 
 Kind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
-"""How a value comes about. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value over its standard error."""
+"""How a value is computed. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value / its standard error."""
 Topic = Literal["divergence", "weights and ESS", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
 """The question that a metric answers. Pages list metrics by topic."""
 
 ALL_GAPS = tuple(GAPS)
 SAMPLED = ("mismatch", "total")
-"""The gaps whose tokens were sampled from the earlier policy: only here is a mean of weights or of -x a divergence."""
+"""The gaps whose tokens were sampled from the earlier policy. Only for these a mean of weights or of -x is a divergence."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """The largest log-weights of a group; a Reading that needs one receives a list column as sequence of float arrays."""
+    """The largest log-weights of each group. A Reading that needs a Tail receives one float array per group."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A vectorised function of merged statistics, which it receives in the order of `needs`. NaN means not available."""
+    """A value computed from merged statistics, one per group."""
 
     needs: tuple["Statistic | Tail | Reading", ...]
+    """The arguments of `value`, in order."""
     value: Callable[..., Values]
+    """A vectorised function of arrays of shape (groups,); NaN means not available."""
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The Statistics it is read from, also through other readings."""
+        """The Statistics that it needs, directly or through other readings."""
         return statistics_of(self.needs)
 
 
 @dataclass(frozen=True)
 class Band:
-    """Where a value is graded, and who says so."""
+    """A range of values with a published reading."""
 
     low: float
     high: float
     reading: str
+    """What a value in the range means, in a few words."""
     source: str
+    """Who published the reading."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One named number per group of statistics, and its card.
-
-    range: of the value, as an interval; for counts their first members. absent: why the value can be missing although its gap is
-    on record, continuing "not available, because ...".
-    """
+    """One named number per group of statistics, and the facts about it that cards, pages and reports show."""
 
     name: str
     unit: str
     formula: str
+    """In plain characters; x, S, m and w as in docs/metrics.md."""
     meaning: str
+    """What the value says, in one or two sentences."""
     needs: tuple[Statistic | Tail | Reading, ...]
+    """The arguments of `value`, in order."""
     value: Callable[..., Values]
+    """A vectorised function of arrays of shape (groups,); NaN means not available."""
     error: Reading | None = None
+    """The standard error; None if the metric has none."""
     gaps: tuple[str, ...] = ALL_GAPS
+    """The gaps that have the metric."""
     level: Literal["token", "sequence"] = "token"
+    """What is counted or averaged."""
     estimator: str = ""
+    """The name of the estimator."""
     weighting: str = "every unmasked token counts once"
     direction: str = ""
+    """The direction of a divergence or difference."""
     range: str = ""
+    """The possible values, as an interval; for counts the first of them."""
     bands: tuple[Band, ...] = ()
     absent: str = "no usable token is on record"
+    """Why the value can be missing although its gap is on record; follows "not available, because"."""
     kind: Kind = field(kw_only=True)
     topic: Topic = field(kw_only=True)
     neutral: float = 0.0
@@ -95,7 +106,7 @@ class Metric:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The ends of the range: no value lies beyond them, nor does what an error says of it."""
+        """The ends of the range, which neither a value nor its error band can exceed."""
         if not self.range:
             return -math.inf, math.inf
         least, *others = self.range.strip("[]()").split(", ")
@@ -103,29 +114,29 @@ class Metric:
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The Statistics this metric and its standard error are read from."""
+        """The Statistics that the metric and its standard error need."""
         return statistics_of(self.needs + (self.error.needs if self.error else ()))
 
 
 def statistics_of(needs: Iterable[Statistic | Tail | Reading]) -> tuple[Statistic, ...]:
-    """The Statistics among the needs and the needs of their readings, each once."""
-    found: dict[Statistic, None] = {}
+    """The Statistics among these needs and the needs of their readings, each once."""
+    statistics: dict[Statistic, None] = {}
     for need in needs:
         if isinstance(need, Statistic):
-            found[need] = None
+            statistics[need] = None
         elif isinstance(need, Reading):
-            found.update(dict.fromkeys(need.statistics))
-    return tuple(found)
+            statistics.update(dict.fromkeys(need.statistics))
+    return tuple(statistics)
 
 
 def ratio(total: Values, count: Values) -> Values:
-    """total / count; not available (NaN) where count is 0."""
+    """total / count; NaN (not available) where count is 0."""
     return np.where(count > 0, total / np.where(count > 0, count, 1.0), np.nan)
 
 
 @cache
 def clusters_of(count: Statistic) -> Statistic:
-    """Sequences that have any of what is counted."""
+    """The number of sequences in which the count is above 0."""
     return Statistic(f"clusters_of_{count.name}", lambda sums, xp: (sums[count.name] > 0) * 1.0, "cluster")
 
 
@@ -139,7 +150,7 @@ def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -
 
     def value(a: Values, n: Values, m: Values, aa: Values, an: Values, nn: Values) -> Values:
         mean = ratio(a, n)
-        # Rounding can leave a hair below zero where every sequence has the same mean.
+        # Rounding can leave a value slightly below 0 if every sequence has the same mean.
         spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
         return np.where(m > 1, abs(scale) * np.sqrt(spread * ratio(m, m - 1)) / n, np.nan)
 
@@ -159,5 +170,5 @@ def log_mean(log_total: Values, n: Values) -> Values:
 
 
 def error_of_log_sums(log_total: Values, log_squares: Values, n: Values) -> Values:
-    """As error_of_mean, from the logs of both sums."""
+    """error_of_mean from the logs of both sums."""
     return error_of_mean(np.exp(log_total), np.exp(log_squares), n)

@@ -19,8 +19,8 @@ _COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9, 1 / 10, 1 / 11
 def k3(x: Array, xp: Namespace) -> Array:
     """exp(x) - 1 - x, never negative; relative error below 1e-13 for every x.
 
-    expm1(x) - x cancels (at 1e-8 nothing is left of it), so below 1/16 the series
-    x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed; its first term left out is 2 x^10/12!, 1e-20 of the value.
+    expm1(x) - x cancels: at x = 1e-8 no digit is left. Below 1/16 the series x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed
+    instead; the first term that is left out is 2 x^10/12!, 1e-20 of the value.
     """
     series = 1.0 + x * 0.0
     small = xp.where(xp.abs(x) < SERIES_BELOW, x, 0.0)
@@ -90,22 +90,24 @@ _KL = "KL(earlier || later) for mismatch and total; for drift a plain mean over 
 
 METRICS = (
     _mean("kl_direct", SUM_LOG_RATIO, "mean(-x)",
-          "K1: unbiased for the KL, can be negative; blind to misalignment, because shifting logprobs keeps their mean.",
+          "K1, an unbiased estimate of the KL; can be negative. It misses misaligned lists: a shift does not change their means.",
           scale=-1.0, gaps=SAMPLED, estimator="K1", direction="KL(earlier || later)", range="(-inf, inf)", worse="away"),
-    _mean("kl_k2", SUM_SQUARE_LOG_RATIO, "mean(x^2 / 2)", "K2: low variance, biased away from x = 0.",
+    _mean("kl_k2", SUM_SQUARE_LOG_RATIO, "mean(x^2 / 2)",
+          "K2, an estimate of the KL with low variance; it is biased if log-ratios are large.",
           scale=0.5, estimator="K2", direction=_KL),
     _mean("kl_k3", SUM_K3, "mean(exp(x) - 1 - x)",
-          "K3: unbiased for the KL and never negative; the headline size of a gap.",
+          "K3, an unbiased estimate of the KL that is never negative: the main measure of the size of a gap.",
           estimator="K3", direction=_KL, gaps=SAMPLED, bands=KL_BANDS, signal="kl_k3"),
     _mean("mean_log_ratio", SUM_LOG_RATIO, "mean(x)",
-          "Mean log-ratio; on one token set total = mismatch + drift.", range="(-inf, inf)", worse="away",
+          "The mean log-ratio. Over the same tokens, total = mismatch + drift.", range="(-inf, inf)", worse="away",
           direction="later minus earlier"),
     _mean("ppo_kl", SUM_LOG_RATIO, "mean(old - current)",
-          "What trainers log as ppo_kl or approx_kl; no divergence, because the tokens were not sampled from old.",
+          "Trainers log it as ppo_kl or approx_kl. It is no divergence, because the tokens were not sampled from old.",
           scale=-1.0, gaps=("drift",), range="(-inf, inf)", worse="away", direction="earlier minus later"),
     _mean("abs_log_ratio", SUM_ABS_LOG_RATIO, "mean(|x|)", "Typical distance of the two logprobs of a token.", unit="nats"),
-    _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)", "The worst token.",
-             range="[0, inf)", worse="above"),
-    _extreme((MAX_LOG_RATIO,), "max_log_ratio", "max(x)", "The token whose probability grew most."),
-    _extreme((MAX_NEGATIVE_LOG_RATIO,), "min_log_ratio", "min(x)", "The token whose probability shrank most.", sign=-1.0),
+    _extreme((MAX_LOG_RATIO, MAX_NEGATIVE_LOG_RATIO), "max_abs_log_ratio", "max(|x|)",
+             "The largest distance of the two logprobs of a token.", range="[0, inf)", worse="above"),
+    _extreme((MAX_LOG_RATIO,), "max_log_ratio", "max(x)", "The log-ratio of the token whose probability grew most."),
+    _extreme((MAX_NEGATIVE_LOG_RATIO,), "min_log_ratio", "min(x)",
+             "The log-ratio of the token whose probability shrank most.", sign=-1.0),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Mean weights and their z: were these tokens really sampled from the earlier policy, and none selected away?
+"""Mean weights and their z: a test of whether the earlier policy sampled these tokens, and none was filtered out.
 
-If so the mean of exp(x) is 1 for any later policy, so numerics, staleness and wrong weights all leave it alone: it tests
-the records, not the gap. Tested only while k-hat holds: under heavy tails a sample mean falls below 1 by nature. Read
-over the sampling mask; what the trainer filtered before recording nobody can see here.
+If so, the mean of exp(x) is 1 for any later policy, whatever numerics, staleness or wrong weights do: the mean tests the
+records, not the gap. It is tested only if k-hat is below its threshold, because with heavy tails a sample mean usually lies
+below 1. The mean is over the sampling mask; tokens that the trainer filtered out before recording cannot be seen here.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT
 
 
 def _z(shape: Values, total: Values, squares: Values, n: Values) -> Values:
-    """(mean - 1) over its standard error where k-hat holds. Given its prefix a token's weight has mean 1: no clusters."""
+    """(mean - 1) / standard error; NaN if k-hat fails. No clusters: given its prefix, a token's weight has mean 1."""
     error = error_of_mean(total, squares, n)
     testable = trusted(shape, n) & (error > 0)
     return (ratio(total, n) - 1) / np.where(testable, error, np.nan)
@@ -44,7 +44,7 @@ def _mean_of_logs(log_total: Values, n: Values) -> Values:
 def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Values]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
-        "Beyond 5 in size, with a mean off by more than 0.01: the recorded logprobs are not those of the sampler.",
+        "If it exceeds 5 in size and the mean is off by more than 0.01, the recorded logprobs are not the sampler's.",
         needs=needs, value=value, gaps=SAMPLED, level="token" if level == "token" else "sequence",
         estimator="z of a martingale difference", range="(-inf, inf)", weighting=f"every {level} counts once",
         absent="it cannot be tested: k-hat is above its threshold, not available, or the weights are equal",
@@ -54,7 +54,7 @@ def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callabl
 
 METRICS = (
     Metric("mean_weight_token", "1", "mean(exp(x))",
-           "1 for any later policy if the earlier one really sampled these tokens and nothing was selected away.",
+           "1 for any later policy, if the earlier policy sampled these tokens and none was filtered out.",
            needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS), gaps=SAMPLED,
            estimator="mean", range="[0, inf)", kind="mean", topic="honesty", neutral=1.0),
     _z_metric("token", (TOKEN_SHAPE, SUM_WEIGHT, SUM_SQUARE_WEIGHT, TOKENS), _z),

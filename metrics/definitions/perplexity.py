@@ -15,12 +15,16 @@ SUM_LATER = Statistic("sum_later", lambda c, xp: c.later)
 
 @dataclass(frozen=True)
 class Surprise:
-    """Sums over sequences of v = -column and of exp(v), and of their squares. A later logprob of -inf makes v +inf."""
+    """Sums over sequences of the surprise v = -mean logprob. A later logprob of -inf makes v +inf."""
 
     total: Statistic
+    """Sum of v."""
     squares: Statistic
+    """Sum of v^2."""
     log_total: Statistic
+    """log of the sum of exp(v)."""
     log_squares: Statistic
+    """log of the sum of exp(2v)."""
 
 
 def _surprise(name: str, column: str) -> Surprise:
@@ -81,7 +85,7 @@ METRICS = (
     *_of_policy("old", LATER, ("mismatch",)),
     *_of_policy("current", LATER, ("total",)),
     _linear("log_ppl_gap", GAP, "mean over sequences of -m, m the sequence's mean x",
-            "Log-perplexity of later minus earlier: positive where the later policy is the more surprised.", ALL_GAPS),
+            "Log-perplexity, later minus earlier: positive if the later policy finds the sequences less likely.", ALL_GAPS),
     _exponential("ppl_ratio", GAP, "mean over sequences of exp(-m)",
-                 "Perplexity later / earlier, averaged per sequence; not exp of the mean gap.", ALL_GAPS, neutral=1.0),
+                 "Perplexity, later / earlier, averaged over sequences; it is not exp of log_ppl_gap.", ALL_GAPS, neutral=1.0),
 )  # fmt: skip

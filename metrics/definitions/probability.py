@@ -1,6 +1,7 @@
-"""Agreement of the two policies token by token: probability differences, correlations at shifts, slope.
+"""Agreement of the two policies token by token: differences of probabilities, correlations at shifts, slope.
 
-Correlations are Pearson's over tokens, from raw moments, so that they merge; float64 leaves them good to about 1e-12.
+Correlations are Pearson's over tokens. They are computed from raw moments, which merge; in float64 they are accurate to about
+1e-12.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from ..statistic import Array, Statistic
 from .validity import TOKENS
 
 Sides = Callable[[TokenColumns], tuple[Array, Array, Array]]
-"""Columns -> (count, earlier, later): 0 where they do not count."""
+"""Columns -> (count, earlier, later), each 0 for tokens that do not count."""
 
 
 def moments(name: str, sides: Sides, *, whole: bool = False) -> tuple[Statistic, ...]:
@@ -53,7 +54,7 @@ def correlation(n: Values, a: Values, b: Values, aa: Values, bb: Values, ab: Val
     """Pearson's correlation from moments; not available for fewer than two tokens or where a side is constant."""
     count = np.where(n > 1, n, np.nan)
     spread_a, spread_b = aa - a * a / count, bb - b * b / count
-    # What rounding leaves of the spread of a constant is no spread.
+    # Rounding can leave a tiny spread of a constant.
     varies = (spread_a > 1e-14 * aa) & (spread_b > 1e-14 * bb)
     product = np.where(varies, spread_a, np.nan) * spread_b
     return np.clip((ab - a * b / count) / np.sqrt(product), -1.0, 1.0)
@@ -92,7 +93,7 @@ def _correlation(
 def _shift_correlation(shift: int) -> Metric:
     shifted = _correlation(
         f"shift_correlation_{shift:+d}", SHIFTED[shift], f"{_CORRELATION} of later[t] and earlier[t{-shift:+d}]",
-        f"Near 1 where the correlation at shift 0 is not: the earlier policy's list is off by {shift:+d}.", SAMPLED,
+        f"If it is near 1 and logprob_correlation is not, the earlier policy's list is shifted by {shift:+d}.", SAMPLED,
     )  # fmt: skip
     return replace(shifted, topic="faults", neutral=0.0, worse="away")
 
@@ -106,12 +107,12 @@ METRICS = (
            needs=(MAX_PROB_DIFF,), value=lambda largest: np.where(np.isneginf(largest), np.nan, largest), range="[0, 1]",
            estimator="extreme", weighting="one token decides", kind="extreme", topic="agreement", worse="above"),
     _correlation("prob_correlation", PROBABILITY, f"{_CORRELATION} of exp(logprob)",
-                 "Saturates: above 0.98 even for gross faults; useful only below 0.9."),
+                 "It saturates: gross faults can leave it above 0.98. Only values below 0.9 are informative."),
     _correlation("logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
-                 "Below 0.5 the two lists are not of the same tokens."),
+                 "Below 0.5, the two lists of logprobs do not belong to the same tokens."),
     *(_shift_correlation(shift) for shift in SHIFTS),
     Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
-           "Least squares of later on earlier through 0; not 1 where the two sides differ in temperature.",
+           "Slope of the line through 0 that fits later to earlier; not 1 if the two sides differ in temperature.",
            needs=(LOGPROB[3], LOGPROB[5]), value=_slope, estimator="least squares", range="(-inf, inf)",
            kind="ratio", topic="faults"),
 )  # fmt: skip

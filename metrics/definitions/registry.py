@@ -1,4 +1,4 @@
-"""Every metric in display order, and the statistics they need, each once."""
+"""Every metric in the order of display, and every statistic that they need."""
 
 from ..metric import Metric
 from ..statistic import Statistic
@@ -33,7 +33,7 @@ _INGREDIENTS = (
     validity.UNMASKED, validity.TOKENS, validity.FINITE, validity.NON_FINITE, validity.ZERO_WEIGHT,
     divergence.SUM_LOG_RATIO, perplexity.SUM_EARLIER, perplexity.SUM_LATER,
 )  # fmt: skip
-"""What sequence columns are made of; evaluated for every gap."""
+"""The statistics that sequence columns are computed from; they are needed for every gap."""
 
 
 def statistics_of(gap: str) -> tuple[Statistic, ...]:

@@ -1,7 +1,7 @@
-"""Cheap discriminators: the shape of the log-ratios tells causes apart that a KL only sums up.
+"""The shape of the log-ratios, which differs by cause where a KL does not.
 
-Independent noise per token is two-sided, light-tailed and adds up like a random walk; truncated sampling pushes every
-ratio one way, a mixture-of-experts router gives few enormous ratios, a wrong context shifts whole sequences.
+Independent noise per token has both signs and light tails, and adds up like a random walk. Truncated sampling moves all ratios
+in one direction. Flipping expert routers give a few enormous ratios. A wrong context shifts whole sequences.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from .divergence import SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO
 from .validity import FINITE
 
 FAR = 1e-3
-"""Log-ratios smaller than this have no side (convention of the one-sidedness test)."""
+"""Smaller log-ratios count as neither positive nor negative (convention of the one-sidedness test)."""
 
 
 def _far(x: Array, xp: Namespace) -> Array:
@@ -28,7 +28,7 @@ SUM_FOURTH_LOG_RATIO = Statistic(
 
 
 def _variance_ratio(n: Values, x: Values, squares: Values, xx: Values, xn: Values, nn: Values) -> Values:
-    """Spread of sequence sums around their expectation over the sum of the spreads of their tokens."""
+    """Spread of the sequence sums around their expectation, divided by the sum of the spreads of their tokens."""
     mean = ratio(x, n)
     tokens = squares - n * mean**2
     return np.where(tokens > 1e-14 * squares, (xx - 2 * mean * xn + mean**2 * nn) / tokens, np.nan)
@@ -43,18 +43,18 @@ def _excess_kurtosis(n: Values, x: Values, x2: Values, x3: Values, x4: Values) -
 
 METRICS = (
     Metric("one_sided_share", "1", "share of x < 0 among tokens with |x| > 0.001",
-           "About a half for noise; near 1 (or 0) where sampling was truncated on one side only.",
+           "About 0.5 for noise; near 1 or 0 if only one side truncates its distribution (top-p, top-k).",
            needs=(FAR_NEGATIVE, FAR_TOKENS), value=ratio, error=clustered_error(FAR_NEGATIVE, FAR_TOKENS),
            estimator="share", range="[0, 1]", weighting="every unmasked token with |x| > 0.001 counts once",
            absent="no token has |x| > 0.001", kind="share", topic="faults"),
     Metric("variance_ratio", "1", "sum over sequences of (S - mean(x) * tokens)^2 / sum over tokens of (x - mean(x))^2",
-           "1 for independent noise; far above, whole sequences are off; near 0 with large |x|, the lists are shifted.",
+           "1 for independent noise. Far above 1: whole sequences differ. Near 0 with large |x|: the lists are shifted.",
            needs=(FINITE, SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO, product(SUM_LOG_RATIO, SUM_LOG_RATIO),
                   product(SUM_LOG_RATIO, FINITE), product(FINITE, FINITE)),
            value=_variance_ratio, estimator="ratio of variances", range="[0, inf)", absent="every log-ratio is the same",
            kind="ratio", topic="faults", neutral=1.0, worse="above"),
     Metric("excess_kurtosis", "1", "mean((x - mean(x))^4) / var(x)^2 - 3",
-           "About 1 for rounding noise; above 50 few tokens carry almost everything, as when expert routers flip.",
+           "About 1 for rounding noise. Above 50 a few tokens make almost all of the gap, as when expert routers flip.",
            needs=(FINITE, SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO, SUM_CUBE_LOG_RATIO, SUM_FOURTH_LOG_RATIO),
            value=_excess_kurtosis, estimator="moments", range="[-2, inf)", absent="every log-ratio is the same",
            kind="shape", topic="tails"),

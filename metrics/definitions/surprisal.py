@@ -1,7 +1,8 @@
-"""The surprisal gap: is the later policy as surprised by the sampled tokens as its own entropy says it should be?
+"""The surprisal gap: the surprisal of the sampled tokens minus the entropy of the later policy.
 
-Zero in expectation where sampling really followed that policy. The only sign of a silent temperature, top-p or top-k:
-both engines may agree on every logprob and still not be what was sampled from. Needs the entropy of the later policy.
+It is 0 in expectation if the tokens were sampled from the later policy. It is the only sign of an unrecorded temperature, top-p
+or top-k: both engines may agree on every logprob although the tokens were sampled from another distribution. It needs the
+entropy of the later policy.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ SUM_SQUARE_SURPRISAL_GAP = Statistic("sum_square_surprisal_gap", lambda c, xp: c
 
 
 def _z(total: Values, squares: Values, n: Values) -> Values:
-    """Mean over its standard error. Given its prefix a token's gap has mean 0, so tokens need no clusters here."""
+    """Mean / standard error. The error needs no clusters: given its prefix, the surprisal gap of a token has mean 0."""
     error = error_of_mean(total, squares, n)
     return ratio(total, n) / np.where(error > 0, error, np.nan)
 
@@ -30,7 +31,7 @@ METRICS = (
            error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), estimator="mean", range="(-inf, inf)",
            weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="mean", topic="honesty"),
     Metric("surprisal_gap_z", "1", "surprisal_gap / (sd over tokens / sqrt(tokens))",
-           "Beyond 4 in size, sampling did not follow the later policy.",
+           "If it exceeds 4 in size, the tokens were not sampled from the later policy.",
            needs=(SUM_SURPRISAL_GAP, SUM_SQUARE_SURPRISAL_GAP, SURPRISAL_TOKENS), value=_z, gaps=SAMPLED,
            estimator="z of a martingale difference", range="(-inf, inf)",
            weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="z", topic="honesty"),

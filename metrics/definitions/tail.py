@@ -1,7 +1,7 @@
-"""Pareto k-hat: can an average over these weights be trusted? Read from the largest log-weights, kept per group.
+"""Pareto k-hat: whether an average over the weights can be trusted. It is computed from the largest log-weights of a group.
 
 Vehtari, Simpson, Gelman, Yao, Gabry 2024, "Pareto smoothed importance sampling"; fit by Zhang and Stephens 2009. K is
-fixed in advance, so that tails merge: the largest K of two parts are the largest K of the whole.
+fixed, so that tails merge: the K largest weights of the whole are among the K largest of its parts.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .validity import SEQUENCES, TOKENS
 K = 256
 MINIMUM_TAIL = 25
 GROUPS_AT_ONCE = 64
-"""Fits that share their arithmetic; more would not fit the cache."""
+"""How many fits are computed at once; more would not fit into the processor's cache."""
 
 TOKEN_TAIL = Tail("token_tail")
 SEQUENCE_TAIL = Tail("sequence_tail")
@@ -36,10 +36,10 @@ def khat_threshold(n: Values) -> Values:
 
 
 def tail_shapes(tails: Tails, counts: Values) -> Values:
-    """k-hat of each group of `counts` weights whose largest log-weights are its tail, in any order.
+    """k-hat of each group, shape (groups,). tails: the largest log-weights of each group, in any order; counts: its weights.
 
-    -inf where the tail is constant: bounded beyond doubt. NaN for fewer than MINIMUM_TAIL tail points, or where ties leave
-    nothing to fit.
+    -inf if the tail is constant, so that the weights are bounded. NaN for fewer than MINIMUM_TAIL tail points, or if equal
+    weights leave nothing to fit.
     """
     shapes = np.full(len(counts), np.nan)
     largest = _side_by_side(tails)
@@ -53,7 +53,7 @@ def tail_shapes(tails: Tails, counts: Values) -> Values:
 
 
 def _shapes_of_length(largest: Values) -> Values:
-    """k-hat of each row, from descending log-weights of which the last is the threshold."""
+    """k-hat of each row. largest: descending log-weights; the last one is the threshold of the tail."""
     constant = largest[:, 0] == largest[:, -1]
     weights = np.exp(largest - largest[:, :1])
     excesses = (weights[:, :-1] - weights[:, -1:])[:, ::-1]
@@ -64,8 +64,8 @@ def _shapes_of_length(largest: Values) -> Values:
 def generalised_pareto_shape(excesses: Values) -> Values:
     """Shape k of a generalised Pareto distribution, per row: the posterior mean of Zhang and Stephens 2009, regularised.
 
-    excesses: ascending, over the threshold. Vehtari 2024 (appendix G) adds ten observations of shape 1/2. NaN where a
-    quarter of them is 0.
+    excesses: over the threshold, ascending. Vehtari 2024 (appendix G) adds ten observations of shape 1/2. NaN if a quarter of
+    the excesses is 0.
     """
     n = excesses.shape[-1]
     points = 30 + int(np.sqrt(n))
@@ -81,12 +81,14 @@ def generalised_pareto_shape(excesses: Values) -> Values:
 
 
 def _side_by_side(tails: Tails) -> Values:
-    """(groups, K) log-weights, descending; NaN beyond what a group kept."""
+    """Log-weights of shape (groups, K), descending; NaN beyond the length of a tail."""
     known = [np.empty(0) if tail is None else np.asarray(tail) for tail in tails]
     lengths = np.array([len(tail) for tail in known], np.int64)
     result = np.full((len(known), K), np.nan)
     result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)]).astype(np.float64)
-    if ((result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])).all():  # as they are written; sorting takes longer
+    if (
+        (result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])
+    ).all():  # already sorted, as writers leave them; sorting takes longer
         return result
     # NaN sorts last either way, so the negative is sorted.
     return -np.sort(-result, axis=1)
@@ -97,7 +99,7 @@ SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
 
 
 def trusted(shape: Values, n: Values, *, power: int = 1) -> npt.NDArray[np.bool_]:
-    """Whether the average of w^power can be trusted: the tail of w^power has shape power * k."""
+    """Whether the average of w^power can be trusted. The tail of w^power has shape power * k."""
     return power * shape < khat_threshold(n)
 
 
@@ -108,7 +110,7 @@ def _available(shape: Values) -> Values:
 def _pareto_k(level: Literal["token", "sequence"], shape: Reading) -> Metric:
     return Metric(
         f"pareto_k_{level}", "1", f"tail shape of the weights from the {K} largest",
-        "Above the threshold of the sample size a few weights dominate, and averages over them cannot be trusted.",
+        "Above a threshold that depends on the sample size, a few weights dominate, and averages cannot be trusted.",
         needs=(shape,), value=_available, gaps=SAMPLED, level=level,
         estimator="Zhang and Stephens 2009, regularised", range="(-inf, inf)", weighting="the largest weights decide",
         bands=(Band(0.7, float("inf"), "not to be trusted", "Vehtari 2024; lower for fewer than 2200 weights"),),

@@ -1,4 +1,4 @@
-"""Counts: what was measured, and what was set aside and why."""
+"""Counts: the tokens and sequences that metrics are computed from, and those set aside."""
 
 from ..metric import Metric
 from ..statistic import Statistic
@@ -32,17 +32,27 @@ def _count(statistic: Statistic, meaning: str, formula: str, *, unit: str = "1")
 
 
 METRICS = (
-    _count(TOKENS, "Tokens every metric of this gap speaks of.", "unmasked tokens that were not set aside"),
     _count(
-        SEQUENCES, "Sequences every sequence metric of this gap speaks of.", "sequences with a token and none set aside"
+        TOKENS,
+        "The number of tokens that the metrics of this gap are computed from.",
+        "unmasked tokens that were not set aside",
     ),
     _count(
-        NON_FINITE, "Unmasked tokens set aside.", "tokens with a NaN or +inf logprob, or an earlier logprob of -inf"
+        SEQUENCES,
+        "The number of sequences that the sequence metrics of this gap are computed from.",
+        "sequences with at least one token and none set aside",
+    ),
+    _count(
+        NON_FINITE,
+        "Unmasked tokens that are left out of every metric (set aside).",
+        "tokens with a NaN or +inf logprob, or an earlier logprob of -inf",
     ),
     _count(SET_ASIDE, "Sequences left out of sequence metrics.", "sequences with at least one token set aside"),
     _count(EMPTY, "Sequences without a single unmasked token.", "sequences whose mask is empty"),
     _count(ZERO_WEIGHT, "Tokens the later policy gives probability 0.", "tokens with a later logprob of -inf"),
     _count(
-        POSITIVE, "Tokens with a value that is no logprob; counted, not set aside.", "tokens with a logprob above 1e-6"
+        POSITIVE,
+        "Tokens with a positive value, which cannot be a log-probability. They are counted, but not left out.",
+        "tokens with a logprob above 1e-6",
     ),
 )

@@ -37,7 +37,7 @@ BAND_EDGES = {(0.9, 1.1): "", (0.8, 1.2): "ppo_clip", (0.5, 2.0): "share_outside
 
 
 def _powers(level: str, column: str) -> tuple[Statistic, ...]:
-    """Log-sums over sequences of the first four powers of the weight; the higher two for the standard error of ESS."""
+    """Log-sums over sequences of the first four powers of the weight. The standard error of ESS needs the third and fourth."""
 
     def power(k: int) -> Callable[[Any, Namespace], Array]:
         return lambda s, xp: k * getattr(s, column)
@@ -66,14 +66,17 @@ def _chi2_token(squares: Values, n: Values) -> Values:
 
 
 def _ess(log_total: Values, log_squares: Values, n: Values) -> Values:
-    """(sum w)^2 / (n sum w^2) in (0, 1]; NaN where every weight is 0."""
+    """(sum w)^2 / (n sum w^2), in (0, 1]; NaN if every weight is 0."""
     counted = np.where((n > 0) & np.isfinite(log_total) & np.isfinite(log_squares), n, np.nan)
-    # Rounding can leave a hair above the 1 of equal weights (Cauchy-Schwarz).
+    # Rounding can exceed 1, which is the ESS of equal weights (Cauchy-Schwarz).
     return np.minimum(np.exp(2 * log_total - log_squares - np.log(counted)), 1.0)
 
 
 def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Values], units: Values) -> Values:
-    """Delta method for a^2 / (n b) with (n, a, b) sums over independent units; covariance: sums of nn na nb aa ab bb."""
+    """Standard error of a^2 / (n b) by the delta method; means: n, a, b, sums over independent units.
+
+    covariance: the sums of the products nn, na, nb, aa, ab, bb over the units. units: their number.
+    """
     n, a, b = means
     nn, na, nb, aa, ab, bb = covariance
     # d log ess = 2 da/a - dn/n - db/b; the three means cancel, so uncentred sums serve.
@@ -82,7 +85,7 @@ def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Valu
 
 
 def _where_trusted(shape: Values, n: Values, error: Values) -> Values:
-    """The error, where the tail lets the average of w^2, and so its error, be estimated at all."""
+    """The error; NaN if the tail is so heavy that the average of w^2 cannot be estimated."""
     return np.where(trusted(shape, n, power=2), error, np.nan)
 
 
@@ -154,7 +157,7 @@ def _ess_metric(level: Literal["token", "sequence", "geometric"]) -> Metric:
     needs = (LOG_SUM_WEIGHT, LOG_SUM_SQUARE_WEIGHT, TOKENS) if level == "token" else (*powers[level][:2], SEQUENCES)
     return Metric(
         f"ess_{level}", "1", f"(sum w)^2 / (n sum w^2), w = {weight}",
-        f"Share of the {units} that weighting by {weight} leaves in effect; 1/ess - 1 is the self-normalised chi-squared.",
+        f"Effective sample size as a share of the {units}, weighted by {weight}; 1/ess - 1 is the self-normalised chi-squared.",
         needs=needs, value=_ess, error=errors[level],
         level="token" if level == "token" else "sequence", gaps=SAMPLED, estimator="Kong 1992, per unit",
         weighting=f"every {units[:-1]} counts by its weight", range="(0, 1]", bands=ESS_BANDS, absent=_NO_SEQUENCES,
@@ -172,7 +175,7 @@ def _share_outside(low: float, high: float, signal: str) -> Metric:
     counted = outside(low, high)
     return Metric(
         f"share_outside_{low:g}_{high:g}", "1", f"share of tokens with w = exp(x) < {low:g} or > {high:g}",
-        f"Tokens a trust region of [{low:g}, {high:g}] would clip or mask.",
+        f"The share of tokens that a trust region of [{low:g}, {high:g}] would clip or mask.",
         needs=(counted, TOKENS), value=ratio, error=clustered_error(counted, TOKENS), estimator="share", range="[0, 1]",
         kind="share", topic="weights and ESS", worse="above", signal=signal,
     )  # fmt: skip
@@ -180,18 +183,18 @@ def _share_outside(low: float, high: float, signal: str) -> Metric:
 
 METRICS = (
     Metric("chi2_token", "1", "mean(exp(2x)) - 1",
-           "Chi-squared of later from earlier, per token: the variance that per-token weighting costs.",
+           "Chi-squared divergence of later from earlier, per token: the variance that per-token weights add.",
            needs=(SUM_SQUARE_WEIGHT, TOKENS), value=_chi2_token, error=_chi2_token_error(),
            gaps=SAMPLED, estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)", bands=CHI2_BANDS,
            kind="mean", topic="weights and ESS", bound="at least"),
     Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
-           "Chi-squared of whole sequences; grows with length from noise alone. A lower bound where k-hat fails.",
+           "Chi-squared divergence of whole sequences. Noise alone makes it grow with length. A lower bound if k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
            error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
            weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least"),
     Metric("log_mean_square_weight_sequence", "nats", "log(mean over sequences of exp(2S))",
-           "log(1 + chi2_sequence), the form that is plotted. A lower bound where k-hat fails.",
+           "log(1 + chi2_sequence), the form for plots. A lower bound if k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=log_mean, gaps=SAMPLED, level="sequence", estimator="log-mean",
            weighting="every sequence counts once", range="(-inf, inf)", absent=_NO_SEQUENCES,
            kind="mean", topic="weights and ESS"),

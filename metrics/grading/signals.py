@@ -1,7 +1,7 @@
-"""The table of graded signals: what is measured, where it turns watch and act, and who says so.
+"""SIGNALS, the table of graded signals: what each measures, its thresholds of watch and act, its texts and their source.
 
-A signal grades what is left of a value after its uncertainty: two standard errors, on a log scale where the value is a
-positive size, so that a small sample or a single enormous token proves nothing by itself.
+A signal grades a value minus its uncertainty of two standard errors, on a log scale if the value is a positive size. A small
+sample or a single enormous token is therefore not enough for a grade.
 """
 
 from collections.abc import Callable
@@ -12,75 +12,83 @@ from numpy.typing import NDArray
 
 from ..metric import ALL_GAPS, SAMPLED, Values
 
-Column = Callable[[str], Values]
-"""Metric name -> its values of one gap, one per step; NaN where not available."""
+MetricValues = Callable[[str], Values]
+"""Name of a metric -> its values for one gap, one per step; NaN if not available."""
 
 ERRORS = 2.0
-"""Standard errors between a value and the bound that is graded (convention: about 2.5 % by chance)."""
+"""Standard errors that are subtracted before grading (convention: about 2.5 % by chance)."""
 HARMLESS_K3 = 0.001
-"""Below it no change relative to the floor is graded; "good" for dense bf16 models in published reading orders."""
+"""A gap below this is not graded relative to its floor; published readings call it "good" for dense bf16 models."""
 HEALTHY_K3 = 0.01
-"""Below it no change relative to the floor is more than watch. A floor that is not below it is none: the run began sick."""
+"""A gap below this is at most watch relative to its floor. A floor above it is not used: the run began with a fault."""
 OVER_FLOOR = (3.0, 10.0)
-"""Times the floor from which on a gap is watch, and act."""
+"""A gap of so many times its floor is watch, or act."""
 SAME = 1e-12
-"""A floor below this is taken for it: what rounding leaves of equal float32 log-probs, so that growth from 0 is finite."""
+"""The least floor. Rounding leaves about this much of equal float32 log-probs; growth from a floor of 0 would be infinite."""
 CLEAR_SURPRISAL = 0.05
-"""Nats of surprisal gap up to which no z, however large, is more than watch."""
+"""A surprisal gap of at most so many nats is at most watch, however large its z."""
 SURPRISED = (4.0, 6.0)
-"""z of the surprisal gap from which on it is watch, and act."""
+"""A surprisal gap with this z is watch, or act."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """value: what is shown; tested: what is compared with the thresholds; floor: what it is relative to.
-
-    bound: where the value is only a lower bound, because k-hat has failed or cannot be told.
-    """
+    """What a signal measures at each step; every field has shape (steps,)."""
 
     value: Values
+    """The value that is shown."""
     tested: Values
+    """The value that is compared with the thresholds."""
     floor: Values | None = None
+    """The floor that it is relative to."""
     bound: NDArray[np.bool_] | None = None
+    """Whether the value is only a lower bound, because k-hat has failed or is unknown."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """One row of the table. watch, act: least `tested` of each grade; None: never. lasting: two adjacent steps needed.
-
-    reads: the metric without which it cannot be graded. size: how bad a value is, the larger the worse.
-    shown: a format of {value}, {floor}, {times} (value / floor, in words) and {least} for the reading.
-    """
+    """One row of the table."""
 
     name: str
     reads: str
+    """The metric without which the signal cannot be graded."""
     title: str
+    """What is wrong, in a few words."""
     gaps: tuple[str, ...]
-    measure: Callable[[Column, Values], Measured]
+    measure: Callable[[MetricValues, Values], Measured]
+    """(metrics of a gap, its floor at each step) -> what is graded."""
     watch: float
+    """The least tested value that is graded watch."""
     act: float | None
+    """The least tested value that is graded act; None: the signal is at most watch."""
     shown: str
+    """A format string for the reading, with {value}, {floor}, {times} (value / floor) and {least} ("at least " or empty)."""
     meaning: str
+    """What it means for the run."""
     remedy: str
+    """What to try next."""
     source: str
+    """Where the thresholds come from."""
     lasting: bool = False
+    """Whether a grade needs two adjacent steps."""
     size: Callable[[Values], Values] = np.abs
+    """How bad a value is; larger is worse."""
     limit: Callable[[float], float] = float
-    """From a threshold of `tested` to the value of the metric `reads` at which it is reached."""
+    """Threshold of the tested value -> the value of the metric `reads` at which it is reached."""
 
 
 def at_least(value: Values, error: Values) -> Values:
-    """A positive value less ERRORS standard errors, on a log scale. Without an error (one sequence) half of it."""
+    """A positive value minus ERRORS standard errors, on a log scale; half the value if it has no error (one sequence)."""
     relative = np.where(np.isfinite(error), error / value, np.log(2.0) / ERRORS)
     return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
 
 
-def _kl(column: Column, floor: Values) -> Measured:
+def _kl(column: MetricValues, floor: Values) -> Measured:
     value = column("kl_k3")
     return Measured(value, at_least(value, column("kl_k3_se")))
 
 
-def _kl_over_floor(column: Column, floor: Values) -> Measured:
+def _kl_over_floor(column: MetricValues, floor: Values) -> Measured:
     value = column("kl_k3")
     sure = at_least(value, column("kl_k3_se"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
@@ -97,8 +105,8 @@ def _harm(k3: Values) -> Values:
     return np.asarray(act * (k3 / HEALTHY_K3) ** power)
 
 
-def _chi2_of_ess(level: str) -> Callable[[Column, Values], Measured]:
-    def measure(column: Column, floor: Values) -> Measured:
+def _chi2_of_ess(level: str) -> Callable[[MetricValues, Values], Measured]:
+    def measure(column: MetricValues, floor: Values) -> Measured:
         ess = column(f"ess_{level}")
         value = 1 / ess - 1
         error = column(f"ess_{level}_se") / ess**2
@@ -108,16 +116,16 @@ def _chi2_of_ess(level: str) -> Callable[[Column, Values], Measured]:
     return measure
 
 
-def _share(metric: str) -> Callable[[Column, Values], Measured]:
-    def measure(column: Column, floor: Values) -> Measured:
+def _share(metric: str) -> Callable[[MetricValues, Values], Measured]:
+    def measure(column: MetricValues, floor: Values) -> Measured:
         value = column(metric)
         return Measured(value, at_least(value, column(f"{metric}_se")))
 
     return measure
 
 
-def _share_of_tokens(count: str) -> Callable[[Column, Values], Measured]:
-    def measure(column: Column, floor: Values) -> Measured:
+def _share_of_tokens(count: str) -> Callable[[MetricValues, Values], Measured]:
+    def measure(column: MetricValues, floor: Values) -> Measured:
         tokens = column("tokens") + column("non_finite")
         value = column(count) / np.where(tokens > 0, tokens, np.nan)
         return Measured(value, value)
@@ -125,25 +133,25 @@ def _share_of_tokens(count: str) -> Callable[[Column, Values], Measured]:
     return measure
 
 
-def _uncorrelated(column: Column, floor: Values) -> Measured:
+def _uncorrelated(column: MetricValues, floor: Values) -> Measured:
     value = column("logprob_correlation")
     different = at_least(column("kl_k3"), column("kl_k3_se")) >= HEALTHY_K3
-    # Where all probabilities are near 1 rounding alone decides the correlation, but then K3 is tiny.
+    # If all probabilities are near 1, rounding alone determines the correlation, but then K3 is tiny.
     return Measured(
         value, np.where(different & (column("tokens") >= 200), 1 - value, np.where(np.isnan(value), np.nan, 0.0))
     )
 
 
-def _dishonest(column: Column, floor: Values) -> Measured:
+def _dishonest(column: MetricValues, floor: Values) -> Measured:
     z, mean = column("mean_weight_token_z"), column("mean_weight_token")
     return Measured(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
 
 
-def _surprised(column: Column, floor: Values) -> Measured:
+def _surprised(column: MetricValues, floor: Values) -> Measured:
     z, gap = np.abs(column("surprisal_gap_z")), column("surprisal_gap")
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
-    # Of two gaps too small to be more than watch the larger is the worse.
+    # Of two gaps that are too small for act, the larger one is the worse.
     return Measured(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
@@ -174,31 +182,31 @@ SIGNALS: tuple[Signal, ...] = (
            "A log-probability cannot be positive: the column holds a filler, probabilities, or another quantity.",
            "Check what the engine writes where it has no logprob (+1.0 is a known filler) and which column is recorded.",
            f"0.1 % warn, 1 % fail; {_CATALOGUE}"),
-    Signal("alignment", "logprob_correlation", "the two logprob lists are not of the same tokens",
+    Signal("alignment", "logprob_correlation", "the two logprob lists do not belong to the same tokens",
            SAMPLED, _uncorrelated, 0.1, 0.5,
            "logprobs correlate at {value:.2f}",
            "The two policies do not score the same tokens in the same contexts.",
-           "Look at shift_correlation_-2 to shift_correlation_+2: one near 1 means that the list is off by so many tokens. Else "
+           "If one of shift_correlation_-2 to shift_correlation_+2 is near 1, the list is shifted by so many tokens. Otherwise "
            "compare token ids, prompts and the chat template of both sides.",
            f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}", size=_below_one),
     Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
            SAMPLED, _dishonest, 4.0, 5.0,
            "the mean weight is {value:.3f}, not 1",
-           "Whatever the gap, weights average 1 if the earlier policy really sampled these tokens. Above: it reports raw "
-           "logprobs but sampled at another temperature. Below: its support was cut (top-p, top-k, min-p).",
+           "Weights average 1 for any gap, if the earlier policy sampled these tokens. Above 1: the engine reports raw logprobs "
+           "but sampled at another temperature. Below 1: sampling excluded tokens (top-p, top-k, min-p).",
            "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one),
     Signal("kl_k3", "kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
-           "Training is off-policy by this much at every token. Runs collapse from 0.1 on. Near 1 the weights are many updates "
-           "old or both sides score other inputs: stale weights agree at lag 0 and right after a sync, other inputs nowhere.",
-           "Look where it sits: by lag (stale weights), by replica (one engine not synced), by position (prompt or template).",
+           "The two policies differ by this much at every token. Runs collapse from 0.1 on. Near 1, the weights are many updates "
+           "old, or the two sides score other inputs. Stale weights agree at lag 0 and right after a sync; other "
+           "inputs agree nowhere.",
+           "Break the gap down by lag (stale weights), replica (one engine not synced) and position (prompt or template).",
            "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input"),
-    Signal("kl_k3_over_floor", "kl_k3", "the gap has left its floor", SAMPLED, _kl_over_floor, *OVER_FLOOR,
+    Signal("kl_k3_over_floor", "kl_k3", "the gap has grown since the run began", SAMPLED, _kl_over_floor, *OVER_FLOOR,
            "KL K3 is {value:.4g} nats/token, {times} times the floor of the run's first steps ({floor:.3g})",
-           "The engines agreed better before: something changed since, most often weights that were not synced.",
-           "Compare with the weight syncs and the version lag. If the tokens of lag 0 have risen too, look at precision "
-           "and entropy.",
+           "The engines agreed better at the start. Something has changed since, most often weights that were not synced.",
+           "Compare with the weight syncs and the version lag. If the gap at lag 0 has grown too, look at precision and entropy.",
            "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True),
     Signal("surprisal", "surprisal_gap", "tokens were not sampled from the policy that is trained",
            SAMPLED, _surprised, *SURPRISED,
@@ -207,28 +215,28 @@ SIGNALS: tuple[Signal, ...] = (
            "Negative: sampling was sharper (top-p, top-k, low temperature). Positive: wrong context or higher temperature.",
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
            f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}"),
-    Signal("chi2_of_ess_token", "ess_token", "few tokens carry the weights", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
+    Signal("chi2_of_ess_token", "ess_token", "a few tokens have most of the weight", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
            "1/ess_token - 1 is {least}{value:.3g}",
-           "Correcting with per-token weights would leave this small a share of the tokens in effect.",
-           "Truncate or mask token weights; find out first why the policies differ so much.",
+           "Per-token importance weights would leave a small effective sample size.",
+           "First find out why the policies differ so much; then truncate or mask token weights.",
            "published reading of chi-squared: below 1 low, from 10 high and in need of correction", limit=_ess_of_chi2),
     Signal("share_outside", "share_outside_0.5_2", "many tokens lie outside [0.5, 2]",
            SAMPLED, _share("share_outside_0.5_2"), 0.01, 0.1,
            "{value:.1%} of the tokens have a weight outside [0.5, 2]",
-           "So many tokens would be clipped or masked by the usual bounds.",
-           "Look at the distribution of weights, then at which positions and probabilities they come from.",
+           "The usual bounds would clip or mask these tokens.",
+           "Look at the distribution of weights, then at the positions and probabilities of these tokens.",
            "convention: healthy bf16 and 8-bit engines have none"),
     Signal("ppo_clip", "share_outside_0.8_1.2", "the update leaves the PPO clip range",
            ("drift",), _share("share_outside_0.8_1.2"), 0.2, 0.5,
            "{value:.1%} of the tokens lie outside the PPO clip range [0.8, 1.2]",
-           "So many tokens no longer contribute a gradient: the update has moved further than PPO trusts.",
-           "Fewer minibatches or epochs per batch, or a smaller learning rate.",
+           "These tokens no longer contribute a gradient: the update has moved the policy further than PPO allows.",
+           "Use fewer minibatches or epochs per batch, or a smaller learning rate.",
            "convention: PPO clip fractions of 0.1 to 0.2 are ordinary"),
     Signal("chi2_of_ess_sequence", "ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
            _chi2_of_ess("sequence"), 10.0, None,
            "1/ess_sequence - 1 is {least}{value:.3g}",
-           "Noise of sd s per token gives sequence log-weights of sd s sqrt(length), so long sequences lose their weights "
-           "to noise alone: no fault by itself. variance_ratio far above 1 says it is more than noise.",
+           "Noise with standard deviation s per token gives sequence log-weights one of s sqrt(length): noise alone makes the "
+           "weights of long sequences useless, which is no fault. A variance_ratio far above 1 means more than noise.",
            "Correct per token or by the geometric mean, not by the product over the sequence.",
            "published reading of chi-squared; at most watch by itself", limit=_ess_of_chi2),
 )  # fmt: skip

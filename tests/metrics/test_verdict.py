@@ -46,7 +46,7 @@ def test_a_burst_that_is_over_is_told_as_over_and_what_is_now_beside_it() -> Non
 
 def test_what_is_wrong_now_is_named_where_it_is_something_else() -> None:
     level = [0.0008] * 10 + [0.3] * 4 + [0.0008] * 10 + [0.006] * 5
-    assert verdict(graded_of(level)).when.endswith("; now watch since step 24: the gap has left its floor")
+    assert verdict(graded_of(level)).when.endswith("; now watch since step 24: the gap has grown since the run began")
 
 
 def test_the_worst_of_equal_grades_is_the_largest_value_as_charts_and_scores_show_it() -> None:

@@ -333,7 +333,15 @@ def test_cards_show_the_last_step_its_error_and_its_size() -> None:
 
 def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
     act = Finding(
-        Severity.ACT, "the gap has left its floor", "kl_k3", "mismatch", 7, "high", "K3 is 1", "It means.", "Sync."
+        Severity.ACT,
+        "the gap has grown since the run began",
+        "kl_k3",
+        "mismatch",
+        7,
+        "high",
+        "K3 is 1",
+        "It means.",
+        "Sync.",
     )
     healthy = Finding(Severity.HEALTHY, "no signal is out of its bounds", "", "", None, "low", "e", "m", "r")
     assert all(word in verdict_line(act) for word in ("■ act", "since step 7", "high confidence", "Sync."))

@@ -195,7 +195,7 @@ def test_the_verdict_comes_first_in_all_of_them(data: ReportData, html: str, twi
     for words in (data.verdict.title, data.verdict.evidence, data.verdict.meaning, data.verdict.remedy, "step 4"):
         assert words in text
         assert visible(words) in markdown_report(data).replace("\\", "")
-    assert markdown_report(data).startswith("# ■ act: the gap has left its floor\n")
+    assert markdown_report(data).startswith("# ■ act: the gap has grown since the run began\n")
     assert twin["verdict"]["severity"] == "act" and twin["verdict"]["since_step"] == 4
     assert twin["graded"] == {"healthy": 4, "watch": 2, "act": 6}
 
