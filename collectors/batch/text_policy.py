@@ -1,10 +1,10 @@
-"""What each setting of `text` leaves out; and what "ids" and "none" keep of columns that may hold text beside the texts.
+"""What each setting of the option `text` leaves out, and what "ids" and "none" keep of other columns that may hold text.
 
-extra           numbers, true, false and null, under their keys; a text becomes null, and a key that is no name its digest
-ids             of sequences and groups, and the engine's name: as they are where they are names, else their digest, so that
-                equal ones stay equal: a prompt makes no name
-finish_reason   a word as it is; anything else is null
-errors          their kind; their words may quote what could not be read
+extra           numbers, true, false and null, with their keys; a text becomes null; a key that is no name becomes its digest
+ids             of sequences, groups and engines: names stay; anything else, a prompt for example, becomes its digest, so that
+                equal ids stay equal
+finish_reason   a word stays; anything else becomes null
+errors          their type; their words may quote what could not be read
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .token_columns import strings
 
 Text = Literal["full", "ids", "none"]
 _NAME = re.compile(r"[\w.:/@+=-]{1,80}", re.ASCII)
-"""Uids, paths, hosts; without a blank, and short."""
+"""A name: a uid, path or host, short and without blanks."""
 _REASON = re.compile(r"[a-z_-]{1,24}", re.ASCII | re.IGNORECASE)
 _QUOTES = re.compile(r"(?!SchemaError:|OSError:)([A-Za-z_]\w*): .*", re.DOTALL)
-"""An error with words that are neither ours nor the system's."""
+"""An error of a type that is neither ours nor the system's, with its words."""
 _DEPTH = 12
 
 
 def without_texts(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows, with no text in them that a prompt or a response could be part of."""
+    """The rows without any text that could contain a part of a prompt or response."""
     for name, kept in _KEPT.items():
         at = records.schema.get_field_index(name)
         if at < 0 or records.column(at).null_count == len(records):
@@ -51,7 +51,7 @@ def without_words(detail: str) -> str:
 
 
 def name_or_digest(text: str) -> str:
-    """The text if it is a name, else what tells it from others and nothing of it.
+    """The text if it is a name, else a digest of it, which distinguishes it from others.
 
     >>> name_or_digest("7f3a-0/12"), name_or_digest("What is 2 + 2?")
     ('7f3a-0/12', 'text:38d46ad3618826cf')
@@ -89,11 +89,14 @@ _KEPT: dict[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class TextPolicy:
-    """left_out: arguments of `log` that are not looked at. rows, detail: what may be told of rows, of an error's words."""
+    """What one value of the option `text` allows to be recorded."""
 
     left_out: frozenset[str] = frozenset()
+    """Arguments of `log` that are not looked at."""
     rows: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda records: records
+    """Removes from rows what may not be recorded."""
     detail: Callable[[str], str] = str
+    """Removes from the words of an error what may not be recorded."""
 
 
 _WRITTEN = frozenset({"token_texts", "prompt_texts"})

@@ -1,4 +1,4 @@
-"""The text of each token, from its id, for trainers that hand over ids. Each id is decoded once in the life of a run."""
+"""Finds the text of each token from its id, for trainers that log only ids. Each id is decoded once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from .token_columns import strings, token_counts
 
 Decode = Callable[[Sequence[int]], Sequence[str]]
-"""Texts of the ids given, one each. Called on the writer's thread, so nothing else may be using what it uses."""
+"""Returns the text of each id. It is called on the writer's thread, so no other thread may use the same tokenizer object."""
 
 
 _LARGEST = 1 << 22
-"""Ids from here on, or negative, are no tokens of a vocabulary; their text is null."""
+"""Ids of at least this, and negative ids, are no tokens of a vocabulary. Their text is null."""
 
 
 class TokenTexts:
-    """Adds the column `token_texts` where rows have ids and no texts."""
+    """Adds the column `token_texts` to rows that have ids and no texts."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -28,7 +28,7 @@ class TokenTexts:
         self._texts: pa.Array[Any] = pa.array([], pa.string())
 
     def added(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with texts; unchanged where there are no ids, or texts already."""
+        """The rows with texts; unchanged if they have no ids, or have texts already."""
         ids: Any = records.column("token_ids")
         texts = records.column("token_texts")
         if texts.null_count < len(texts) or ids.null_count == len(ids):

@@ -1,6 +1,6 @@
-"""Failures of looks into a trainer: how many in a row, the first one's words, and nothing of the trainer's with them.
+"""Counts failures of looks into a trainer, and keeps only their words.
 
-An exception holds its traceback, a traceback its frames, and a frame the tensors it worked on.
+An exception itself must not be kept: it holds a traceback, the traceback holds frames, and a frame holds tensors.
 """
 
 from __future__ import annotations
@@ -8,20 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 ENOUGH = 100
-"""Failures of one look in a row after which it is not taken any more. One odd step of many micro-batches stays below."""
+"""After so many failures in a row a look is not taken any more. One odd step of many micro-batches has fewer."""
 
 
 @dataclass(frozen=True)
 class Streak:
-    """Failures of one look in a row. reason: of the first. logged: calls of `log` that had succeeded by then."""
+    """Failures of one look in a row."""
 
     reason: str
+    """The words of the first failure."""
     logged: int
+    """Calls of `log` that had succeeded before the first failure."""
     times: int = 0
 
 
 class Streaks:
-    """The looks whose last call failed, by name."""
+    """The streaks of looks whose last call failed, by name."""
 
     def __init__(self) -> None:
         self._known: dict[str, Streak] = {}
@@ -35,20 +37,20 @@ class Streaks:
         return streak is not None and streak.times >= ENOUGH
 
     def add(self, name: str, reason: str, logged: int) -> bool:
-        """Another failure. True where it is one too many."""
+        """Counts another failure. True if the look is not to be taken any more."""
         streak = self._known.get(name) or Streak(reason, logged)
         self._known[name] = replace(streak, times=streak.times + 1)
         return self.is_over(name)
 
     def end(self, name: str) -> None:
-        """The look has succeeded."""
+        """Ends the streak of a look that has succeeded."""
         self._known.pop(name, None)
 
 
 def let_go(error: BaseException, outer: BaseException | None = None) -> None:
-    """Cuts the error, and those it came from, off from their frames, so that what those hold is freed though a cycle keeps them.
+    """Removes the tracebacks of the error and of the errors it came from, so that what their frames hold is freed.
 
-    outer: the error that the caller is handling itself, and what led to that: they are the trainer's, and stay as they are.
+    outer: an error that the caller was handling before. It belongs to the trainer, so it and its causes stay as they are.
     """
     kept, waiting = {id(outer)}, [error]
     while waiting:

@@ -1,7 +1,7 @@
-"""What the collectors say, through the logger `ratioscope`. Its handlers are the trainer's: they may raise, block, or log to us.
+"""Messages of the collectors, through the logger `ratioscope`. Its handlers belong to the trainer: they may raise, or hang.
 
-A notice becomes text at once, so that nothing of the trainer's is kept for it, and goes to the handlers on a short-lived
-thread. The caller waits for that a moment, which keeps the order of a log, and not a second time while a handler hangs.
+A message becomes text at once, so that no object of the trainer is kept. A short-lived thread hands it to the handlers. The
+caller waits for that for a moment, which keeps the order of a log. While a handler hangs, later callers do not wait.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ logger = logging.getLogger("ratioscope")
 
 
 def warn(message: str, *args: object) -> None:
-    """Says that something went wrong, as `logger.warning` does. Never raises; waits for handlers PATIENCE at most."""
+    """Logs a warning, as `logger.warning` does. Never raises. Waits at most PATIENCE for handlers."""
     say(logging.WARNING, message, *args)
 
 
 def say(level: int, message: str, *args: object) -> None:
-    """Says something at a level of `logging`. Never raises; waits for handlers PATIENCE at most."""
+    """Logs a message at a level of `logging`. Never raises. Waits at most PATIENCE for handlers."""
     try:
         _speaker.say(level, _text(message, args))
     except Exception:  # out of memory, say
@@ -34,7 +34,7 @@ def say(level: int, message: str, *args: object) -> None:
 
 
 class _Speaker:
-    """Hands notices over in their order, one at a time. Of `_thread`, as a signal may come inside `threading`'s own locks."""
+    """Hands messages over in order, one at a time. Uses `_thread`, because a signal may come inside locks of `threading`."""
 
     def __init__(self) -> None:
         self._waiting = deque[tuple[int, str, LockType]](maxlen=64)  # while a handler hangs, the newest
@@ -54,7 +54,7 @@ class _Speaker:
             self._is_stuck = not said.acquire(timeout=PATIENCE)
 
     def _speak(self) -> None:
-        """Says what waits. Looks again after it lets go: what came in between found somebody speaking."""
+        """Logs what waits, and looks again after it released the lock, for messages that came in between."""
         is_mine = True
         while is_mine:
             while self._waiting:
@@ -67,7 +67,7 @@ class _Speaker:
 def _hand_over(level: int, text: str, said: LockType) -> None:
     try:
         logger.log(level, "%s", text)
-    except BaseException:  # the handler's, SystemExit too; there is nobody left to tell
+    except BaseException:  # raised by a handler, SystemExit included: there is no other way to report it
         return
     finally:
         said.release()
@@ -86,7 +86,7 @@ _speaker = _Speaker()
 
 def _after_fork_in_child() -> None:
     global _speaker
-    _speaker = _Speaker()  # whoever spoke in the parent does not speak here
+    _speaker = _Speaker()  # the thread that logged in the parent does not exist here
 
 
 def _finish_at_exit() -> None:

@@ -1,8 +1,8 @@
 """Changes of shared state, one at a time, without anybody waiting.
 
-A lock that the trainer's thread holds can be asked for again by the trainer's own signal handler, on the same thread, and by
-the writer's thread that the handler waits for: either would wait for ever. Here nobody waits. Who finds the state in use
-leaves the change to the one who uses it.
+If the trainer's thread held a lock, a signal handler on the same thread could ask for it again, or wait for the writer's thread
+that asks for it: both would wait for ever. Here nobody waits. A thread that finds the state in use leaves its change to the
+thread that uses it.
 """
 
 from collections import deque

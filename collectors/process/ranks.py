@@ -1,7 +1,7 @@
-"""The rank of this process, told by whoever started it. Imports nothing, asks no other rank.
+"""The rank of this process, as whatever started it says. Imports nothing and asks no other rank.
 
-Ray gives its workers no rank: what the trainer puts there ($RANK, as verl, slime and Ray Train do) counts, and nothing that
-the node's own launcher said, which all workers of the node inherit.
+Ray gives its workers no rank. In a Ray worker only $RANK counts, which verl, slime and Ray Train set. The variables of the node's
+launcher do not count there, because all workers of a node inherit them.
 """
 
 import multiprocessing
@@ -19,12 +19,12 @@ _IS_RAY = ("RAY_WORKER_ID", "RAY_RAYLET_PID")
 
 
 def process_rank() -> int:
-    """The rank that is told, else 0."""
+    """The rank of this process; 0 if nothing says it."""
     return rank_told() or 0
 
 
 def rank_told(environment: Mapping[str, str] = os.environ) -> int | None:
-    """torch.distributed's rank where it runs, else $RANK, else that of mpirun or of a task of srun. None: nobody says."""
+    """The rank of torch.distributed if that is initialised, else $RANK, else that of mpirun or srun; None if nothing says it."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
@@ -36,14 +36,16 @@ def rank_told(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def is_slurm_task(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether srun started several of this process side by side; a batch script or a shell is no such task."""
+    """Whether srun started several processes side by side and this is one. A batch script or a shell is none."""
     step, tasks = (environment.get(f"SLURM_{name}", "") for name in ("STEP_ID", "STEP_NUM_TASKS"))
     return step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP and tasks.isdecimal() and int(tasks) > 1
 
 
 def part_of(rank: int | None) -> str | None:
-    """What a process that nobody numbered (rank None) is a part of: its parent, where multiprocessing started it, or its Ray job.
-    None for a process that stands for its rank."""
+    """What a process without a rank (rank None) belongs to: its Ray job, or the parent that started it by multiprocessing.
+
+    None for a process that has a rank.
+    """
     if rank is not None:
         return None
     if any(map(os.environ.get, _IS_RAY)):
@@ -53,11 +55,13 @@ def part_of(rank: int | None) -> str | None:
 
 
 def part_of_parent(known: str | None) -> str:
-    """The same of a forked child: what its parent is a part of (known), else the parent."""
+    """The same for a forked child: what its parent belongs to (known), else the parent itself."""
     return known or f"{host_name()}:{os.getppid()}"
 
 
 def label(rank: int | None, pool: str | None) -> str:
-    """What ids of sequences without ids say of their process: its rank, and its number where it is a part of a pool, so that its
-    ids are not another's."""
+    """The part of generated sequence ids that names the process: its rank, and in a pool its host and pid too.
+
+    So no two processes generate the same id.
+    """
     return str(rank or 0) if pool is None else f"{rank or 0}.{host_name()}.{os.getpid()}"

@@ -1,4 +1,4 @@
-"""The process that trains: this one or, in a writer's process, the one that started it."""
+"""The process that trains: this one, or in a writer's process the one that started it."""
 
 import json
 import os
@@ -8,16 +8,18 @@ from dataclasses import asdict, dataclass
 from ratioscope.process import process_start
 
 VARIABLE = "RATIOSCOPE_WRITER_OF"
-"""Set in a writer's process alone: the process whose rows it writes."""
+"""Set in a writer's process only: the process whose rows it writes."""
 
 
 @dataclass(frozen=True)
 class TrainerProcess:
-    """pid, started: as logs name it. launch: the start of the job it is of; None: that is yet to be told from its environment."""
+    """The process that trains, as commit logs name it."""
 
     pid: int
     started: str | None
+    """When it was started, as process.process_start says."""
     launch: str | None = None
+    """The name of the start of the job; None if it is still to be found from the environment."""
 
 
 def trainer_process(environment: Mapping[str, str] = os.environ) -> TrainerProcess:
@@ -27,5 +29,5 @@ def trainer_process(environment: Mapping[str, str] = os.environ) -> TrainerProce
 
 
 def as_variable(process: TrainerProcess) -> dict[str, str]:
-    """What tells a writer's process for whom it writes."""
+    """The environment variable that names the process that trains to a writer's process."""
     return {VARIABLE: json.dumps(asdict(process))}

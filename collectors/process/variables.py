@@ -1,4 +1,4 @@
-"""The environment variables by which a process is told to record, and whether this one was."""
+"""The environment variables that make a process record, and whether this process does."""
 
 import os
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ VARIABLES = {
 }
 
 installed_for: list[str] = []
-"""Global, because import hooks are the process's: the run folder they were put on for."""
+"""The run folder for which import hooks were put on. Global, because these are those of the process."""
 
 
 def is_installed() -> bool:
-    """Whether this process records because its environment says so."""
+    """Whether this process records because of its environment."""
     return bool(installed_for)
 
 
 def recording_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those of VARIABLES that are set, with the run folder absolute: what a process on another host needs, too."""
+    """Those of VARIABLES that are set, with an absolute run folder. A process on another host needs the same."""
     found = {name: environment[name] for name in VARIABLES if environment.get(name)}
     return {name: os.path.abspath(value) if name == RUN else value for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""The commit log of one writer. A line that could not be written waits and is written before the next."""
+"""The commit log of one writer. A line that cannot be written waits in memory, and is written before the next one."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -12,12 +12,11 @@ from .durable_file import append
 
 _WAITING = 10_000  # lines; some megabytes
 _WORDS = ("event", "note", "reason")
-"""What of an entry may be an exception's words, or the user's."""
+"""Members of an entry that may hold the words of an exception or of the user."""
 
 
 class CommitLog:
-    """Appends lines, each bound to the one before it; each call is durable when it returns. Secrets in what a note or a reason
-    says are taken out."""
+    """Appends lines, each chained to the one before it. They are durable when the call returns. Secrets are removed from them."""
 
     def __init__(self, root: Path, file: PurePath) -> None:
         self._root, self.file = root, file
@@ -25,9 +24,9 @@ class CommitLog:
         self._lines, self._chain, self._end = 0, "", 0
 
     def say(self, *entries: Mapping[str, Any]) -> None:
-        """Appends the entries after those that wait. On OSError they wait too, in order."""
+        """Appends the entries, after those that wait. If that raises OSError they wait too, in order."""
         given_up = max(0, len(self._waiting) + len(entries) - _WAITING)
-        self._lines += given_up  # so that a reader misses them
+        self._lines += given_up  # the numbers of these lines are left out, so that a reader sees that they are missing
         self._waiting.extend(map(_without_secrets, entries))
         if self._waiting:
             lines, chain = [], self._chain
@@ -39,7 +38,7 @@ class CommitLog:
             self._waiting.clear()
 
     def begin_anew(self) -> None:
-        """The file is gone: what is said from here on, and what waits, begins another one."""
+        """Begins another file, because the old one was deleted. The next call writes what waits to it, and its own lines."""
         self._lines, self._chain, self._end = 0, "", 0
 
     @property

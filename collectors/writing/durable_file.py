@@ -1,4 +1,4 @@
-"""Files of a run that appear whole or not at all, and are still there after a power cut. No link below the run is followed."""
+"""Writes files of a run so that they appear whole or not at all, and survive a power cut. No link in the run is followed."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # some 
 
 
 def write_whole(root: Path, file: str | PurePath, data: bytes) -> None:
-    """The file with all of its data, or an OSError and no file. What bore the name before is replaced."""
+    """Writes the whole file, in the place of an earlier one of its name. After an OSError one of the two is there, whole."""
     with holding(root, file) as (at, name):
         hidden = _write_hidden(at, name, data)
         os.replace(hidden, name, src_dir_fd=at, dst_dir_fd=at)
@@ -23,7 +23,7 @@ def write_whole(root: Path, file: str | PurePath, data: bytes) -> None:
 
 
 def create_whole(root: Path, file: str | PurePath, data: bytes) -> bool:
-    """The same, where no file bears the name yet; False, and nothing changed, where one does."""
+    """Writes the whole file if its name is free. False, and nothing changes, if it is not."""
     with holding(root, file) as (at, name):
         if _bears(at, name):
             return False
@@ -43,8 +43,13 @@ def create_whole(root: Path, file: str | PurePath, data: bytes) -> bool:
 
 
 def make_folder(root: Path, path: str | PurePath, *, is_known: bool = False) -> None:
-    """The folder; its parent must exist, so that a run that was deleted does not come back as a fragment. is_known: its name is
-    there for good. Who made it may not have come so far: a power cut would take with it what others put there."""
+    """Makes the folder if it is not there, and its name durable.
+
+    Its parent must exist, so that a deleted run does not come back as a fragment.
+
+    is_known: the caller knows that the folder's name is durable. Otherwise a folder that exists is synced too: the process that
+    made it may not have done so yet, and a power cut would take away what others put into it.
+    """
     with holding(root, path) as (at, name):
         try:
             os.mkdir(name, FOLDER_MODE, dir_fd=at)
@@ -61,12 +66,12 @@ def sync_folder(root: Path, path: str | PurePath) -> None:
 
 
 def make_root(root: Path) -> None:
-    """The run's own folder and all above it, for good, whoever made them, as far as they may be synced."""
+    """Makes the folder of the run and all folders above it durable, as far as they may be synced."""
     root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     for outer in root.resolve().parents:
         try:
             descriptor = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:  # of somebody else, who made it before
+        except OSError:  # it belongs to somebody else, and is older than the run
             return
         try:
             os.fsync(descriptor)
@@ -78,9 +83,9 @@ def make_root(root: Path) -> None:
 
 
 def append(root: Path, file: str | PurePath, data: bytes, end: int) -> int:
-    """Appends all of the data to a file of one writer's own and syncs; where it ends then.
+    """Appends the data to a file that one writer alone writes, and syncs it. Returns the new end of the file.
 
-    end: where it ended after the call before, 0 for the first: what a failed call left behind it is cut off.
+    end: the end after the previous call, 0 for the first. What a failed call left behind it is cut off.
     """
     with holding(root, file) as (at, name):
         descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE, dir_fd=at)
@@ -102,8 +107,10 @@ def append(root: Path, file: str | PurePath, data: bytes, end: int) -> int:
 
 
 def is_taken(root: Path, file: str | PurePath) -> bool:
-    """Whether something bears the name. Raises where that cannot be told: to Path.exists a loop of links and any ValueError make
-    a free name, and what bears it would be replaced."""
+    """Whether the name is taken. Raises if that cannot be found out.
+
+    Path.exists would call a name free that is a loop of links or raises ValueError, and a file of that name would be replaced.
+    """
     try:
         with holding(root, file) as (at, name):
             return _bears(at, name)
@@ -112,7 +119,7 @@ def is_taken(root: Path, file: str | PurePath) -> bool:
 
 
 def delete(root: Path, files: Iterable[str | PurePath]) -> None:
-    """Removes the files that are there, for good: each folder waits for the disk once, however many of its files go."""
+    """Removes those of the files that exist, durably. Each folder is synced once, however many of its files are removed."""
     folders = set()
     for file in files:
         try:
@@ -126,7 +133,7 @@ def delete(root: Path, files: Iterable[str | PurePath]) -> None:
 
 
 def move(root: Path, file: str | PurePath, target: str | PurePath) -> None:
-    """Gives the file another name, for good."""
+    """Gives the file another name, durably."""
     with holding(root, file) as (at, name), holding(root, target) as (there, new):
         os.replace(name, new, src_dir_fd=at, dst_dir_fd=there)
         os.fsync(there)
@@ -153,7 +160,7 @@ def _remove(at: int, name: str) -> None:
 
 
 def _write_hidden(at: int, name: str, data: bytes) -> str:
-    """The name under which all of the data lie. What a process of the same number left there is another file, and goes."""
+    """Writes the data under a hidden name, and returns it. A file of that name, left by an older process, is removed."""
     hidden = _hidden(name)
     try:
         _remove(at, hidden)

@@ -1,6 +1,6 @@
-"""What the trainer's process and its writer's process say to each other: frames of one JSON object and some bytes, over a pipe.
+"""Frames: what a trainer's process sends to its writer's process over a pipe. A frame is a JSON object and some bytes.
 
-Both ends are ours and of one version. Nothing in a frame is code.
+Both ends are ours and of the same version. A frame contains no code.
 """
 
 import json
@@ -13,7 +13,7 @@ _HEAD = struct.Struct("<IQ")  # bytes of the JSON object, bytes that follow it
 
 
 def write_frame(descriptor: int, message: Mapping[str, Any], body: Any = b"") -> None:
-    """Writes all of it; waits where the other end is slow. body: anything that is a buffer of bytes."""
+    """Writes a frame, and waits while the pipe is full. body: anything that is a buffer of bytes."""
     head = json.dumps(message).encode()
     rest = memoryview(body).cast("B")
     _write_all(descriptor, memoryview(_HEAD.pack(len(head), len(rest)) + head))
@@ -21,7 +21,7 @@ def write_frame(descriptor: int, message: Mapping[str, Any], body: Any = b"") ->
 
 
 def read_frame(descriptor: int) -> tuple[dict[str, Any], bytearray] | None:
-    """The next frame; None at the end, in the middle of a frame too."""
+    """The next frame; None at the end of the pipe, also if it ends inside a frame."""
     head = _read_exactly(descriptor, _HEAD.size)
     if head is None:
         return None

@@ -1,6 +1,6 @@
-"""The state of one writer: OK, DEGRADED (statistics only) or PAUSED (nothing reaches the disk). It finds its way back by itself.
+"""Health: the state of one writer, which is ok, degraded (statistics only) or paused (nothing reaches the disk).
 
-A pure state machine: it is told what could be written, and says what may be tried.
+A pure state machine: its caller reports what could be written, and asks what may be tried. It recovers by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEANING: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Change:
-    """The state became another one."""
+    """A change of the state."""
 
     before: State
     now: State
@@ -31,30 +31,33 @@ class Change:
 
 @dataclass
 class Health:
-    """After a first failure the next step tries again, after further ones a step some seconds later, at most `most_seconds`."""
+    """Decides when to try again: at the next step after a first failure, then after 1, 2, 4 ... seconds."""
 
     most_seconds: float = MOST_SECONDS
+    """The longest time between two tries."""
     state: State = "ok"
     reason: str = ""
+    """Why the state is not ok."""
     _try_again: float = 0.0
     _wait: float = 0.0
 
     def may_write_rows(self, now: float) -> bool:
-        """Whether token rows may be tried: always while all is well, else once the time to probe has come."""
+        """Whether to try to write token rows: always in the state ok, else once it is time to try again."""
         return self.state == "ok" or now >= self._try_again
 
     def may_write_statistics(self, now: float) -> bool:
-        """Whether statistics may be tried."""
+        """Whether to try to write statistics."""
         return self.state != "paused" or now >= self._try_again
 
     def try_now(self) -> None:
-        """Something changed: what failed before is tried with the next step."""
+        """Has the next step try again what failed, because the folder has changed."""
         self._try_again = self._wait = 0.0
 
     def told(self, now: float, *, rows: str | None, statistics: str | None) -> Change | None:
-        """What came of a step: why token rows, or statistics, could not be written; None: they were.
+        """Takes the result of a step; the change of state that follows, if any.
 
-        Statistics alone are no matter: they wait in memory, and can be had from the rows.
+        rows, statistics: why they could not be written; None if they were. If only statistics could not be written the state is
+        ok: they wait in memory, and can be computed from the rows.
         """
         state: State = "ok" if rows is None else "paused" if statistics is not None else "degraded"
         reason = "" if rows is None else statistics or rows

@@ -1,8 +1,8 @@
-"""Where in a run a writer belongs: its attempt, and the writers that it takes over from.
+"""Finds the attempt of a run that a writer belongs to, and the writers that it takes over from.
 
-An attempt is a start of the whole job. A rank that is started again while the others go on stays in their attempt and takes
-over from its earlier process: readers hide of that one alone the steps that are recorded again. A child that a recording process
-forked, and processes that nobody numbered, are beside each other: they take over from nobody.
+An attempt is a start of the whole job. If one rank is started again while the others go on, it stays in their attempt and takes
+over from its earlier process: readers hide the steps that are recorded again, of that process alone. Forked children of a
+recording process, and processes without a rank of their own, record beside each other and take over from nobody.
 """
 
 import os
@@ -32,19 +32,22 @@ Opening = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """attempt: 0 for the first start. takes_over: writers of it whose work this one goes on with. part_of: see ranks.py."""
+    """The place of a writer in a run."""
 
     attempt: int
+    """0 for the first start of the job."""
     takes_over: tuple[str, ...] = ()
+    """Earlier writers of the attempt whose work this writer continues."""
     part_of: str | None = None
+    """The pool or parent that the process belongs to, see ranks.py; None for a process with a rank of its own."""
 
 
 def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | None = None) -> Place:
-    """Told from the writers that opened before: the latest attempt, or a new one where the whole job was started again.
+    """The place of this writer: in the latest attempt, or in a new one if the whole job was started again.
 
-    That is where another job's launcher named this start, or where an earlier writer of the rank has ended and nobody else of
-    the attempt is at work. Refused while another job's writer of the rank is. A process whose parent records the same rank is a
-    part of it. pid: of the process that trains.
+    The job was started again if the launcher gives this start another name, or if an earlier writer of the rank has ended and
+    no other writer of the attempt is at work. Raises ConfigError while a writer of another job and the same rank is at work. A
+    process whose parent records the same rank belongs to that parent. pid: of the process that trains.
     """
     writers = [writer for log in _logs(root) if (writer := _opening(root, log)) is not None]
     latest = max((int(writer["attempt"]) for writer in writers), default=0)
@@ -68,7 +71,7 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
 
 
 def logs_beside(root: Path, writer: str) -> list[str]:
-    """Writers whose logs are there, besides this one: a few, and to each writer others, where they are many."""
+    """Names of up to 16 other writers with a log in the run. If there are more, different writers name different ones."""
     others = [name for log in _logs(root) if (name := PurePath(log).stem) != writer]
     return sorted(sorted(others, key=lambda name: zlib.crc32(f"{writer} {name}".encode()))[:_MOST_BESIDE])
 
@@ -88,7 +91,7 @@ def _recording_parent(writers: Sequence[Opening], rank: int, pid: int) -> str | 
 
 
 def _is_kin(writer: Opening, part_of: str | None, pid: int) -> bool:
-    """Whether both are parts of one process tree, or of one pool of processes that nobody numbered."""
+    """Whether both belong to one tree of processes, or to one pool of processes without ranks."""
     theirs = writer.get("part_of")
     here = process.host_name()
     is_parent = part_of is not None and part_of == f"{writer.get('host')}:{writer.get('pid')}"
@@ -96,8 +99,10 @@ def _is_kin(writer: Opening, part_of: str | None, pid: int) -> bool:
 
 
 def _is_of_this_process(writer: Opening, pid: int) -> bool:
-    """Whether this very process wrote before, and goes on under the name that all processes of the start were given: its parts,
-    a trainer's and an orchestrator's say, record beside each other."""
+    """Whether the earlier writer is of this very process, in a start with $RATIOSCOPE_LAUNCH.
+
+    Several recorders of one process, a trainer's and an orchestrator's for example, record beside each other.
+    """
     is_same = (writer.get("host"), writer.get("pid")) == (process.host_name(), pid)
     return bool(os.environ.get(LAUNCH)) and is_same and writer.get("started") == process.process_start(pid)
 
@@ -107,9 +112,10 @@ def _is_same_start(writer: Opening, own: str) -> bool:
 
 
 def _is_at_work(writer: Opening, own: str, pid: int) -> bool:
-    """Whether a writer of another rank goes on: its process is alive here or, as Ray alone restarts single processes of a job
-    that goes on elsewhere, it is of the same Ray job, on another host, and has not closed. A launcher that counts restarts starts
-    all ranks again."""
+    """Whether a writer of another rank goes on: its process is alive on this host, or it belongs to the same Ray job and is open.
+
+    Only Ray restarts single processes while their job goes on. A launcher that counts restarts starts all ranks again.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ and _is_named(own):
         return False
     if _is_running(writer, None if _is_same_start(writer, own) else pid):
@@ -127,7 +133,7 @@ def _name(launch_of: Any) -> str:
 
 
 def _is_other_node(writer: Opening, own: str) -> bool:
-    """Whether the writer is of our start, on another host: its restarts and all that torchrun tells every node are ours."""
+    """Whether the writer is on another host and of the same start: restarts, and what torchrun tells all nodes, are equal."""
     theirs = str(writer.get("launch"))
     if writer.get("host") == process.host_name() or not (SHARED in own and SHARED in theirs):
         return False
@@ -135,18 +141,18 @@ def _is_other_node(writer: Opening, own: str) -> bool:
 
 
 def _is_running(writer: Opening, but: int | None = None) -> bool:
-    """Whether the writer may still write: it has not closed, and its process is here and alive. but: a process that is not the
-    one that wrote, though it has its number.
+    """Whether the writer may still write: it has not closed, and its process is alive on this host.
 
-    Of one on another host or in another container nobody here can tell: it is not waited for, as a container that was
-    started again would wait for the one before it for ever; what it still writes is of its own attempt.
+    but: the pid of a process that is known not to be the writer's. A writer on another host or in another container counts as
+    ended: nobody here can know, and a restarted container would wait for its predecessor for ever. What such a writer still
+    writes belongs to its own attempt.
     """
     named = process.Process(writer.get("host"), int(writer["pid"]), writer.get("started"), writer.get("namespace"))
     return not writer["closed"] and named.pid != but and named.life(process.here()) == "alive"
 
 
 def _logs(root: Path) -> list[str]:
-    """The commit logs. What bears the name of one and is no regular file is left out, and said: recording goes on beside it."""
+    """The commit logs of the run. Anything of such a name that is no regular file is left out with a warning."""
     named = sorted(e for e in entries(root, COMMITS) if e.name.endswith(".jsonl") and not e.name.startswith("."))
     for entry in named:
         if not entry.is_file:
@@ -155,7 +161,7 @@ def _logs(root: Path) -> list[str]:
 
 
 def _opening(root: Path, log: str) -> dict[str, Any] | None:
-    """The open line of a commit log, with `closed`; None where there is none, or where it cannot be read."""
+    """The open line of a commit log, with `closed` added; None if there is none or it cannot be read."""
     try:
         with open_regular(root, log) as file:
             first = decode_line(file.readline(_TAIL))
@@ -170,6 +176,6 @@ def _opening(root: Path, log: str) -> dict[str, Any] | None:
 
 
 def _can_be(opening: Opening) -> bool:
-    """Whether attempt and process are numbers that a writer has: what a stranger's log claims must not end this start."""
+    """Whether attempt and pid are numbers that a writer can have: a stranger's log must not stop this writer."""
     attempt, pid = opening.get("attempt", 0), opening.get("pid")
     return type(attempt) is int and 0 <= attempt < _MOST_ATTEMPTS and type(pid) is int

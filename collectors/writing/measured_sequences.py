@@ -1,28 +1,28 @@
-"""Which sequences of the newest steps were measured, for steps whose rows take too much memory to keep until the step has ended.
+"""Which sequences of the newest steps were measured, for steps whose rows take too much memory to be kept until the step ends.
 
-A sequence may come again, with the policy that an update made of it: then it can only be measured beside its earlier rows.
+A sequence may come again with log-probs of another policy. It can then only be measured together with its earlier rows.
 """
 
 from typing import Any
 
 _STEPS = 8
 _MOST = 1 << 20
-"""Steps, and sequences of each, that are remembered: some 60 MB at the most where every step has so many."""
+"""How many steps are remembered, and how many sequences of each: at most some 60 MB."""
 
 
 class MeasuredSequences:
-    """Knows sequences by a hash of their id: two that share one cost statistics that a reader then computes of the rows."""
+    """Remembers sequences by a hash of their id. If two share a hash, a reader has to compute the statistics from rows."""
 
     def __init__(self) -> None:
         self._known: dict[int, set[int]] = {}
         self._given_up: dict[int, None] = {}
 
     def is_given_up(self, step: int) -> bool:
-        """Whether a reader is to compute the statistics of the step."""
+        """Whether the statistics of the step are left to the reader, who computes them from rows."""
         return step in self._given_up
 
     def may_measure(self, step: int, sequence_ids: Any, *, alone: bool) -> bool:
-        """Whether rows with these ids, an Arrow column, can be measured. alone: without earlier rows of the step."""
+        """Whether rows with these ids, an Arrow column, can be measured. alone: no earlier rows of the step are at hand."""
         if step in self._given_up:
             return False
         known, ids = self._known.pop(step, set[int]()), {hash(each) for each in sequence_ids.to_pylist()}

@@ -1,7 +1,7 @@
-"""A verb's own part of a run folder: merged and restored files, and the lines that make them part of the run.
+"""OfflineWriter: writes merged and restored files for verbs such as `compact`, and the lines that commit them.
 
-A file is written first, whole and durable; then one line makes it part of the run and, by `replaces`, takes what it replaces
-out of it. Whatever a crash leaves is either the run as it was, or as it will be. Lines of other writers are never touched.
+A file is written first, whole and durable. Then one line adds it to the run and, by `replaces`, removes the files it replaces. So
+a crash leaves the run either as it was before or as it is after. Lines of other writers are never changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .parquet_file import parquet_bytes
 
 
 class OfflineWriter:
-    """Writes nothing, not even its first line, before there is something to say."""
+    """Writes its open line together with its first other line, so that a verb that changes nothing writes nothing."""
 
     def __init__(self, root: Path, verb: str) -> None:
         self._root, self._verb = root, verb
@@ -37,19 +37,19 @@ class OfflineWriter:
         self._is_begun, self._segments = False, 0
 
     def commit_rows(self, step: int, rows: pa.Table, facts: Mapping[str, Any]) -> str:
-        """A token file of these rows; its path."""
+        """Writes and commits a token file of these rows. Returns its path."""
         part = 0
         while is_taken(self._root, file := layout.token_file(step, self.writer, part)):
             part += 1
         return self._commit(file, rows, {"step": step, "rows": len(rows), **facts})
 
     def commit_statistics(self, rows: pa.Table, facts: Mapping[str, Any]) -> str:
-        """A statistics segment; its path."""
+        """Writes and commits a segment of statistics. Returns its path."""
         self._segments += 1
         return self._commit(layout.statistics_file(self.writer, self._segments - 1), rows, facts)
 
     def say(self, *entries: Mapping[str, Any]) -> None:
-        """Makes lines durable."""
+        """Writes lines to the log of this verb, durably."""
         if not self._is_begun:
             make_folder(self._root, layout.COMMITS)
             opening = {"kind": layout.OFFLINE, "verb": self._verb, "host": host_name(), "pid": os.getpid()}
@@ -58,24 +58,24 @@ class OfflineWriter:
         self._log.say(*({"time": time.time(), **entry} for entry in entries))
 
     def commit_file(self, file: str, facts: Mapping[str, Any]) -> None:
-        """Commits a file that is there already."""
+        """Commits a file that exists already."""
         self.say({"kind": layout.COMMIT, "file": file, **facts})
 
     def quarantine(self, file: str, target: str, reason: str) -> None:
-        """Moves a file out of the run, after saying so."""
+        """Moves a file to the quarantine, after a line that says so."""
         make_folder(self._root, layout.QUARANTINE)
-        with folder(self._root, layout.QUARANTINE):  # refused before the line is written, where it leads out of the run
+        with folder(self._root, layout.QUARANTINE):  # raises before the line is written, if the folder is a link
             pass
         self.say({"kind": layout.MOVED, "file": file, "to": target, "reason": reason})
         move(self._root, file, target)
 
     def prune(self, files: Sequence[str], steps: Sequence[int], nbytes: int) -> None:
-        """Takes the files out of the run with one line, and deletes them. steps: those whose token rows are given up."""
+        """Removes the files from the run with one line, then deletes them. steps: those that lose their token rows."""
         self.say({"kind": layout.PRUNED, "files": list(files), "steps": layout.step_spans(steps), "bytes": nbytes})
         self.delete(files)
 
     def delete(self, files: Sequence[str]) -> None:
-        """Deletes files that are no part of the run."""
+        """Deletes files that no longer belong to the run."""
         delete(self._root, files)
 
     def _commit(self, file: Path, rows: pa.Table, facts: Mapping[str, Any]) -> str:

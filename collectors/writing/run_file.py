@@ -1,4 +1,4 @@
-"""run.json: what the run is. The first writer creates it, others join; a later start adds its attempt."""
+"""run.json: name, trainer, settings and attempts of a run. The first writer creates it; a later start adds its attempt."""
 
 import json
 import os
@@ -28,7 +28,7 @@ LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "R
 RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", "MASTER_PORT")
 JOB_RESTARTS = RESTARTS[:2]
 NODES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
-"""What the ranks of one start have in common on all nodes, where each node's ranks were given a launch of their own."""
+"""Variables that are equal on all nodes of one start, even if each node was given a launch name of its own."""
 _NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = ("numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl")
 SHARED = " of "
@@ -36,7 +36,7 @@ _MOST_BYTES = 1 << 22  # of run.json, as in ingest
 
 
 def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What run.json says of a run, before there is one."""
+    """The content of run.json for a run that this process would create."""
     modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
     versions = {module: str(version) for module, version in modules.items() if version is not None}
     found = kept(config)
@@ -52,7 +52,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
 
 
 def start_run(root: Path, info: Mapping[str, Any]) -> None:
-    """Makes the folder and run.json, where there is none yet."""
+    """Makes the folder and run.json, if there is none yet."""
     make_root(root)
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
     run = {"id": secrets.token_hex(8), **info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}
@@ -60,7 +60,7 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
 
 
 def run_id(root: Path) -> str | None:
-    """The run's `id`, by which its logs know it; None where run.json has none, or cannot be read."""
+    """The `id` of the run, which its logs repeat; None if run.json has none or cannot be read."""
     try:
         found = loaded(content(root, RUN_FILE, _MOST_BYTES))["id"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -69,9 +69,10 @@ def run_id(root: Path) -> str | None:
 
 
 def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
-    """Adds an attempt to run.json, with what differs from the first one. Several ranks may race: they write the same.
+    """Adds an attempt to run.json, with the members of `info` that differ from the first attempt's.
 
-    A run.json that is not as it was written is left alone, since a new checksum would make it look sound.
+    Several ranks may do so at once, for they write the same. A run.json whose checksum is wrong is not touched, because a new
+    checksum would make it look sound.
     """
     run = loaded(content(root, RUN_FILE, _MOST_BYTES))
     if not isinstance(run, dict) or run.pop("crc32", None) not in (None, checksum(run)):
@@ -88,13 +89,13 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
 
 @cache
 def launch() -> str:
-    """Names the start of the training job: ours, else the launcher's name for it, else this process and those it forks."""
+    """The name of this start of the job: $RATIOSCOPE_LAUNCH, else what the launcher calls it, else a name for this process."""
     if told := trainer_process().launch:
         return told
     if given := os.environ.get(LAUNCH):
         nodes = [os.environ.get(name, "") for name in NODES]
         shared = SHARED + "/".join(nodes) if all(nodes) else ""
-        # a process that no launcher restarts is of the first start
+        # a launcher that counts no restarts has made the first start
         return "job:" + "/".join((given, *(os.environ.get(name, "0") for name in JOB_RESTARTS))) + shared
     names = [os.environ[name] for name in LAUNCHERS if os.environ.get(name, _NO_JOB) not in ("", _NO_JOB)]
     if names:
@@ -104,23 +105,23 @@ def launch() -> str:
 
 
 def is_certain(name: str) -> bool:
-    """Whether no later start can have this name: it was made for this one, or is of a Ray session."""
+    """Whether no later start can have this name: it was made for this start, or contains a Ray session."""
     return name.startswith("job:") and (bool(os.environ.get(LAUNCH)) or _session() is not None)
 
 
 def is_of_ray(name: str) -> bool:
-    """Whether the start is a job of Ray, which starts single processes again."""
+    """Whether the start is a Ray job: Ray restarts single processes."""
     return name.startswith("job:") and os.environ.get("RAY_JOB_ID", _NO_JOB) not in ("", _NO_JOB)
 
 
 def _session() -> str | None:
-    """The name of the Ray cluster that this process is a worker of: the numbers of jobs begin anew with each."""
+    """The name of the Ray cluster that this process is a worker of. It tells jobs of equal number in two clusters apart."""
     node = getattr(sys.modules.get("ray._private.worker"), "_global_node", None)
     found = getattr(node, "_session_name", None)
     return found if isinstance(found, str) and "RAY_JOB_ID" in os.environ else None
 
 
 def _encoded(run: Mapping[str, Any]) -> bytes:
-    """With the checksum of what a reader will find: names that are no text become one in JSON."""
+    """As JSON, with the checksum of what a reader will parse: JSON turns names that are no texts into texts."""
     found = json.loads(json.dumps(dict(run), allow_nan=False))
     return json.dumps({**found, "crc32": checksum(found)}, indent=2).encode() + b"\n"

@@ -1,7 +1,7 @@
-"""Which sequences of a step are kept when not all of them may be: whole ones, by a hash of their id, and the worst.
+"""Chooses the sequences of a step that are kept if a budget has no room for all: by a hash of their id, and the worst.
 
-The hash is the same in every process, so that all minibatches and ranks keep the same sequences, and a smaller share keeps a part
-of what a larger one keeps. A sequence is kept with a known probability, which is stored with it.
+Sequences are kept whole. The hash is the same in every process, so that all minibatches and ranks keep the same sequences, and a
+smaller share keeps a subset of what a larger share keeps. Each is kept with a known probability, which is stored in its row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _SPAN = float(1 << 64)
 
 
 def chosen(rows: pa.Table, share: float, *, worst: int, seed: int) -> pa.Table:
-    """The rows that are kept, with `inclusion_probability`: 1 of the worst, `share` of the others; all rows if it is 1.
+    """The rows that are kept, with `inclusion_probability`: 1 for the worst, `share` for the others. All rows if `share` is 1.
 
-    worst: how many sequences are kept because a gap is largest there, by the mean and by the largest absolute log-ratio.
+    worst: how many sequences are kept because their log-ratios are largest, by the mean and by the maximum of the absolute value.
     """
     if share >= 1 or not len(rows):
         return rows
@@ -37,13 +37,13 @@ def chosen(rows: pa.Table, share: float, *, worst: int, seed: int) -> pa.Table:
 
 
 def _fraction(seed: int, name: str) -> float:
-    """In [0, 1), the same for the same sequence wherever it is asked."""
+    """A number in [0, 1) for the sequence, the same in every process."""
     digest = blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big") / _SPAN
 
 
 def _worst(rows: pa.Table, ids: list[str], most: int) -> set[str]:
-    """Names of the worst sequences: of each gap and measure the first, then the second, until there are enough."""
+    """Ids of the worst sequences: the first of each gap and measure, then the second of each, until there are enough."""
     rankings = [[ids[row] for row in ranking] for gap in GAPS for ranking in _rankings(rows, gap, most)]
     found: dict[str, None] = {}
     for place in range(max(map(len, rankings), default=0)):
@@ -52,7 +52,7 @@ def _worst(rows: pa.Table, ids: list[str], most: int) -> set[str]:
 
 
 def _rankings(rows: pa.Table, gap: str, most: int) -> list[NDArray[np.int64]]:
-    """Rows with the gap, those with the largest mean, and the largest single, absolute log-ratio first."""
+    """Two rankings of the rows that have the gap: by the largest mean, and by the largest single absolute log-ratio."""
     found = gap_rows(rows, gap)
     filled = np.flatnonzero(found.lengths)
     if not len(filled):

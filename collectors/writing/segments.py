@@ -1,7 +1,7 @@
-"""The statistics of one writer on their way to disk: segments of up to SEGMENT_STEPS steps, the newest replaced whole.
+"""Segments: the statistics of one writer on their way to disk, in files of up to SEGMENT_STEPS steps.
 
-Where a file may not become as large as a segment (a quota, `ulimit -f`, a disk that is full), the segment ends with what of it is
-on disk, and what waits is written in smaller ones.
+The newest file is replaced as a whole whenever statistics are added. If a file may not become that large (a quota, `ulimit -f`, a
+full disk), it keeps what of it is on disk, and what waits is written in smaller files.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FAILURES = (OSError, pa.ArrowException, MemoryError)
 
 
 class Segments:
-    """Rows are added as they are measured; `save` has those written that are not on disk.
+    """Takes rows of statistics with `add`. `save` writes those that are not on disk.
 
-    write: makes a segment durable, given its number, its rows and their steps; its commit entry.
+    write: makes a segment durable, given its number, its rows and their steps, and returns its commit line.
     """
 
     def __init__(self, write: Callable[[int, pa.Table, list[int]], Entry]) -> None:
@@ -36,15 +36,15 @@ class Segments:
         self._rows, self._saved = pa.table({}), 0  # of the open segment; how many of them, the first ones, are on disk
         self.is_saved = True
         self.lost: set[int] = set()
-        """Steps of which statistics had to be given up in memory, too."""
+        """Steps whose statistics were given up because too many waited in memory."""
 
     @property
     def waiting(self) -> frozenset[int]:
-        """Steps of which statistics are in memory alone."""
+        """Steps whose statistics are only in memory."""
         return frozenset() if self.is_saved else frozenset(_steps(self._rows.slice(self._saved)))
 
     def add(self, rows: pa.Table) -> None:
-        """Statistics of a step; where far too many wait, the oldest are given up."""
+        """Adds statistics of a step. If far too many wait, the oldest are given up."""
         every = pa.concat_tables([self._rows, rows]) if len(self._rows) else rows
         self.is_saved &= not len(rows)
         if (extra := len(every) - _MOST_WAITING) > 0:
@@ -53,24 +53,26 @@ class Segments:
         self._rows = every
 
     def forget(self, step: int) -> None:
-        """Takes the statistics of a step out again."""
+        """Removes the statistics of a step."""
         if step in _steps(self._rows):
             self._rows = self._rows.filter(pa.array(np.asarray(self._rows["step"]) != step))
             self._saved, self.is_saved = 0, False
 
     def roll_over(self, step: int) -> None:
-        """Begins another segment where a step follows those of a full one that is on disk. The parts of a step stay in one, so
-        that a reader finds statistics of all that was measured of it, or of nothing."""
+        """Begins another segment if this step is new and the open segment is full and on disk.
+
+        All parts of a step go into one segment, so that a reader finds the statistics of all parts or of none.
+        """
         steps = _steps(self._rows)
         if len(steps) >= self._most_steps and step not in steps and self.is_saved:
             self._begin(pa.table({}))
 
     def expect_room(self) -> None:
-        """Segments may become as large as any again."""
+        """Lets segments become full size again."""
         self._most_steps = layout.SEGMENT_STEPS
 
     def save(self) -> tuple[list[Entry], str | None]:
-        """Commit entries of what could be written; None, or why the rest could not."""
+        """(commit lines of what was written, None or why the rest could not be written)."""
         if self.is_saved:
             return [], None
         try:
@@ -81,7 +83,7 @@ class Segments:
         return entries, None if failure is None else reason_of(failure)
 
     def _in_pieces(self, failure: BaseException) -> tuple[list[Entry], BaseException | None]:
-        """What waits, in as many segments as it takes; what cannot be written even so waits on in the open one."""
+        """Writes what waits in as many segments as it takes. What cannot be written even so waits in the open segment."""
         if self._saved:
             self._most_steps = len(_steps(self._rows.slice(0, self._saved)))
             self._begin(self._rows.slice(self._saved))
@@ -119,7 +121,7 @@ def _steps(rows: pa.Table) -> list[int]:
 
 
 def _halves(rows: pa.Table) -> list[pa.Table]:
-    """The later half of the steps, and the earlier; the rows as they are where they are of one step."""
+    """The rows of the later half of the steps, and of the earlier half; the rows themselves if they belong to one step."""
     steps = _steps(rows)
     if len(steps) < 2:
         return [rows]

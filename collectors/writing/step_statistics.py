@@ -1,6 +1,6 @@
-"""Statistics of the rows of a step, which may come in parts: a step is cut where somebody calls flush in its middle.
+"""Statistics of the rows of a step, which may come in parts: a flush in the middle of a step cuts it.
 
-The parts' statistics are merged when they are read, so that together they must count every measurement once.
+A reader merges the statistics of the parts, so together they must count every measurement exactly once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ pc: Any = pyarrow.compute
 
 
 def whole_sequences(rows: pa.Table) -> pa.Table:
-    """The rows without slices of sequences, which only a reader who has all of them can measure."""
+    """The rows without slices of sequences. Only a reader, who has all slices of a sequence, can measure these."""
     is_slice = pc.is_valid(rows["positions"])
     return rows.filter(pc.invert(is_slice)) if pc.any(is_slice).as_py() else rows
 
 
 def part_statistics(rows: pa.Table, earlier: pa.Table | None) -> pa.Table:
-    """Statistics of the rows, with what they lack taken from the earlier rows of the same step.
+    """Statistics of the rows. Columns that they lack are taken from the earlier rows of the same step.
 
-    mismatch is measured once per sequence, in the part that first has both of its sides.
+    mismatch is measured once per sequence, in the first part that has both of its sides.
     """
     rows = whole_sequences(rows)
     earlier = None if earlier is None else whole_sequences(earlier)
