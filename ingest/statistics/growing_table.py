@@ -1,37 +1,140 @@
-"""A table that grows by steps: only the rows of steps whose ingredients changed are made again."""
+"""Tables that grow with a run. Each knows what its rows are made of, and has a copy in the cache for the next start.
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+A table makes only the rows of those steps again whose ingredients have changed. `benchmarks/open_run.py` shows what the tables in
+memory save ("metrics by step, again"); `benchmarks/dashboard.py` shows what the copies save ("a second start").
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from ratioscope.record import GAPS
 
+from .kept_tables import MADE_OF, KeptTable, name_of
+
 Ingredients = Mapping[int, Hashable]
-"""step -> what its rows are made of; equal values make equal rows."""
+"""step -> what its rows are made of: versions of segments and jobs. Equal ingredients give equal rows."""
+Names = Callable[[], Mapping[Hashable, str]]
+"""Ingredients -> their name, which is the same at a later start. Ingredients without a checked digest have no name."""
+Steps = tuple[int, ...]
+Block = tuple[Steps, tuple[Hashable, ...]]
+"""Some consecutive steps, and what their rows are made of."""
 
 
 @dataclass(frozen=True)
 class ByStep:
-    """A table with a column `step`, and what it was made of."""
+    """A table with a column `step`."""
 
     ingredients: Ingredients
+    """What the rows of each step were made of."""
     frame: pl.DataFrame
 
 
 def grown(
     before: ByStep | None, now: Ingredients, fresh: Callable[[set[int]], pl.DataFrame], order: Sequence[str]
 ) -> ByStep:
-    """The table for `now`, sorted by `order`. fresh: steps -> their rows."""
+    """The table for the ingredients `now`, sorted by `order`. fresh: makes the rows of some steps."""
     if before is None or not before.ingredients:
         return ByStep(now, fresh(set(now)))
     changed = {step for step, made_of in now.items() if not _same(before.ingredients.get(step), made_of)}
     stale = changed | (set(before.ingredients) - set(now))
     if not stale:
         return before
-    kept = before.frame.filter(~pl.col("step").is_in(list(stale)))
-    frame = pl.concat([part for part in (kept, fresh(changed)) if len(part)] or [kept], how="diagonal_relaxed")
+    unchanged = before.frame.filter(~pl.col("step").is_in(list(stale)))
+    parts = [part for part in (unchanged, fresh(changed)) if len(part)] or [unchanged]
+    frame = pl.concat(parts, how="diagonal_relaxed")
     return ByStep(now, frame.select(_in_order(frame.columns)).sort(order, nulls_last=True))
+
+
+@dataclass
+class StepTable:
+    """A table with rows by step: a frame of metrics."""
+
+    kept: KeptTable
+    """Its copy in the cache."""
+    order: Sequence[str]
+    """Columns to sort by."""
+    _table: ByStep | None = None
+
+    def frame(self, now: Ingredients, fresh: Callable[[set[int]], pl.DataFrame], names: Names) -> pl.DataFrame:
+        """The rows for the ingredients `now`. fresh: makes the rows of some steps."""
+        self._table = grown(self._table or self._from_copy(now, names), now, fresh, self.order)
+        if self.kept.is_due(len(now)):
+            named = _names_by_step(now, names)
+            self.kept.keep(self._table.frame.join(named, on="step", how="inner", maintain_order="left"), len(now))
+        return self._table.frame
+
+    def _from_copy(self, now: Ingredients, names: Names) -> ByStep | None:
+        """The rows of the copy that would be made today; None where there are none."""
+        if not self.kept.is_worth_reading(len(now)):
+            return None
+        named = _names_by_step(now, names)
+        rows = self.kept.load(named[MADE_OF])
+        if rows is None or rows.is_empty():
+            return None
+        same = rows.with_columns(pl.col(MADE_OF).cast(pl.String)).join(
+            named, on=["step", MADE_OF], how="semi", maintain_order="left"
+        )
+        steps = same["step"].unique().to_list()
+        self.kept.steps = len(steps)
+        return ByStep({step: now[step] for step in steps}, same.drop(MADE_OF))
+
+
+@dataclass
+class BlockTable:
+    """Statistics of one slice, merged over blocks of steps: a growing run merges its newest block only."""
+
+    kept: KeptTable
+    """Its copy in the cache."""
+    _rows: dict[Block, pl.DataFrame] = field(default_factory=dict)
+    _is_loaded: bool = False
+
+    def rows(self, blocks: Sequence[Block], steps: int, names: Names) -> Mapping[Block, pl.DataFrame]:
+        """Rows of blocks, from memory or from the copy. steps: an upper bound of the steps in all blocks."""
+        if not self._is_loaded and self.kept.is_worth_reading(steps):
+            self._rows = self._from_copy(blocks, names)
+        return self._rows
+
+    def replace(self, rows: dict[Block, pl.DataFrame], steps: int, names: Names) -> None:
+        """Takes the rows of all blocks. steps: the number of steps in them."""
+        self._rows, self._is_loaded = rows, True
+        if not self.kept.is_due(steps):
+            return
+        empty = next(iter(rows.values())).clear(1)  # made once: a quarter of a second for a hundred blocks
+        named = [  # a block without rows is kept as a row of nulls, so that it need not be made again
+            (rows[block] if len(rows[block]) else empty).with_columns(pl.lit(name).alias(MADE_OF))
+            for name, block in _block_names(rows, names()).items()
+        ]
+        self.kept.keep(pl.concat(named, how="diagonal_relaxed") if named else None, steps)
+
+    def _from_copy(self, blocks: Sequence[Block], names: Names) -> dict[Block, pl.DataFrame]:
+        by_name = _block_names(blocks, names())
+        rows = self.kept.load(by_name)
+        if rows is None:
+            return {}
+        self.kept.steps = rows[MADE_OF].n_unique() * max((len(steps) for steps, _ in blocks), default=0)
+        return {
+            by_name[str(name)]: own.drop(MADE_OF).filter(pl.col("gap").is_not_null())
+            for (name,), own in rows.group_by(MADE_OF, maintain_order=True)
+        }
+
+
+def _names_by_step(now: Ingredients, names: Names) -> pl.DataFrame:
+    """Columns step and MADE_OF, for steps whose ingredients have a name."""
+    name_by_ingredients = names()
+    named = {step: name_by_ingredients[made_of] for step, made_of in now.items() if made_of in name_by_ingredients}
+    schema = {"step": pl.Int64, MADE_OF: pl.String}
+    return pl.DataFrame({"step": list(named), MADE_OF: list(named.values())}, schema=schema)
+
+
+def _block_names(blocks: Iterable[Block], names: Mapping[Hashable, str]) -> dict[str, Block]:
+    """Name -> block, for blocks of which all ingredients have a name."""
+    return {
+        name_of(steps, *(names[source] for source in made_of)): (steps, made_of)
+        for steps, made_of in blocks
+        if all(source in names for source in made_of)
+    }
 
 
 def _same(before: Hashable, now: Hashable) -> bool:
@@ -39,6 +142,6 @@ def _same(before: Hashable, now: Hashable) -> bool:
 
 
 def _in_order(columns: Sequence[str]) -> list[str]:
-    """Columns of one gap together, gaps as they are declared: a gap may turn up late in a run."""
-    measured = [name for gap in GAPS for name in columns if name.startswith(f"{gap}/")]
-    return [name for name in columns if name not in set(measured)] + measured
+    """Columns of one gap together, in the order of GAPS: a gap may turn up late in a run."""
+    by_gap = [name for gap in GAPS for name in columns if name.startswith(f"{gap}/")]
+    return [name for name in columns if name not in set(by_gap)] + by_gap

@@ -1,12 +1,13 @@
-"""What was made of a run's statistics, kept in the cache from one start to the next: tables that name what each row is made of.
+"""Copies of a run's tables in the cache, for the next start. Each row has a name made of everything it was computed from.
 
-A row is used only where its name is the one it would get today, so that a kept table is never stale, only incomplete: names are
-made of the committed digests of files and of what tells on disk that they are the files whose digests were checked.
+A row is used only if its name is the one it would get today, so a copy can be incomplete but never stale. Names are made of the
+committed digests of the files, and of the signatures (inode, size, mtime) that the files had when their digests were checked.
 """
 
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
 
@@ -18,20 +19,19 @@ import ratioscope.metrics
 from ..files.cache import Cache, cache_key
 
 MADE_OF = "_made_of"
+"""Column with the name of what the row was computed from."""
 FEW_STEPS = 512
-"""Runs of fewer steps are read as fast as what was kept of them."""
-WORTH_KEEPING = 64
-"""New steps after which a growing run's tables are kept anew."""
+"""Reading a copy is no faster for a run of fewer steps."""
 
 
 @once
 def definitions() -> str:
-    """A digest of the source of metrics: tables that were made by older definitions are not read."""
+    """A digest of the source of metrics/: copies made by other definitions are not read."""
     return digest_of(map(Path, ratioscope.metrics.__path__))
 
 
 def digest_of(folders: Iterable[Path]) -> str:
-    """A digest of the Python files in the folders and in all folders below them, by their names and bytes."""
+    """A digest of the names and bytes of all Python files in the folders and below."""
     total = hashlib.sha256()
     for folder in folders:
         for file in sorted(folder.rglob("*.py")):
@@ -41,32 +41,31 @@ def digest_of(folders: Iterable[Path]) -> str:
 
 
 def name_of(*parts: object) -> str:
-    """A short name for equal parts."""
+    """A short name, equal for equal parts."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 class KeptTables:
-    """Tables of one run by what they show."""
+    """The copies of one run."""
 
     def __init__(self, cache: Cache, run: Path) -> None:
         self._cache = cache
         self._run = str(run.resolve())
 
-    def load(self, what: str, names: Mapping[int, str] | frozenset[str]) -> pl.DataFrame | None:
-        """The rows whose names are among these; None where nothing is kept. what: which table."""
-        kept = self._cache.load(self._key(what))
-        if kept is None or MADE_OF not in kept.column_names:
+    def load(self, what: str, names: Iterable[str]) -> pl.DataFrame | None:
+        """The rows of a copy whose names are among these; None where there is no copy. what: which table."""
+        table = self._cache.load(self._key(what))
+        if table is None or MADE_OF not in table.column_names:
             return None
         try:
-            frame = pl.from_arrow(kept)
+            frame = pl.from_arrow(table)
             assert isinstance(frame, pl.DataFrame)
-            wanted = set(names.values()) if isinstance(names, Mapping) else names
-            return frame.filter(pl.col(MADE_OF).is_in(list(wanted)))
+            return frame.filter(pl.col(MADE_OF).is_in(list(set(names))))
         except (pl.exceptions.PolarsError, pa.ArrowException):
             return None
 
     def keep(self, what: str, frame: pl.DataFrame) -> None:
-        """Keeps the table, in a thread of its own: nobody waits for it."""
+        """Writes a copy in a thread of its own, so that nobody waits for it."""
         threading.Thread(target=self._store, args=(self._key(what), frame), name="ratioscope-keep").start()
 
     def _store(self, key: str, frame: pl.DataFrame) -> None:
@@ -74,3 +73,34 @@ class KeptTables:
 
     def _key(self, what: str) -> str:
         return cache_key((definitions(), self._run, what))
+
+
+@dataclass
+class KeptTable:
+    """The copy of one table of a run."""
+
+    tables: KeptTables
+    what: str
+    """Which table it is."""
+    worth: int
+    """New steps after which the copy of a growing run is written again."""
+    steps: int | None = None
+    """How many steps the copy covers; None where no copy was read or written."""
+
+    def is_worth_reading(self, steps: int) -> bool:
+        """Whether a run of so many steps is long enough."""
+        return steps >= FEW_STEPS
+
+    def load(self, names: Iterable[str]) -> pl.DataFrame | None:
+        """The rows whose names are among these; None where there is no copy."""
+        return self.tables.load(self.what, names)
+
+    def is_due(self, steps: int) -> bool:
+        """Whether a run of so many steps has grown enough since the copy was written."""
+        return steps - (self.steps or 0) >= (FEW_STEPS if self.steps is None else self.worth)
+
+    def keep(self, frame: pl.DataFrame | None, steps: int) -> None:
+        """Writes the copy; None: no row has a name, so there is nothing to write."""
+        self.steps = steps
+        if frame is not None:
+            self.tables.keep(self.what, frame)

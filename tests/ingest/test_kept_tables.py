@@ -20,8 +20,7 @@ BYS = (("step",), ("step", "lag"), (), ("lag",))
 
 @pytest.fixture(autouse=True)
 def _long_runs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (run_metrics, kept_tables):
-        monkeypatch.setattr(module, "FEW_STEPS", 2)
+    monkeypatch.setattr(kept_tables, "FEW_STEPS", 2)
     monkeypatch.setattr(run_metrics, "BLOCK", 2)
     monkeypatch.setattr(segment_tables, "_MANY", 1)
 
