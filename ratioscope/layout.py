@@ -110,7 +110,7 @@ def writer_of(path: str) -> str:
 
 
 def joint_writer(rows: int) -> str:
-    """Under what name statistics stand that no process measured alone: of all rows of a step, as many as these."""
+    """Pseudo-writer of statistics that were computed jointly from all `rows` rows of a step."""
     return f"{_OFFLINE_WRITER}{rows}-rows"
 
 
@@ -120,7 +120,7 @@ def is_offline(writer: str) -> bool:
 
 
 def step_spans(steps: Iterable[int]) -> list[int]:
-    """Steps as pairs of first and last of each unbroken run, end to end.
+    """The first and last step of each unbroken stretch of steps, one after the other.
 
     >>> runs([7, 1, 2, 3])
     [1, 3, 7, 7]

@@ -63,10 +63,10 @@ class CommitLog:
             while left and (chunk := file.read(min(left, _CHUNK))):
                 digest.update(chunk)
                 left -= len(chunk)
-            found = os.fstat(file.fileno())
+            file_status = os.fstat(file.fileno())
         if left or digest.hexdigest() != sha256:
             return False
-        self._identity, self._offset = (found.st_dev, found.st_ino), nbytes
+        self._identity, self._offset = (file_status.st_dev, file_status.st_ino), nbytes
         self.chain = Chain(link)
         return True
 
@@ -81,12 +81,12 @@ class CommitLog:
         A writer commits its newest segment again with every step. Only the last of these commits is returned.
         """
         with open_regular(self.root, self.file) as file:
-            found = os.fstat(file.fileno())
-            identity = (found.st_dev, found.st_ino)
-            if self._identity not in (None, identity) or found.st_size < self._offset:
+            file_status = os.fstat(file.fileno())
+            identity = (file_status.st_dev, file_status.st_ino)
+            if self._identity not in (None, identity) or file_status.st_size < self._offset:
                 return None
-            if found.st_size > _MOST_BYTES:
-                raise SourceError(f"it has {found.st_size} bytes; at most {_MOST_BYTES} of a log are read")
+            if file_status.st_size > _MOST_BYTES:
+                raise SourceError(f"it has {file_status.st_size} bytes; at most {_MOST_BYTES} of a log are read")
             self._identity = identity
             file.seek(self._offset)
             entries: list[dict[str, Any]] = []

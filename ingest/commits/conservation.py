@@ -110,17 +110,17 @@ def endings(
     """
     every, asking, now = list(histories), asking or here(), time.time() if now is None else now
     replaced = {writer for history in every for writer in history.takes_over}
-    found: dict[str, Ending] = {}
+    ended: dict[str, Ending] = {}
     for history in every:
         writer, life = history.log.writer, history.process.life(asking)
         silent = now - (history.last_commit or history.opened or 0.0)
         if history.closed is not None:
-            found[writer] = "closed"
+            ended[writer] = "closed"
         elif writer in replaced:
-            found[writer] = "replaced"
+            ended[writer] = "replaced"
         elif life == "gone" or (life == "unknown" and silent >= SILENT_SECONDS):
-            found[writer] = "gone" if life == "gone" else "silent"
-    return found
+            ended[writer] = "gone" if life == "gone" else "silent"
+    return ended
 
 
 def conservation(
@@ -173,17 +173,17 @@ def last_step(history: WriterHistory) -> int | None:
 
 
 def _reasons(histories: Collection[WriterHistory], counted: Mapping[str, Counts]) -> tuple[Dropped, ...]:
-    found: dict[str, Dropped] = {}
+    by_reason: dict[str, Dropped] = {}
 
     def add(reason: str, sequences: int, tokens: int) -> None:
-        known = found.get(reason, Dropped(reason, 0, 0, 0))
+        known = by_reason.get(reason, Dropped(reason, 0, 0, 0))
         unseen = 0 if tokens else sequences
-        found[reason] = Dropped(reason, known.sequences + sequences, known.tokens + tokens, known.unseen + unseen)
+        by_reason[reason] = Dropped(reason, known.sequences + sequences, known.tokens + tokens, known.unseen + unseen)
 
     for history in histories:
         for drop in history.drops:
             add(drop.reason, drop.sequences, drop.tokens)
-        untold = counted[history.log.writer].dropped - sum(drop.sequences for drop in history.drops)
-        if untold > 0:
-            add(UNTOLD, untold, 0)
-    return tuple(found[reason] for reason in sorted(found) if found[reason].sequences)
+        unexplained = counted[history.log.writer].dropped - sum(drop.sequences for drop in history.drops)
+        if unexplained > 0:
+            add(UNTOLD, unexplained, 0)
+    return tuple(by_reason[reason] for reason in sorted(by_reason) if by_reason[reason].sequences)

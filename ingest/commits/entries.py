@@ -137,8 +137,8 @@ class Segment:
     @property
     def writers_and_steps(self) -> frozenset[tuple[str, int]]:
         """Whose statistics of which steps it holds."""
-        found = {(part.writer, step) for part in self.measured for step in part.steps}
-        return frozenset(found or ((self.writer, step) for step in self.steps))
+        pairs = {(part.writer, step) for part in self.measured for step in part.steps}
+        return frozenset(pairs or ((self.writer, step) for step in self.steps))
 
 
 def _recorded(origins: tuple[Origin, ...]) -> tuple[tuple[str, str | None], ...]:
@@ -156,10 +156,10 @@ def committed(entry: Mapping[str, Any], writer: str, attempt: int) -> TokenFile 
         raise SourceError("a commit names it, but its name is no text")
     if _STATISTICS_FILE.fullmatch(path):
         return _segment(entry, path, writer, attempt)
-    found = _TOKEN_FILE.fullmatch(path)
-    if found is None:
+    match = _TOKEN_FILE.fullmatch(path)
+    if match is None:
         raise SourceError("a commit names it, but it is no path of a token file or statistics segment")
-    if int(found[1]) != whole_number(entry, "step"):
+    if int(match[1]) != whole_number(entry, "step"):
         raise SourceError(f"it is committed as step {entry['step']}, which is not the step of its folder")
     return _token_file(entry, path, writer, attempt)
 
@@ -202,10 +202,10 @@ def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> 
 
 
 def _origins(entry: Mapping[str, Any], kind: re.Pattern[str]) -> tuple[Origin, ...]:
-    found = entry.get("replaces", [])
-    if not isinstance(found, list) or not all(isinstance(origin, dict) for origin in found):
-        raise SourceError(f"its commit replaces {str(found)[:60]!r}; wanted a list of files")
-    return tuple(_origin(origin, kind) for origin in found)
+    origins = entry.get("replaces", [])
+    if not isinstance(origins, list) or not all(isinstance(origin, dict) for origin in origins):
+        raise SourceError(f"its commit replaces {str(origins)[:60]!r}; wanted a list of files")
+    return tuple(_origin(origin, kind) for origin in origins)
 
 
 def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
@@ -223,28 +223,28 @@ def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
 
 
 def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps, ...]:
-    found = entry.get("measured", [])
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise SourceError(f"its commit has measured {str(found)[:60]!r}; wanted a list of writers, gaps and steps")
-    spans = [step_spans(item) for item in found]
+    items = entry.get("measured", [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise SourceError(f"its commit has measured {str(items)[:60]!r}; wanted a list of writers, gaps and steps")
+    spans = [step_spans(item) for item in items]
     number = sum(last - first + 1 for own in spans for first, last in own)
     if number > _MOST_STEPS_PER_NUMBER * (len(steps) + sum(1 + len(own) for own in spans)):
         raise SourceError(f"its commit says that {number} steps were measured; the segment has {len(steps)}")
-    known = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
-    if not all(own <= set(steps) for own in known.values()):
+    steps_of = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
+    if not all(own <= set(steps) for own in steps_of.values()):
         raise SourceError("its commit says that steps were measured which the segment does not have")
     return tuple(
-        MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), known[own])
-        for i, own in zip(found, spans, strict=True)
+        MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), steps_of[own])
+        for i, own in zip(items, spans, strict=True)
     )
 
 
 def step_spans(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Steps written as [first, last, first, last, ...], as pairs of first and last."""
-    found = item.get("steps")
-    if not isinstance(found, list) or len(found) % 2 or not all(_is_int64(step) for step in found):
-        raise SourceError(f"its commit has steps {str(found)[:60]!r}; wanted pairs of first and last")
-    return tuple((first, last) for first, last in zip(found[::2], found[1::2], strict=True) if first <= last)
+    numbers = item.get("steps")
+    if not isinstance(numbers, list) or len(numbers) % 2 or not all(_is_int64(step) for step in numbers):
+        raise SourceError(f"its commit has steps {str(numbers)[:60]!r}; wanted pairs of first and last")
+    return tuple((first, last) for first, last in zip(numbers[::2], numbers[1::2], strict=True) if first <= last)
 
 
 def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
@@ -279,21 +279,21 @@ def names(value: object) -> frozenset[str]:
     return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
 
 
-def _names(entry: Mapping[str, Any], name: str, known: tuple[str, ...]) -> frozenset[str]:
+def _names(entry: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> frozenset[str]:
     """The names that the member lists, without those that are not `known`."""
     value = entry.get(name)
     if not isinstance(value, list):
         return frozenset()
     try:
-        return _among(tuple(value), known)
+        return _among(tuple(value), allowed)
     except TypeError:  # an item of the list is no text and cannot be hashed
-        return frozenset(item for item in value if isinstance(item, str) and item in known)
+        return frozenset(item for item in value if isinstance(item, str) and item in allowed)
 
 
 @lru_cache(256)
-def _among(names: tuple[str, ...], known: tuple[str, ...]) -> frozenset[str]:
+def _among(names: tuple[str, ...], allowed: tuple[str, ...]) -> frozenset[str]:
     """The known ones of these names. One set is shared by all files with equal names: a run has hundreds of thousands."""
-    return frozenset(name for name in names if name in known)
+    return frozenset(name for name in names if name in allowed)
 
 
 def _is_int64(value: object) -> bool:

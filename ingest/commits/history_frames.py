@@ -57,8 +57,8 @@ def times_frame(histories: Iterable[WriterHistory]) -> pl.DataFrame:
     latest: dict[int, tuple[int, float]] = {}
     for history in histories:
         for step, time in history.times.items():
-            known = latest.get(step)
-            if known is None or (-history.attempt, time) < (-known[0], known[1]):
+            newest = latest.get(step)
+            if newest is None or (-history.attempt, time) < (-newest[0], newest[1]):
                 latest[step] = history.attempt, time
     rows = [(step, _micros(time)) for step, (_, time) in sorted(latest.items())]
     return pl.DataFrame(rows, schema=_TIMES, orient="row")
@@ -71,10 +71,10 @@ def last_settled_step(histories: Iterable[WriterHistory]) -> int | None:
     """
     every = list(histories)
     ended = {writer for history in every for writer in history.takes_over}
-    known = [history for history in every if history.log.writer not in ended]
-    newest = max((history.attempt for history in known), default=0)
-    at_work = [history for history in known if history.attempt == newest and history.closed is None]
-    lasts = [last_step(history) for history in at_work]
+    present = [history for history in every if history.log.writer not in ended]
+    newest = max((history.attempt for history in present), default=0)
+    open_ones = [history for history in present if history.attempt == newest and history.closed is None]
+    lasts = [last_step(history) for history in open_ones]
     return min((-1 if last is None else last for last in lasts), default=None)
 
 

@@ -65,22 +65,26 @@ def sizes(root: Path) -> Sizes:
         if not root.is_dir():
             raise SourceError(f"{root} is gone: the folder was deleted or moved") from error
         return {}
-    return {log: (found.st_size, found.st_mtime_ns) for log, found in seen.items() if stat.S_ISREG(found.st_mode)}
+    return {
+        log: (file_status.st_size, file_status.st_mtime_ns)
+        for log, file_status in seen.items()
+        if stat.S_ISREG(file_status.st_mode)
+    }
 
 
 def writer_statuses(
-    root: Path, logs: Sizes, known: Mapping[str, tuple[tuple[int, int], WriterStatus | None]]
+    root: Path, logs: Sizes, earlier: Mapping[str, tuple[tuple[int, int], WriterStatus | None]]
 ) -> dict[str, Any]:
     """log -> (its size, its writer's status). Only logs that changed since `known` are read. None: not the log of a writer."""
     return {
-        log: known[log] if log in known and known[log][0] == size else (size, _word(root, log, size))
+        log: earlier[log] if log in earlier and earlier[log][0] == size else (size, _word(root, log, size))
         for log, size in logs.items()
     }
 
 
-def current_writers(found: Iterable[WriterStatus | None]) -> list[WriterStatus]:
+def current_writers(statuses: Iterable[WriterStatus | None]) -> list[WriterStatus]:
     """The writers of the newest attempt that no later writer replaces. Writers of older attempts count as ended."""
-    writers = [word for word in found if word is not None]
+    writers = [word for word in statuses if word is not None]
     newest = max((word.attempt for word in writers), default=0)
     replaced = {writer for word in writers for writer in word.takes_over}
     return [word for word in writers if word.attempt == newest and word.writer not in replaced]
@@ -88,7 +92,7 @@ def current_writers(found: Iterable[WriterStatus | None]) -> list[WriterStatus]:
 
 def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
     """Steps whose token rows were committed between these two sizes. At most some megabytes of lines are read."""
-    found: set[int] = set()
+    steps: set[int] = set()
     left = _MOST_READ
     for log, (size, _) in now.items():
         old = before.get(log, (0, 0))[0]
@@ -96,8 +100,8 @@ def steps_since(root: Path, before: Sizes, now: Sizes) -> set[int]:
             lines = _read(root, log, old, min(left, size - old)).split(b"\n")
             left -= size - old
             entries = (decode_line(line) for line in lines if b'"commit"' in line)
-            found.update(e["step"] for e in entries if e and e.get("kind") == COMMIT and isinstance(e.get("step"), int))
-    return found
+            steps.update(e["step"] for e in entries if e and e.get("kind") == COMMIT and isinstance(e.get("step"), int))
+    return steps
 
 
 def _word(root: Path, log: str, size: tuple[int, int]) -> WriterStatus | None:

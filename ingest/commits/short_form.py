@@ -65,11 +65,11 @@ def omitted_files(items: Iterable[TokenFile | Segment], last_commit: float | Non
     return OmittedFiles(len(every), rows, budgeted, newest, last_step, last_commit)
 
 
-def short_form_lines(found: ShortForm) -> list[dict[str, Any]]:
+def short_form_lines(short_form: ShortForm) -> list[dict[str, Any]]:
     """The short form as entries for the log of the verb that writes it."""
-    times = list(found.times.items())
-    left = found.omitted
-    parts = max(1, -(-len(found.entries) // _ENTRIES), -(-len(times) // _TIMES))
+    times = list(short_form.times.items())
+    left = short_form.omitted
+    parts = max(1, -(-len(short_form.entries) // _ENTRIES), -(-len(times) // _TIMES))
     facts = {
         "files": left.files,
         "rows": left.rows,
@@ -81,13 +81,13 @@ def short_form_lines(found: ShortForm) -> list[dict[str, Any]]:
     return [
         {
             "kind": CONDENSED,
-            "log": found.log,
-            "bytes": found.bytes,
-            "sha256": found.sha256,
-            "link": [found.link.number, found.link.chain, found.link.is_numbered],
+            "log": short_form.log,
+            "bytes": short_form.bytes,
+            "sha256": short_form.sha256,
+            "link": [short_form.link.number, short_form.link.chain, short_form.link.is_numbered],
             "part": part,
             "parts": parts,
-            "entries": [dict(entry) for entry in found.entries[part * _ENTRIES : (part + 1) * _ENTRIES]],
+            "entries": [dict(entry) for entry in short_form.entries[part * _ENTRIES : (part + 1) * _ENTRIES]],
             "times": times[part * _TIMES : (part + 1) * _TIMES],
             **(facts if part == 0 else {}),
         }
@@ -136,30 +136,26 @@ def _left(entry: Mapping[str, Any]) -> OmittedFiles:
 
 def _link(entry: Mapping[str, Any]) -> Link:
     """State of the log's chain. An old ratioscope wrote none: then the log has no numbers."""
-    if (found := entry.get("link")) is None:
+    if (link := entry.get("link")) is None:
         return UNNUMBERED
     kinds = ((int,), (str, type(None)), (bool, type(None)))
-    if (
-        not isinstance(found, list)
-        or len(found) != 3
-        or any(type(v) not in k for v, k in zip(found, kinds, strict=True))
-    ):
-        raise SourceError(f"it has link {str(found)[:60]!r}; wanted a number, a digest and whether lines are numbered")
-    return Link(*found)
+    if not isinstance(link, list) or len(link) != 3 or any(type(v) not in k for v, k in zip(link, kinds, strict=True)):
+        raise SourceError(f"it has link {str(link)[:60]!r}; wanted a number, a digest and whether lines are numbered")
+    return Link(*link)
 
 
-def _three(found: list[int]) -> tuple[int, int, int]:
-    if len(found) != 3:
-        raise SourceError(f"it has newest {str(found)[:60]!r}; wanted three whole numbers")
-    first, second, third = (whole_number({"newest": number}, "newest") for number in found)
+def _three(numbers: list[int]) -> tuple[int, int, int]:
+    if len(numbers) != 3:
+        raise SourceError(f"it has newest {str(numbers)[:60]!r}; wanted three whole numbers")
+    first, second, third = (whole_number({"newest": number}, "newest") for number in numbers)
     return first, second, third
 
 
 def _listed(entry: Mapping[str, Any], name: str, kind: type) -> list[Any]:
-    found = entry.get(name)
-    if not isinstance(found, list) or not all(isinstance(item, kind) for item in found):
-        raise SourceError(f"it has {name} {str(found)[:60]!r}; wanted a list")
-    return found
+    items = entry.get(name)
+    if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
+        raise SourceError(f"it has {name} {str(items)[:60]!r}; wanted a list")
+    return items
 
 
 def _time(pair: Sequence[Any]) -> tuple[int, float]:

@@ -29,8 +29,8 @@ def short_form(history: WriterHistory, gone: Collection[str]) -> ShortForm | Non
     digest = _digest(log)
     left = omitted_files(mine.values(), history.last_commit)
     every = tuple(kept(entries, frozenset(mine)))
-    found = ShortForm(log.file, log.reached, digest, every, dict(history.times), left, log.chain.link)
-    written = [encode_line(line) for line in short_form_lines(found)]
+    candidate = ShortForm(log.file, log.reached, digest, every, dict(history.times), left, log.chain.link)
+    written = [encode_line(line) for line in short_form_lines(candidate)]
     if max(map(len, written)) > _LONGEST_LINE:
         return None
     read = short_form_of_lines([entry for line in written if (entry := decode_line(line)) is not None])

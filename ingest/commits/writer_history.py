@@ -262,8 +262,8 @@ class WriterHistory:
         self.moved[text(entry, "file")] = f"moved to {printable(text(entry, 'to'))}: {printable(text(entry, 'reason'))}"
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        found = whole_number(entry, "altered"), whole_number(entry, "tail"), optional_count(entry, "breaks") or 0
-        self.noted[text(entry, "log")] = found
+        faults = whole_number(entry, "altered"), whole_number(entry, "tail"), optional_count(entry, "breaks") or 0
+        self.noted[text(entry, "log")] = faults
 
     def _condense(self, entry: Mapping[str, Any]) -> None:
         if entry.get("part") == 0:
@@ -282,8 +282,8 @@ class WriterHistory:
         self.totals = {name: optional_count(entry, name) for name in ("offered", "written", "left_out", "dropped")}
 
     def _see(self, entry: Mapping[str, Any]) -> None:
-        found = entry.get("beside")
-        self.beside |= {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+        writers = entry.get("beside")
+        self.beside |= {name for name in writers if isinstance(name, str)} if isinstance(writers, list) else set()
 
 
 def _text_or_none(entry: Mapping[str, Any], name: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Statistics computed from token rows, kept outside the run: Parquet files under the user's cache folder, named by digest.
+"""The cache: tables computed from runs, as Parquet files in the user's cache folder, named by a digest of what they depend on.
 
-A cache may be missing, read-only, full or damaged: then it is as if it were empty. Nothing in it is executable. A kept table is
-bounded as the files of a run are: one that is larger, or damaged, is removed and made anew.
+A cache that is missing, read-only, full or damaged counts as empty. Nothing in it is executable. Its files are read under the
+bounds of a run's files; a file that is larger or damaged is removed and computed again.
 """
 
 import hashlib
@@ -26,12 +26,13 @@ from .parquet_files import Allowance, Opened, demand_reasonable, read, text_leav
 from .quarantine import named_reasons
 
 MOST_BYTES = 1 << 30
+"""Bytes of all tables at most."""
 MOST_OF_ONE = 1 << 28
-"""Bytes of one kept table. A run of 2,000 steps keeps one megabyte, which decodes to 14 times as much."""
+"""Bytes of one table at most. The tables of a run of 2,000 steps take one megabyte, and 14 times as much when decoded."""
 
 
 def cache_key(parts: Iterable[str]) -> str:
-    """The name under which something made from these parts is kept; changes with every version of ratioscope."""
+    """The key of a table that depends on these parts. It changes with every version of ratioscope."""
     total = hashlib.sha256(f"{__version__} {SCHEMA_VERSION} {schema()}".encode())
     for part in parts:
         total.update(f"\0{part}".encode("utf-8", "surrogateescape"))
@@ -39,13 +40,13 @@ def cache_key(parts: Iterable[str]) -> str:
 
 
 class Cache:
-    """Tables by key. folder: None keeps nothing."""
+    """Tables by key. folder: None for a cache that stores nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def load(self, key: str) -> pa.Table | None:
-        """The table kept under this key; None if there is none that can be read."""
+        """The table with this key; None if there is none that can be read."""
         if self._folder is None:
             return None
         try:
@@ -58,7 +59,7 @@ class Cache:
             return None
 
     def store(self, key: str, table: pa.Table) -> None:
-        """Keeps the table if it can; the oldest make way once there is more than MOST_BYTES."""
+        """Stores the table if possible. Removes the oldest tables when all together exceed MOST_BYTES."""
         if self._folder is None:
             return
         try:
@@ -69,14 +70,14 @@ class Cache:
             return
 
     def forget(self, key: str) -> None:
-        """Removes what is kept under this key."""
+        """Removes the table with this key."""
         with suppress(OSError):
             if self._folder is not None:
                 (self._folder / f"{key}.parquet").unlink(missing_ok=True)
 
 
 def _bounded(key: str, file: BufferedReader) -> pa.Table:
-    """The table as it was stored; SourceError where the file, or what it decodes to, is too large."""
+    """The table in the file. SourceError where the file, or the decoded table, is too large."""
     nbytes = os.fstat(file.fileno()).st_size
     if nbytes > MOST_OF_ONE:
         raise SourceError(f"it has {nbytes} bytes; at most {MOST_OF_ONE} are read of one kept table")
@@ -101,12 +102,12 @@ def _write_whole(path: Path, table: pa.Table) -> None:
 
 
 def _trim(folder: Path) -> None:
-    """Removes the oldest files, those among them that a killed process left half written."""
-    every = (*folder.glob("*.parquet"), *folder.glob(".*.tmp"))
-    found = sorted((kept.stat().st_mtime, kept.stat().st_size, kept) for kept in every)
-    excess = sum(size for _, size, _ in found) - MOST_BYTES
-    for _, size, kept in found:
+    """Removes the oldest files until all fit into MOST_BYTES. Files that a killed process left unfinished count too."""
+    paths = (*folder.glob("*.parquet"), *folder.glob(".*.tmp"))
+    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in paths)
+    excess = sum(size for _, size, _ in files) - MOST_BYTES
+    for _, size, path in files:
         if excess <= 0:
             return
-        kept.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         excess -= size

@@ -1,4 +1,4 @@
-"""Where the user's cache lies. Loads nothing, as the command line asks for it before it needs anything heavy."""
+"""The folder of the user's cache. Imports nothing heavy, because the command line needs it first."""
 
 import os
 from pathlib import Path

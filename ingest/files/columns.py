@@ -18,18 +18,18 @@ _CLASSES = (
 )
 
 
-def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]) -> tuple[str, ...]:
+def extra_columns(schema: pa.Schema, expected: pa.Schema, required: tuple[str, ...]) -> tuple[str, ...]:
     """Columns of `found` that are not in `wanted`. SchemaError if a required column is missing, doubled, or of another kind."""
-    names = found.names
+    names = schema.names
     if missing := [name for name in required if name not in names]:
         raise SchemaError(
             f"it has no column {missing[0]!r}; it has {_shown(names)}, wanted {_shown(required)}."
             " A file of another program is no part of a run: move it out of the folder"
         )
-    types = {field.name: field.type for field in wanted}
+    types = {field.name: field.type for field in expected}
     if doubled := [name for name, count in Counter(names).items() if count > 1 and name in types]:
         raise SchemaError(f"it has {names.count(doubled[0])} columns named {doubled[0]!r}; wanted one")
-    for field in found:
+    for field in schema:
         if field.name in types and not _reads_as(field.type, types[field.name]):
             raise SchemaError(
                 f"its column {field.name!r} holds {_stored(field.type)}; wanted {_described(types[field.name])}"
@@ -37,38 +37,38 @@ def extra_columns(found: pa.Schema, wanted: pa.Schema, required: tuple[str, ...]
     return tuple(name for name in names if name not in types)
 
 
-def conformed(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with exactly the wanted columns: cast where the width differs, null where a column is absent."""
     present = dict(zip(table.column_names, table.columns, strict=True))
     columns = [
         _cast(present[field.name], field.type) if field.name in present else pa.nulls(len(table), field.type)
-        for field in wanted
+        for field in schema
     ]
-    return pa.table(columns, schema=wanted)
+    return pa.table(columns, schema=schema)
 
 
-def _cast(column: ArrowColumn, wanted: pa.DataType) -> ArrowColumn:
-    return column if column.type == wanted else pc.cast(column, wanted)
+def _cast(column: ArrowColumn, kind: pa.DataType) -> ArrowColumn:
+    return column if column.type == kind else pc.cast(column, kind)
 
 
-def _reads_as(found: ListType, wanted: ListType) -> bool:
-    if pa.types.is_list(wanted):
-        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _reads_as(found.value_type, wanted.value_type)
-    if pa.types.is_dictionary(found):
-        return _reads_as(found.value_type, wanted)
-    return any(test(found) and test(wanted) for test, _ in _CLASSES)
+def _reads_as(stored: ListType, expected: ListType) -> bool:
+    if pa.types.is_list(expected):
+        is_list = pa.types.is_list(stored) or pa.types.is_large_list(stored)
+        return is_list and _reads_as(stored.value_type, expected.value_type)
+    if pa.types.is_dictionary(stored):
+        return _reads_as(stored.value_type, expected)
+    return any(test(stored) and test(expected) for test, _ in _CLASSES)
 
 
-def _stored(found: ListType) -> str:
+def _stored(stored: ListType) -> str:
     """The type as the file stores it. Texts are read as dictionaries, see parquet_files."""
-    return f"{found.value_type if pa.types.is_dictionary(found) else found}"
+    return f"{stored.value_type if pa.types.is_dictionary(stored) else stored}"
 
 
-def _described(wanted: ListType) -> str:
-    if pa.types.is_list(wanted):
-        return f"lists of {_described(wanted.value_type)}"
-    return next(words for test, words in _CLASSES if test(wanted))
+def _described(expected: ListType) -> str:
+    if pa.types.is_list(expected):
+        return f"lists of {_described(expected.value_type)}"
+    return next(words for test, words in _CLASSES if test(expected))
 
 
 def _shown(names: tuple[str, ...] | list[str]) -> str:

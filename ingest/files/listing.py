@@ -39,54 +39,54 @@ class Listing:
 
 def listing(root: Path) -> Listing:
     """Everything in the three folders of a run, in one pass. At most a few million entries are looked at."""
-    found = Listing()
-    _files(root, COMMITS, ".jsonl", found.logs, found)
-    _files(root, STATISTICS, ".parquet", found.segments, found)
-    for entry in _entries(root, TOKENS, found):
+    result = Listing()
+    _files(root, COMMITS, ".jsonl", result.logs, result)
+    _files(root, STATISTICS, ".parquet", result.segments, result)
+    for entry in _entries(root, TOKENS, result):
         path = f"{TOKENS}/{entry.name}"
         if not _STEP_FOLDER.fullmatch(entry.name):
-            found.foreign[path] = "it is no folder of a step; wanted step=<number>"
+            result.foreign[path] = "it is no folder of a step; wanted step=<number>"
         elif not entry.is_folder:
-            found.foreign[path] = f"it is {kind(entry.mode)}, not a folder"
+            result.foreign[path] = f"it is {kind(entry.mode)}, not a folder"
         else:
-            _files(root, path, ".parquet", found.token_files, found)
-    return found
+            _files(root, path, ".parquet", result.token_files, result)
+    return result
 
 
 def logs(root: Path) -> set[str]:
     """The commit logs alone: a reader that follows a run lists them at every refresh."""
-    found = Listing()
-    _files(root, COMMITS, ".jsonl", found.logs, found)
-    return found.logs
+    result = Listing()
+    _files(root, COMMITS, ".jsonl", result.logs, result)
+    return result.logs
 
 
-def _files(root: Path, folder: str, ending: str, into: set[str], found: Listing) -> None:
-    for entry in _entries(root, folder, found):
+def _files(root: Path, folder: str, ending: str, into: set[str], result: Listing) -> None:
+    for entry in _entries(root, folder, result):
         path = f"{folder}/{entry.name}"
         if not entry.is_file:
-            found.foreign[path] = f"it is {kind(entry.mode)}, not a regular file"
+            result.foreign[path] = f"it is {kind(entry.mode)}, not a regular file"
         elif printable(entry.name) != entry.name:
-            found.foreign[path] = "its name is no text"
+            result.foreign[path] = "its name is no text"
         elif not entry.name.endswith(ending):
-            found.foreign[path] = f"it is no file of a run; wanted a name that ends in {ending}"
+            result.foreign[path] = f"it is no file of a run; wanted a name that ends in {ending}"
         else:
             into.add(path)
 
 
-def _entries(root: Path, folder: str, found: Listing) -> list[Entry]:
-    left = _MOST_ENTRIES - found.entries
+def _entries(root: Path, folder: str, result: Listing) -> list[Entry]:
+    left = _MOST_ENTRIES - result.entries
     try:
-        kept = [entry for entry in entries(root, folder, left + 1) if not entry.name.startswith((".", "_"))]
+        visible = [entry for entry in entries(root, folder, left + 1) if not entry.name.startswith((".", "_"))]
     except FileNotFoundError:
         return []
     except SourceError as error:
-        found.foreign[folder] = str(error)
+        result.foreign[folder] = str(error)
         return []
     except OSError as error:
-        found.foreign[folder] = f"it cannot be listed: {error.strerror}"
+        result.foreign[folder] = f"it cannot be listed: {error.strerror}"
         return []
-    found.entries += len(kept)
-    if len(kept) > left:
-        found.foreign[folder] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
+    result.entries += len(visible)
+    if len(visible) > left:
+        result.foreign[folder] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
         return []
-    return kept
+    return visible

@@ -87,14 +87,14 @@ def _headers(read: Bytes, chunk: pq.ColumnChunkMetaData) -> "list[Header]":
     at, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset or 0
     if chunk.has_dictionary_page and 0 < dictionary < at:
         at = dictionary
-    end, seen, found = at + chunk.total_compressed_size, 0, list[Header]()
+    end, values, headers = at + chunk.total_compressed_size, 0, list[Header]()
     claimed = chunk.num_values
-    while at < end and seen < claimed and len(found) <= MOST_PAGES:
+    while at < end and values < claimed and len(headers) <= MOST_PAGES:
         header = _header(read, at)
-        found.append(header)
+        headers.append(header)
         at += header.length + header.compressed
-        seen += 0 if header.kind == _DICTIONARY_PAGE else header.values
-    return found
+        values += 0 if header.kind == _DICTIONARY_PAGE else header.values
+    return headers
 
 
 def _header(read: Bytes, at: int) -> Header:
@@ -114,11 +114,11 @@ def _header(read: Bytes, at: int) -> Header:
 
 def _usual(data: bytes) -> Header | None:
     """The header, if it has the form that pyarrow writes. A tenth of the time of `_parsed`."""
-    found = _USUAL.match(data)
-    if found is None:
+    match = _USUAL.match(data)
+    if match is None:
         return None
-    kind, uncompressed, compressed, values = (_number(part, 0)[0] for part in found.groups())
-    return Header(kind, uncompressed, compressed, values, found.end())
+    kind, uncompressed, compressed, values = (_number(part, 0)[0] for part in match.groups())
+    return Header(kind, uncompressed, compressed, values, match.end())
 
 
 def _parsed(data: bytes) -> Header:
@@ -128,8 +128,8 @@ def _parsed(data: bytes) -> Header:
         place, at = _field(data, at, place)
         kind &= 15
         if kind == _STRUCT and place in _VALUES_OF:
-            found, at = _first_number(data, at)
-            values = max(values, found)
+            value, at = _first_number(data, at)
+            values = max(values, value)
         elif kind in _WHOLE and place in fields:
             fields[place], at = _number(data, at)
         else:
@@ -146,15 +146,15 @@ def _field(data: bytes, at: int, before: int) -> tuple[int, int]:
 
 def _first_number(data: bytes, at: int) -> tuple[int, int]:
     """(largest value of field 1 of a struct, offset behind the struct)."""
-    found, place = 0, 0
+    largest, place = 0, 0
     while kind := data[at]:
         place, at = _field(data, at, place)
         if place == 1 and kind & 15 in _WHOLE:
             value, at = _number(data, at)
-            found = max(found, value)
+            largest = max(largest, value)
         else:
             at = _skipped(data, at, kind & 15, 1)
-    return found, at + 1
+    return largest, at + 1
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

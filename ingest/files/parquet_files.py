@@ -116,8 +116,8 @@ class Opened:
         if isinstance(self.source, BufferedReader):
             return os.pread(self.source.fileno(), most, at)
         source: Any = self.source  # the stubs know no offset
-        found: bytes = source.read_at(most, at)
-        return found
+        data: bytes = source.read_at(most, at)
+        return data
 
 
 class ParquetFiles:
@@ -135,10 +135,10 @@ class ParquetFiles:
     def signature(self, path: str) -> Signature | None:
         """The signature of the file, by which a change is noticed; None if the file is not there."""
         try:
-            found = status(self.root, path)
+            file_status = status(self.root, path)
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
 
     def checked(self, path: str, sha256: str) -> Signature | None:
         """The file's signature when its digest was checked and was this one; None if it never was."""
@@ -175,12 +175,12 @@ class ParquetFiles:
         self, path: str, file: BufferedReader, size: int | None, sha256: str | None
     ) -> BufferedReader | pa.BufferReader:
         """The file, or its bytes in memory: Arrow calls Python for each read of a file, which is slow for a small file."""
-        found = os.fstat(file.fileno())
-        if size is not None and found.st_size != size:
-            raise Changed(f"it has {found.st_size} bytes, its commit says {size}: cut short, or replaced")
-        signature = found.st_ino, found.st_size, found.st_mtime_ns
+        file_status = os.fstat(file.fileno())
+        if size is not None and file_status.st_size != size:
+            raise Changed(f"it has {file_status.st_size} bytes, its commit says {size}: cut short, or replaced")
+        signature = file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
         is_known = sha256 is None or self._checked.get((path, sha256)) == signature
-        source = pa.BufferReader(file.read()) if found.st_size <= (SMALL if is_known else LARGE) else file
+        source = pa.BufferReader(file.read()) if file_status.st_size <= (SMALL if is_known else LARGE) else file
         if not is_known:
             assert sha256 is not None
             _demand_digest(source, sha256)

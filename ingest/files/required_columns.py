@@ -15,20 +15,20 @@ SCHEMA = schema()
 """Columns of every statistics segment."""
 
 
-def demand_columns(found: pa.Schema) -> tuple[str, ...]:
+def demand_columns(columns: pa.Schema) -> tuple[str, ...]:
     """Columns that no Record has. SchemaError unless the others can hold Records."""
-    extra = extra_columns(found, arrow_schema(), REQUIRED)
-    if not any(f"{policy}_logprobs" in found.names for policy in POLICIES):
+    extra = extra_columns(columns, arrow_schema(), REQUIRED)
+    if not any(f"{policy}_logprobs" in columns.names for policy in POLICIES):
         raise SchemaError(
             f"it has no log-probs of any policy; wanted one of {', '.join(f'{p}_logprobs' for p in POLICIES)}"
         )
     return extra
 
 
-def demand_segment(found: pa.Schema) -> None:
+def demand_segment(columns: pa.Schema) -> None:
     """SchemaError unless every statistic that metrics read is there: a sum over steps would silently omit a missing one."""
-    extra_columns(found, SCHEMA, KEYS)
-    names = set(found.names)
+    extra_columns(columns, SCHEMA, KEYS)
+    names = set(columns.names)
     if missing := [name for name in SCHEMA.names if name not in names]:
         raise SchemaError(
             f"it lacks {len(missing)} statistics that are read here, such as {missing[0]!r}: another version wrote it"

@@ -33,10 +33,10 @@ class RunFile:
 def stated_id(root: Path) -> str | None:
     """The `id` in run.json; None where it has none, or cannot be read."""
     try:
-        found = run_file(root).info.get("id")
+        run_id = run_file(root).info.get("id")
     except SourceError:
         return None
-    return found if isinstance(found, str) else None
+    return run_id if isinstance(run_id, str) else None
 
 
 def run_file(root: Path) -> RunFile:

@@ -57,25 +57,25 @@ def step_result(records: pa.Table, correction: Correction | TrainerCorrection, s
     """The correction applied to the rows of one step. `reason` is set where the rows lack something that it reads."""
     try:
         if isinstance(correction, Correction):
-            found = list(carried_out(records, correction))
+            applied = list(carried_out(records, correction))
         else:
             theirs = dialect_carried_out(
                 records, correction.dialect, correction.config, version=correction.version, title=correction.title
             )
-            found = [each for each, _ in theirs]
+            applied = [each for each, _ in theirs]
     except RatioscopeError as error:
         return StepResult(step, digest, None, str(error), False, (0.0,) * len(SUMS))
-    if not found:
+    if not applied:
         gap = correction.gap if isinstance(correction, Correction) else "mismatch"
         return StepResult(step, digest, None, f"no row has both policies of {gap}", False, (0.0,) * len(SUMS))
-    sums = pa.concat_tables([each.sums() for each in found])
-    left = [weights_left(each) for each in found]
+    sums = pa.concat_tables([each.sums() for each in applied])
+    left = [weights_left(each) for each in applied]
     return StepResult(
         step,
         digest,
-        found[0].correction.gap,
+        applied[0].correction.gap,
         None,
-        any(each.times is not None for each in found),
+        any(each.times is not None for each in applied),
         tuple(float(sums[name].to_numpy().sum()) for name in SUMS),
         tuple(int(bucket) for buckets, _ in left for bucket in buckets),
         tuple(float(count) for _, counts in left for count in counts),
@@ -123,10 +123,10 @@ class CorrectionResults:
     def save(self, digests: Digests) -> None:
         """Writes the results that were added since the last call to the cache. digests: of the whole run."""
         with self._lock:
-            kept = self._folded()
+            frame = self._folded()
             for key, steps in self._blocks(digests).items():
                 if not self._unsaved.isdisjoint(steps):
-                    self._cache.store(key, kept.filter(pl.col("step").is_in(list(steps))).to_arrow())
+                    self._cache.store(key, frame.filter(pl.col("step").is_in(list(steps))).to_arrow())
                     self._loaded.add(key)
             self._unsaved = set()
 

@@ -100,19 +100,19 @@ def _demand_alike(table: pa.Table, file: TokenFile) -> None:
         name: _lengths(table, name) for name in TOKEN_FIELDS if name in table.column_names and name not in _OWN_LENGTH
     }
     longest = np.maximum.reduce(list(lengths.values())) if lengths else np.zeros(len(table), np.int64)
-    for name, found in lengths.items():
-        odd = np.flatnonzero((found >= 0) & (found != longest))
+    for name, own in lengths.items():
+        odd = np.flatnonzero((own >= 0) & (own != longest))
         if len(odd):
             row = int(odd[0])
             raise RowsDisagree(
-                f"row {row} has {found[row]} {name} and {longest[row]} tokens: {len(odd)} rows are like that"
+                f"row {row} has {own[row]} {name} and {longest[row]} tokens: {len(odd)} rows are like that"
             )
-    held = {policy for policy in POLICIES if (lengths.get(f"{policy}_logprobs", np.array([-1])) >= 0).any()}
-    if held != file.policies:
+    policies = {policy for policy in POLICIES if (lengths.get(f"{policy}_logprobs", np.array([-1])) >= 0).any()}
+    if policies != file.policies:
         raise RowsDisagree(
-            f"its rows hold {', '.join(sorted(held))}, its commit says {', '.join(sorted(file.policies))}"
+            f"its rows hold {', '.join(sorted(policies))}, its commit says {', '.join(sorted(file.policies))}"
         )
-    columns = [lengths[f"{policy}_logprobs"] for policy in held]
+    columns = [lengths[f"{policy}_logprobs"] for policy in policies]
     tokens = int(np.maximum(np.maximum.reduce(columns), 0).sum()) if columns else 0
     if tokens != file.tokens and not file.recovered:
         raise RowsDisagree(f"its rows have {tokens} tokens, its commit says {file.tokens}")
@@ -120,7 +120,7 @@ def _demand_alike(table: pa.Table, file: TokenFile) -> None:
 
 def _lengths(table: pa.Table, name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """Length of each row's list; -1 where the list is null."""
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = (
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = (
         pc.fill_null(pc.list_value_length(table[name]), -1).cast(pa.int64()).to_numpy()
     )
-    return found
+    return lengths

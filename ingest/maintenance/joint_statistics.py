@@ -26,18 +26,18 @@ def joint_segments(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged]:
     """Segments with such statistics, of at most MOST_STEPS steps each."""
     for attempt, (_, plan) in row_plans(catalog, tables).items():
         measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
-        found: dict[int, tuple[int, pa.Table]] = {}
+        by_step: dict[int, tuple[int, pa.Table]] = {}
         for step, job in sorted(plan.joint.items()):
             gaps = measurable(step, job, measured)
             rows = _rows(catalog, job.files) if gaps else None
             if rows is not None:
                 table = statistics(joined(rows))
-                found[step] = len(rows), table.filter(pc.is_in(table["gap"], pa.array(sorted(gaps))))
-            if len(found) == MOST_STEPS:
-                yield _segment(attempt, found)
-                found = {}
-        if found:
-            yield _segment(attempt, found)
+                by_step[step] = len(rows), table.filter(pc.is_in(table["gap"], pa.array(sorted(gaps))))
+            if len(by_step) == MOST_STEPS:
+                yield _segment(attempt, by_step)
+                by_step = {}
+        if by_step:
+            yield _segment(attempt, by_step)
 
 
 def measurable(step: int, job: RowJob, measured: Mapping[tuple[str, int], set[str]]) -> frozenset[str]:
@@ -54,11 +54,11 @@ def _rows(catalog: Catalog, files: Sequence[TokenFile]) -> pa.Table | None:
     return rows if is_whole and rows["inclusion_probability"].null_count == len(rows) else None
 
 
-def _segment(attempt: int, found: Mapping[int, tuple[int, pa.Table]]) -> Merged:
+def _segment(attempt: int, by_step: Mapping[int, tuple[int, pa.Table]]) -> Merged:
     steps: dict[tuple[str, str], set[int]] = {}
-    for step, (rows, table) in found.items():
+    for step, (rows, table) in by_step.items():
         for gap in pc.unique(table["gap"]).to_pylist():
             steps.setdefault((joint_writer(rows), gap), set()).add(step)
     measured = [{"writer": name, "gaps": [gap], "steps": step_spans(own)} for (name, gap), own in sorted(steps.items())]
-    facts = {"attempt": attempt, "steps": sorted(found), "replaces": [], "measured": measured}
-    return Merged(pa.concat_tables(table for _, table in found.values()), facts)
+    facts = {"attempt": attempt, "steps": sorted(by_step), "replaces": [], "measured": measured}
+    return Merged(pa.concat_tables(table for _, table in by_step.values()), facts)

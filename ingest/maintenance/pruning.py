@@ -65,12 +65,12 @@ def old_rows(catalog: Catalog, old: Old) -> Iterator[Deletion | Skipped]:
     """Token rows of old steps. Steps are skipped where a metric could not be computed without the rows."""
     tables = SegmentTables(catalog.files, catalog.quarantine)
     steps = sorted({step for found in catalog.steps_of_attempts().values() for step in found})
-    kept = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
+    recent = set(steps[-old.keep_steps :] if old.keep_steps else []) if old.keep_steps is not None else set[int]()
     steps_measured = {step for segment in catalog.segments() for step in segment.steps}
     for attempt, (by_step, plan) in row_plans(catalog, tables).items():
         measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         for step, files in by_step.items():
-            if step in kept or not _is_before(files, old.before):
+            if step in recent or not _is_before(files, old.before):
                 continue
             if step in plan.joint or step in plan.per_writer or step not in steps_measured:
                 yield Skipped(f"token rows of step {step}", _why_kept(step, plan, measured))

@@ -144,12 +144,12 @@ def _repeated(rows: pa.Table) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]
 
 def _extra(bits: Iterable[int]) -> int:
     """How many rows claim what an earlier row holds. bits: the policies of each row with one key."""
-    kept: list[int] = []
+    accepted: list[int] = []
     extra = 0
     for own in map(int, bits):
-        is_claimed = any(_clash(own, other) for other in kept)
+        is_claimed = any(_clash(own, other) for other in accepted)
         extra += is_claimed
-        kept += [] if is_claimed else [own]
+        accepted += [] if is_claimed else [own]
     return extra
 
 
@@ -163,7 +163,7 @@ def _bits(policies: frozenset[str]) -> int:
 
 
 def _of_rows(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    found = np.zeros(len(rows), np.int64)
+    bits = np.zeros(len(rows), np.int64)
     for policy, bit in _BIT.items():
-        found |= np.where(pc.is_valid(rows[f"{policy}_logprobs"]).to_numpy(zero_copy_only=False), bit, 0)
-    return found
+        bits |= np.where(pc.is_valid(rows[f"{policy}_logprobs"]).to_numpy(zero_copy_only=False), bit, 0)
+    return bits

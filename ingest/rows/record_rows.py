@@ -31,9 +31,9 @@ class RecordRows:
 
     def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the files, one file after the other, with KEYS and these columns (None: all columns)."""
-        wanted = arrow_schema() if columns is None else _part_of_schema(columns)
-        tables = [table for file in token_files if (table := self._one(file, wanted)) is not None]
-        return pa.concat_tables(tables).combine_chunks() if tables else wanted.empty_table()
+        schema = arrow_schema() if columns is None else _part_of_schema(columns)
+        tables = [table for file in token_files if (table := self._one(file, schema)) is not None]
+        return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
 
     def sound(self, file: TokenFile) -> pa.Schema | None:
         """The file's own schema, if polars may scan the file later without checks. Otherwise None, and the file is set aside.
@@ -64,11 +64,11 @@ class RecordRows:
                 self._set_aside(file.path, str(error))
         return frozenset(columns)
 
-    def _one(self, file: TokenFile, wanted: pa.Schema) -> pa.Table | None:
+    def _one(self, file: TokenFile, schema: pa.Schema) -> pa.Table | None:
         try:
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
-                table = conformed(read(parquet, wanted.names), wanted)
+                table = conformed(read(parquet, schema.names), schema)
                 demand_keys(table, file)
                 return table
         except RatioscopeError as error:
@@ -104,10 +104,10 @@ def _part_of_schema(columns: Sequence[str]) -> pa.Schema:
 
 def demand_keys(table: pa.Table, file: TokenFile) -> None:
     """SourceError unless all rows have the committed step and attempt, and a sequence_id. Others would be miscounted."""
-    for name, wanted in (("step", file.step), ("attempt", file.attempt)):
+    for name, committed in (("step", file.step), ("attempt", file.attempt)):
         column = table[name]
-        if column.null_count or not pc.all(pc.equal(column, wanted)).as_py() and len(column):
-            found = np.unique(column.drop_null().to_numpy())[:3].tolist()
-            raise SourceError(f"its rows have {name} {found}, its commit says {wanted}")
+        if column.null_count or not pc.all(pc.equal(column, committed)).as_py() and len(column):
+            values = np.unique(column.drop_null().to_numpy())[:3].tolist()
+            raise SourceError(f"its rows have {name} {values}, its commit says {committed}")
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")

@@ -1,4 +1,4 @@
-"""Records and tokens as LazyFrames, over files whose digests were checked first: polars itself checks nothing."""
+"""Records and tokens as LazyFrames. The digests of the files are checked first, because polars checks nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,40 +19,41 @@ _THREADS = 4
 
 
 def record_scan(root: Path, rows: RecordRows, files: Iterable[TokenFile]) -> pl.LazyFrame:
-    """The rows of the files in the Record schema: columns that a file lacks are null, those that no Record has are left out."""
+    """The rows of the files in the Record schema. Columns that a file lacks are null; columns that no Record has are left out."""
     with ThreadPoolExecutor(_THREADS) as pool:
         schemas = pool.map(lambda file: (file, rows.sound(file)), files)
-        found = [(file, schema) for file, schema in schemas if schema is not None]
-    alike = [root / file.path for file, schema in found if _is_record(schema)]
+        readable = [(file, schema) for file, schema in schemas if schema is not None]
+    alike = [root / file.path for file, schema in readable if _is_record(schema)]
     parts = [pl.scan_parquet(alike, glob=False, hive_partitioning=False)] if alike else []
-    parts += [_widened(root / file.path, schema) for file, schema in found if not _is_record(schema)]
+    parts += [_widened(root / file.path, schema) for file, schema in readable if not _is_record(schema)]
     return pl.concat(parts) if parts else pl.LazyFrame(schema=polars_schema())
 
 
 def token_rows(
     rows: RecordRows, steps: Mapping[int, Sequence[TokenFile]], columns: Sequence[str] | None = None
 ) -> pl.LazyFrame:
-    """One row per token with these columns (None: all), see token_frame; read in this call.
+    """One row per token with these columns (None: all), see token_frame.py. The rows are read in this call.
 
-    A source that polars calls while it collects would run Python in its threads, see text_columns.py.
+    A source that polars calls during `collect` would run Python in polars' threads, which can hang, see text_columns.py.
     """
     schema = token_schema()
-    asked = schema.names() if columns is None else list(dict.fromkeys(columns))
-    if unknown := set(asked) - set(schema):
+    names = schema.names() if columns is None else list(dict.fromkeys(columns))
+    if unknown := set(names) - set(schema):
         raise SchemaError(f"no column of tokens is called {min(unknown)}; wanted some of {', '.join(schema)}")
-    read = columns_read(asked)
-    frames = [token_frame(joined(rows.table(files, read)), asked).select(asked) for files in steps.values()]
-    return (pl.concat(frames) if frames else pl.DataFrame(schema={name: schema[name] for name in asked})).lazy()
+    read = columns_read(names)
+    frames = [token_frame(joined(rows.table(files, read)), names).select(names) for files in steps.values()]
+    return (pl.concat(frames) if frames else pl.DataFrame(schema={name: schema[name] for name in names})).lazy()
 
 
-def _is_record(found: pa.Schema) -> bool:
-    wanted = arrow_schema()
-    return found.names == wanted.names and found.types == wanted.types
+def _is_record(schema: pa.Schema) -> bool:
+    record = arrow_schema()
+    return schema.names == record.names and schema.types == record.types
 
 
-def _widened(path: Path, found: pa.Schema) -> pl.LazyFrame:
+def _widened(path: Path, schema: pa.Schema) -> pl.LazyFrame:
+    """The rows of a file in the Record schema."""
     own = pl.scan_parquet(path, glob=False, hive_partitioning=False)
     return own.select(
-        pl.col(name).cast(kind) if name in found.names else pl.lit(None, kind).alias(name)
+        pl.col(name).cast(kind) if name in schema.names else pl.lit(None, kind).alias(name)
         for name, kind in polars_schema().items()
     )

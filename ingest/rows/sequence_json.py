@@ -93,14 +93,16 @@ def sequence_records(document: Mapping[str, Any]) -> pa.Table:
     unknown = [name for name in columns if name not in FIELDS]
     if unknown:
         raise SourceError(f"the document has columns {unknown} that no Record has; it may be of a newer ratioscope")
-    known: dict[str, Any] = {
+    members: dict[str, Any] = {
         "attempt": document.get("facts", {}).get("attempt", 0),
         "step": document.get("step"),
         "minibatch": document.get("minibatch"),
         "sequence_id": document.get("sequence_id"),
         **{name: [_number(value, name) for value in values] for name, values in columns.items()},
     }
-    return pa.table([pa.array([known.get(field.name)], field.type) for field in arrow_schema()], schema=arrow_schema())
+    return pa.table(
+        [pa.array([members.get(field.name)], field.type) for field in arrow_schema()], schema=arrow_schema()
+    )
 
 
 def sequence_tokens(document: Mapping[str, Any]) -> pl.DataFrame:

@@ -49,10 +49,10 @@ def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[s
         )
         lacking = {writer: _gaps_of(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
         split |= _inseparable(present, lacking)
-        known = frozenset(measured.get((joint_writer(sum(file.rows for file in present)), step), ()))
-        if split - known:
-            joint[step] = RowJob(tuple(present), split - known)
-        lacking = {writer: missing - split - known for writer, missing in lacking.items()}
+        joint_gaps = frozenset(measured.get((joint_writer(sum(file.rows for file in present)), step), ()))
+        if split - joint_gaps:
+            joint[step] = RowJob(tuple(present), split - joint_gaps)
+        lacking = {writer: missing - split - joint_gaps for writer, missing in lacking.items()}
         gaps = frozenset(gap for part in lacking.values() for gap in part)
         if gaps:
             per_writer[step] = RowJob(
@@ -63,8 +63,8 @@ def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[s
 
 def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:
     """Gaps for which the rows of some step hold both sides, also where two writers recorded them."""
-    held = {frozenset(policy for file in present for policy in file.policies) for present in files.values()}
-    return frozenset(gap for policies in held for gap in _gaps_of(policies))
+    recorded = {frozenset(policy for file in present for policy in file.policies) for present in files.values()}
+    return frozenset(gap for policies in recorded for gap in _gaps_of(policies))
 
 
 def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:

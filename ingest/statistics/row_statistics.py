@@ -78,9 +78,9 @@ class RowStatistics:
     def _block(self, steps: Steps, made: OnDemand | None, kind: str, by_step: bool) -> pa.Table:
         names = {step: cache_key((kind, *(self._name(file) for file in files))) for step, files in steps.items()}
         key = cache_key(names.values())
-        kept = self.cache.load(key)
-        if kept is not None and kept.schema.names == schema().names:
-            return kept
+        cached = self.cache.load(key)
+        if cached is not None and cached.schema.names == schema().names:
+            return cached
         table = self._computed(steps, names, made, by_step)
         self.cache.store(key, table)
         self._forget_partial(kind, key, full=len(steps) == SEGMENT_STEPS)
@@ -88,8 +88,8 @@ class RowStatistics:
 
     def _computed(self, steps: Steps, names: Mapping[int, str], made: OnDemand | None, by_step: bool) -> pa.Table:
         def one(step: int) -> pa.Table:
-            known = self._recent.get(names[step])
-            return known if known is not None else self._step(steps[step], made)
+            cached = self._recent.get(names[step])
+            return cached if cached is not None else self._step(steps[step], made)
 
         with ThreadPoolExecutor(_THREADS) as pool:
             parts = (part for few in _batches(list(steps)) for part in pool.map(one, few))

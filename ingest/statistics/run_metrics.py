@@ -61,20 +61,20 @@ class RunMetrics:
 
     @property
     def visible(self) -> VisibleFiles:
-        """The visible part of the catalog as it is."""
+        """The visible files of the catalog's present version."""
         if self._visible is None or self._visible[0] != self.catalog.version:
             self._visible = (self.catalog.version, visible_files(self.catalog))
         return self._visible[1]
 
     @property
     def gaps(self) -> frozenset[str]:
-        """Gaps of which some step has both sides, in token rows or in statistics."""
-        shown = self.visible
-        if self._gaps is None or self._gaps[0] is not shown:
-            held = gaps_on_record(shown.token_files)
-            if not held.issuperset(GAPS) and set(shown.steps) - set(shown.token_files):
-                held |= self.written.gaps(shown)
-            self._gaps = (shown, held)
+        """Gaps with both sides on record at some step, in token rows or in statistics."""
+        visible = self.visible
+        if self._gaps is None or self._gaps[0] is not visible:
+            recorded = gaps_on_record(visible.token_files)
+            if not recorded.issuperset(GAPS) and set(visible.steps) - set(visible.token_files):
+                recorded |= self.written.gaps(visible)
+            self._gaps = (visible, recorded)
         return self._gaps[1]
 
     def statistics(self, slice_name: str) -> pl.DataFrame:
@@ -90,7 +90,7 @@ class RunMetrics:
         steps: range | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """metric_frame of the run, or of these steps of it. names: only these metrics."""
+        """metric_frame of the run, see Run.metrics. steps: only these. names: only these metrics."""
         name = slice_of(by)
         if (made := slice_named(name)) is not None:
             by_step = not {"step", "attempt"}.isdisjoint(by)
@@ -117,7 +117,7 @@ class RunMetrics:
         return self._step_tables[what].frame(self.written.ingredients(visible), fresh, self._names)
 
     def _names(self) -> dict[Hashable, str]:
-        return self.written.proofs(self.visible)
+        return self.written.lasting_names(self.visible)
 
     def _whole(self, by: Sequence[str], names: Sequence[str] | None) -> pl.DataFrame:
         """Metrics over all steps."""
@@ -169,7 +169,7 @@ class RunMetrics:
         return self._block_tables[what]
 
     def exact(self, slice_name: str) -> bool:
-        """Whether no row that was kept by chance, and no file that was set aside, stands behind the slice."""
+        """Whether the slice counts every recorded token: no row was kept by chance, no file was set aside."""
         if (made := slice_named(slice_name)) is None:
             return not self.written.sampled(self.visible)
         by_step = (made.name, True) in self._on_demand
@@ -178,15 +178,15 @@ class RunMetrics:
         )
 
     def unavailable(self) -> dict[str, str]:
-        """Metrics without a value over the whole run, and why."""
+        """Metric -> why it has no value over the whole run."""
         return unavailable(self._merged("all", SCALARS))
 
     def distribution(self, level: Level, gap: str) -> pl.DataFrame:
-        """Occupied buckets by step."""
+        """The histogram of log-ratios by step, see distribution_frame."""
         return distribution_frame(self.table("all", histogram_columns(level)).frame, level, gap)
 
     def table(self, slice_name: str, columns: Sequence[str]) -> ByStep:
-        """Statistics of a written slice with these columns."""
+        """Statistics of a written slice by step, with these columns."""
         what = (slice_name, *columns)
         own = self.written.table(self.visible, slice_name, columns, self._statistics.pop(what, None))
         self._statistics[what] = own  # the newest last
@@ -197,12 +197,12 @@ class RunMetrics:
         return own
 
     def _of_rows(self, made: OnDemand, by_step: bool, progress: OnProgress | None) -> FromRows:
-        known = self._on_demand.get((made.name, by_step))
-        if known is not None and known[0] == self.catalog.version:
-            return known[1]
-        found = self.rows.of(self.visible.token_files, made, by_step=by_step, progress=progress)
-        self._on_demand[made.name, by_step] = (self.catalog.version, found)
-        return found
+        cached = self._on_demand.get((made.name, by_step))
+        if cached is not None and cached[0] == self.catalog.version:
+            return cached[1]
+        statistics = self.rows.of(self.visible.token_files, made, by_step=by_step, progress=progress)
+        self._on_demand[made.name, by_step] = (self.catalog.version, statistics)
+        return statistics
 
 
 def within(frame: pl.DataFrame, steps: range) -> pl.DataFrame:
@@ -223,7 +223,7 @@ def _blocks(ingredients: Ingredients) -> list[Block]:
 
 
 def slice_of(by: Sequence[str]) -> str:
-    """The slice that these group columns name, `all` if none; ConfigError if they name several."""
+    """The slice among these group columns, `all` if there is none. ConfigError if there are several."""
     slices = [name for name in by if name not in ("step", "attempt")]
     if len(slices) > 1:
         raise ConfigError(f"by={tuple(by)!r} names {len(slices)} slices; wanted at most one beside step and attempt")

@@ -1,7 +1,7 @@
-"""The statistics of a run, merged over writers: from segments where they can be believed, else from token rows.
+"""The statistics of a run, merged over writers: read from segments where possible, else computed from token rows.
 
-A gap is computed from rows where its two sides were recorded by different processes, and where a writer's segment is missing
-or was set aside. `notes` says so.
+Rows are needed where different processes recorded the two sides of a gap, and where a segment is missing or set aside. `notes`
+tells the reader.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -28,20 +28,22 @@ from .statistics_files import SliceColumns
 
 HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level))
 SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRAMS})
-"""Statistics that metrics are read from; the tails are among them, histograms are not."""
+"""Statistics that metrics are read from, including the tails of weights, without the histograms."""
 
-AHEAD: tuple[SliceColumns, ...] = (("all", SCALARS),)
-"""What grades are made of, and so what every reader of a whole run asks for first."""
+PREFETCH: tuple[SliceColumns, ...] = (("all", SCALARS),)
+"""What grades need, and so what every reader of a whole run asks for first."""
 
 
 @dataclass
 class RunStatistics:
-    """Merged tables by slice."""
+    """Statistics of written slices, by step, merged over writers."""
 
     segments: SegmentTables
     rows: RowStatistics
     notes: tuple[str, ...] = ()
-    _looked: tuple[VisibleFiles, RowPlan, Ingredients] | None = None
+    """Sentences on gaps that were computed from token rows."""
+    _planned: tuple[VisibleFiles, RowPlan, Ingredients] | None = None
+    """The visible files, what to compute from their rows, and what the statistics of each step are made of."""
 
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""
@@ -50,75 +52,81 @@ class RunStatistics:
         )
 
     def of(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
-        """The rows of these steps in such a table; reads no segment without them."""
-        _, plan, _ = self._look(visible)
+        """The rows of these steps in such a table. Segments without these steps are not read."""
+        _, plan, _ = self._plan_and_ingredients(visible)
         replaced = [(step, gap) for step, job in plan.joint.items() for gap in sorted(job.gaps) if step in steps]
         parts = self.segments.parts(holding(visible.segments, steps), slice_name, columns)
-        held = frozenset[int]().union(*(part.steps for part in parts))
+        present = frozenset[int]().union(*(part.steps for part in parts))
         limits = {self.segments.version(segment): visible.limit(segment) for segment in visible.segments}
-        shown = [_shown(part.rows, limits.get(part.version)) for part in parts]
-        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *shown]))
+        visible_rows = [_shown(part.rows, limits.get(part.version)) for part in parts]
+        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *visible_rows]))
         assert isinstance(recorded, pl.DataFrame)
-        rows = [_without(_chosen(recorded, held, steps), replaced)]
+        rows = [_without(_chosen(recorded, present, steps), replaced)]
         for jobs in (plan.per_writer, plan.joint):
             if not steps.isdisjoint(jobs):
                 rows.append(_chosen(self._computed(jobs, slice_name, columns), frozenset(jobs), steps))
         return merge(pl.concat(rows).rechunk(), KEYS)
 
     def prefetch(self, visible: VisibleFiles, slices: Sequence[str], columns: Sequence[str], steps: set[int]) -> None:
-        """Reads the segments of these steps once for all slices, each of which is then asked for with `of`."""
+        """Opens the segments of these steps once for several slices, each of which is then read with `of`."""
         asked = [(slice_name, tuple(columns)) for slice_name in slices]
         self.segments.prefetch(holding(visible.segments, steps), asked)
 
     def ingredients(self, visible: VisibleFiles) -> Ingredients:
-        """What the rows of every step are made of."""
-        return self._look(visible)[2]
+        """step -> what its rows are made of."""
+        return self._plan_and_ingredients(visible)[2]
 
     def gaps(self, visible: VisibleFiles) -> frozenset[str]:
-        """Gaps of which some visible step has statistics, or rows that they are computed from."""
-        _, plan, _ = self._look(visible)
+        """Gaps that have statistics at some visible step, on record or computed from rows."""
+        _, plan, _ = self._plan_and_ingredients(visible)
         jobs = (*plan.per_writer.values(), *plan.joint.values())
-        found = {gap for job in jobs for gap in job.gaps}
-        for segment, facts in self._facts(visible):
+        gaps = {gap for job in jobs for gap in job.gaps}
+        for segment, measured in self._measured_segments(visible):
             shown = visible.shown(segment)
-            found |= {gap for _, gap, steps in facts if not shown.isdisjoint(steps)}
-        return frozenset(found)
+            gaps |= {gap for _, gap, steps in measured if not shown.isdisjoint(steps)}
+        return frozenset(gaps)
 
-    def proofs(self, visible: VisibleFiles) -> dict[Hashable, str]:
-        """Ingredients of a step -> their name at any later start; only of those whose every digest was checked."""
-        proven = {self.segments.version(segment): self.segments.proof(segment) for segment in visible.segments}
-        found: dict[Hashable, str] = {}
+    def lasting_names(self, visible: VisibleFiles) -> dict[Hashable, str]:
+        """Ingredients of a step -> a name that they have at a later start too. Only where every segment's digest was checked."""
+        of_segments = {
+            self.segments.version(segment): self.segments.lasting_name(segment) for segment in visible.segments
+        }
+        lasting: dict[Hashable, str] = {}
         for made_of in set(self.ingredients(visible).values()):
             limits, *sources = made_of if isinstance(made_of, tuple) else (made_of,)
-            names = [proven.get(source) if isinstance(source, str) else None for source in sources]
+            names = [of_segments.get(source) if isinstance(source, str) else None for source in sources]
             if all(name is not None for name in names):
-                found[made_of] = name_of(limits, *names)
-        return found
+                lasting[made_of] = name_of(limits, *names)
+        return lasting
 
     def sampled(self, visible: VisibleFiles) -> bool:
-        """Whether rows kept by a budget's chance stand for steps whose statistics are lost."""
-        _, plan, _ = self._look(visible)
+        """Whether some statistics were computed from rows that a budget kept by chance, so that they are estimates."""
+        _, plan, _ = self._plan_and_ingredients(visible)
         return any(jobs and not self._from_rows(jobs).exact for jobs in (plan.per_writer, plan.joint))
 
-    def _look(self, visible: VisibleFiles) -> tuple[VisibleFiles, RowPlan, Ingredients]:
-        if self._looked is None or self._looked[0] is not visible:
-            plan = self._plan(visible)
-            self._looked = (visible, plan, _ingredients(visible, self._facts(visible), plan, self.segments))
-        return self._looked
+    def _plan_and_ingredients(self, visible: VisibleFiles) -> tuple[VisibleFiles, RowPlan, Ingredients]:
+        if self._planned is None or self._planned[0] is not visible:
+            plan = self._new_plan(visible)
+            self._planned = (
+                visible,
+                plan,
+                _ingredients(visible, self._measured_segments(visible), plan, self.segments),
+            )
+        return self._planned
 
-    def _facts(self, visible: VisibleFiles) -> list[tuple[Segment, MeasuredSteps]]:
-        """The segments that can be believed, and what each measures."""
-        facts = self.segments.measured_steps(visible.segments, AHEAD)
-        pairs = ((segment, facts.get(self.segments.version(segment))) for segment in visible.segments)
-        return [(segment, found) for segment, found in pairs if found is not None]
+    def _measured_segments(self, visible: VisibleFiles) -> list[tuple[Segment, MeasuredSteps]]:
+        """(segment, what it measured) for the visible segments that can be read."""
+        measured = self.segments.measured_steps(visible.segments, PREFETCH)
+        pairs = ((segment, measured.get(self.segments.version(segment))) for segment in visible.segments)
+        return [(segment, own) for segment, own in pairs if own is not None]
 
-    def _plan(self, visible: VisibleFiles) -> RowPlan:
-        """What the segments lack; tells of it in `notes`."""
-        plan = row_plan(visible.token_files, self.segments.gaps_by_writer(visible.segments, AHEAD))
+    def _new_plan(self, visible: VisibleFiles) -> RowPlan:
+        """The gaps to compute from rows; sets `notes`."""
+        plan = row_plan(visible.token_files, self.segments.gaps_by_writer(visible.segments, PREFETCH))
         self.notes = tuple(
             note
             for jobs, because in ((plan.per_writer, _LOST), (plan.joint, _SPLIT))
-            for note in (_told(jobs, because) if jobs else ())
+            for note in (_note(jobs, because) if jobs else ())
         )
         return plan
 
@@ -138,17 +146,17 @@ _SPLIT = (
 )
 
 
-def _told(jobs: Mapping[int, RowJob], because: str) -> tuple[str]:
+def _note(jobs: Mapping[int, RowJob], because: str) -> tuple[str]:
     gaps = [gap for gap in GAPS if any(gap in job.gaps for job in jobs.values())]
     steps = f"step {min(jobs)}" if len(jobs) == 1 else f"{len(jobs)} steps from {min(jobs)} to {max(jobs)}"
     return (f"{', '.join(gaps)} of {steps}: computed from token rows, because {because}",)
 
 
 def _ingredients(
-    visible: VisibleFiles, facts: Sequence[tuple[Segment, MeasuredSteps]], plan: RowPlan, segments: SegmentTables
+    visible: VisibleFiles, measured: Sequence[tuple[Segment, MeasuredSteps]], plan: RowPlan, segments: SegmentTables
 ) -> Ingredients:
     made_of: dict[int, list[Hashable]] = {}
-    for segment, _ in facts:
+    for segment, _ in measured:
         version = segments.version(segment)
         for step in segment.steps:
             made_of.setdefault(step, []).append(version)
@@ -160,13 +168,13 @@ def _ingredients(
     return {step: same.setdefault((limits, *sources), (limits, *sources)) for step, sources in made_of.items()}
 
 
-def _chosen(frame: pl.DataFrame, held: frozenset[int], steps: set[int]) -> pl.DataFrame:
-    """Rows of these steps. held: the steps that the frame has rows of."""
-    return frame if held <= steps else frame.filter(pl.col("step").is_in(list(held & steps)))
+def _chosen(frame: pl.DataFrame, present: frozenset[int], steps: set[int]) -> pl.DataFrame:
+    """Rows of these steps. present: the steps of all rows in the frame."""
+    return frame if present <= steps else frame.filter(pl.col("step").is_in(list(present & steps)))
 
 
 def _shown(rows: pa.Table, limit: Limit | None) -> pa.Table:
-    """Rows of a segment that no later start replaces."""
+    """Rows of a segment without those that a later start replaces."""
     return rows if limit is None else rows.filter(pc.less(rows["step"], limit.step))
 
 

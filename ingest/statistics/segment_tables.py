@@ -1,4 +1,8 @@
-"""Rows of statistics segments, and what each measures. Rows of segments that may still be replaced are kept in memory."""
+"""Rows of statistics segments by slice, and which gaps each segment measured at which steps.
+
+Rows of segments that may still be replaced are kept in memory. What segments measured is kept in the cache for the next start:
+`benchmarks/dashboard.py` shows what that saves ("a second start").
+"""
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,96 +22,85 @@ from .statistics_files import SliceColumns, all_rows, segment_rows
 
 _THREADS = 4
 _MANY = 8
-"""Segments that are worth a look at what was kept."""
+"""Number of new segments from which on the copy in the cache is worth reading or writing."""
 
 MeasuredSteps = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""(writer, gap, steps) of all that a segment holds statistics of."""
+"""(writer, gap, steps) for everything that a segment has statistics of."""
 
 
 @dataclass(frozen=True)
 class SliceRows:
-    """Rows of one slice of one segment. version: changes whenever the segment is committed anew."""
+    """Rows of one slice of one segment."""
 
     version: str
+    """Names the segment; changes whenever the segment is committed again."""
     steps: frozenset[int]
     rows: pa.Table
 
 
 @dataclass
 class SegmentTables:
-    """Reads segments. One that cannot be believed is set aside and gives no Part."""
+    """Reads segments. A segment that is not as committed is set aside and has no rows."""
 
     files: ParquetFiles
     set_aside: SetAside
     kept: KeptTables | None = None
-    _parts: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
-    _facts: dict[str, MeasuredSteps] = field(default_factory=dict)
-    _vouched: dict[str, Signature] = field(default_factory=dict)
-    _ahead: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
-    _looked: bool = False
+    """Copies in the cache; None where nothing is to be kept."""
+    _newest: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
+    """slice -> version -> rows, of the newest segments."""
+    _prefetched: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
+    """slice -> version -> rows, for the next call of `parts` alone."""
+    _measured: dict[str, MeasuredSteps] = field(default_factory=dict)
+    """version -> what the segment measured."""
+    _checked_earlier: dict[str, Signature] = field(default_factory=dict)
+    """version -> signature of a segment whose digest was checked at an earlier start."""
+    _is_copy_read: bool = False
 
     def parts(self, segments: Sequence[Segment], slice_name: str, columns: Sequence[str]) -> list[SliceRows]:
         """The rows of the slice in each segment, with KEYS and these columns."""
-        return self._together(segments, [(slice_name, tuple(columns))])[0]
+        return self._parts_of_slices(segments, [(slice_name, tuple(columns))])[0]
 
-    def _together(self, segments: Sequence[Segment], asked: Sequence[SliceColumns]) -> list[list[SliceRows]]:
-        """parts for several slices, so that a segment is opened once for all of them."""
-        known = {one: {**self._parts.get(one, {}), **self._ahead.pop(one, {})} for one in asked}
-        versions = {self.version(segment): segment for segment in segments}
-        missing = [version for version in versions if any(version not in parts for parts in known.values())]
-
-        def read(version: str) -> list[SliceRows] | None:
-            return self._read(version, versions[version], asked)
-
-        if missing:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                for parts in pool.map(read, missing):
-                    for one, part in zip(asked, parts or (), strict=False):
-                        known[one][part.version] = part
-        newest = max((max(segment.steps, default=0) for segment in segments), default=0)
-        for one, found in known.items():
-            self._parts[one] = {
-                v: part for v, part in found.items() if max(part.steps, default=0) > newest - SEGMENT_STEPS
-            }
-        return [[known[one][version] for version in versions if version in known[one]] for one in asked]
-
-    def prefetch(self, segments: Sequence[Segment], asked: Sequence[SliceColumns]) -> None:
-        """Opens each segment once for all that will be asked of it next."""
-        found = self._together(segments, asked)
-        self._ahead = {one: {part.version: part for part in parts} for one, parts in zip(asked, found, strict=True)}
+    def prefetch(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> None:
+        """Opens each segment once for several slices, each of which is then read with `parts`."""
+        by_slice = self._parts_of_slices(segments, slices)
+        self._prefetched = {
+            own: {part.version: part for part in parts} for own, parts in zip(slices, by_slice, strict=True)
+        }
 
     def gaps_by_writer(
-        self, segments: Sequence[Segment], ahead: Sequence[SliceColumns] = ()
+        self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
     ) -> dict[tuple[str, int], set[str]]:
-        """(writer, step) -> the gaps that these segments hold statistics of. ahead: as for facts."""
-        found: dict[tuple[str, int], set[str]] = {}
-        for facts in self.measured_steps(segments, ahead).values():
-            for writer, gap, steps in facts:
+        """(writer, step) -> the gaps of which these segments have statistics. prefetch: see `measured_steps`."""
+        gaps: dict[tuple[str, int], set[str]] = {}
+        for measured in self.measured_steps(segments, prefetch).values():
+            for writer, gap, steps in measured:
                 for step in steps:
-                    found.setdefault((writer, step), set()).add(gap)
-        return found
+                    gaps.setdefault((writer, step), set()).add(gap)
+        return gaps
 
     def measured_steps(
-        self, segments: Sequence[Segment], ahead: Sequence[SliceColumns] = ()
+        self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
     ) -> dict[str, MeasuredSteps]:
-        """version -> what it measures, of every segment that can be believed: as its commit says where it was merged, else by
-        its rows. ahead: what will be asked for next, the slice `all` first, so that a segment is opened once."""
+        """version -> what the segment measured: by its commit where it was merged, else by its rows. Damaged ones are left out.
+
+        prefetch: slices that will be read next, `all` first, so that a segment that must be opened is opened once.
+        """
         versions = {self.version(segment): segment for segment in segments}
-        if not self._looked and len(versions.keys() - self._facts.keys()) >= _MANY:
-            self._look(versions)
-        missing = [segment for version, segment in versions.items() if version not in self._facts]
+        if not self._is_copy_read and len(versions.keys() - self._measured.keys()) >= _MANY:
+            self._read_copy(versions)
+        missing = [segment for version, segment in versions.items() if version not in self._measured]
         if missing:
-            asked = tuple(ahead) or (("all", ()),)
-            self.prefetch(missing, asked)
-            rows = {version: part.rows for version, part in self._ahead[asked[0]].items()}
-            self._facts |= {version: _facts(versions[version], own) for version, own in rows.items()}
+            slices = tuple(prefetch) or (("all", ()),)
+            self.prefetch(missing, slices)
+            rows = {version: part.rows for version, part in self._prefetched[slices[0]].items()}
+            self._measured |= {version: _measured_in(versions[version], own) for version, own in rows.items()}
         if self.kept is not None and len(missing) >= _MANY:
-            self._keep(versions)
-        self._facts = {version: facts for version, facts in self._facts.items() if version in versions}
-        return dict(self._facts)
+            self._write_copy(versions)
+        self._measured = {version: own for version, own in self._measured.items() if version in versions}
+        return dict(self._measured)
 
     def all_slices(self, segment: Segment) -> pl.DataFrame | None:
-        """All rows of the segment, of every slice; None, and it is set aside, where it cannot be believed."""
+        """All rows of the segment, of every slice. A segment that is not as committed is set aside, and the result is None."""
         try:
             return all_rows(self.files, segment)
         except RatioscopeError as error:
@@ -115,62 +108,85 @@ class SegmentTables:
             return None
 
     def version(self, segment: Segment) -> str:
+        """Names the segment as it is committed; where no commit names it, as it lies on disk."""
         return f"{segment.path} {segment.sha256 or self.files.signature(segment.path)}"
 
-    def proof(self, segment: Segment) -> str | None:
-        """What tells, at a later start, that the segment is the one whose digest was checked; None where it was not."""
+    def lasting_name(self, segment: Segment) -> str | None:
+        """A name that the segment has at a later start too, if its file is unchanged. None where its digest was not checked."""
         if segment.sha256 is None:
             return None
         version = self.version(segment)
-        seen = self.files.checked(segment.path, segment.sha256) or self._vouched.get(version)
-        return None if seen is None else name_of(version, seen)
+        signature = self.files.checked(segment.path, segment.sha256) or self._checked_earlier.get(version)
+        return None if signature is None else name_of(version, signature)
 
-    def _read(self, version: str, segment: Segment, asked: Sequence[SliceColumns]) -> list[SliceRows] | None:
+    def _parts_of_slices(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> list[list[SliceRows]]:
+        """For each slice its rows in each segment. Each segment is opened once for all slices."""
+        by_slice = {own: {**self._newest.get(own, {}), **self._prefetched.pop(own, {})} for own in slices}
+        versions = {self.version(segment): segment for segment in segments}
+        missing = [version for version in versions if any(version not in parts for parts in by_slice.values())]
+
+        def read(version: str) -> list[SliceRows] | None:
+            return self._read(version, versions[version], slices)
+
+        if missing:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                for parts in pool.map(read, missing):
+                    for own, part in zip(slices, parts or (), strict=False):
+                        by_slice[own][part.version] = part
+        last = max((max(segment.steps, default=0) for segment in segments), default=0)
+        for own, of_slice in by_slice.items():
+            newest = (part for part in of_slice.values() if max(part.steps, default=0) > last - SEGMENT_STEPS)
+            self._newest[own] = {part.version: part for part in newest}
+        return [[by_slice[own][version] for version in versions if version in by_slice[own]] for own in slices]
+
+    def _read(self, version: str, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
         try:
-            tables = segment_rows(self.files, segment, asked)
+            tables = segment_rows(self.files, segment, slices)
         except RatioscopeError as error:
             self.set_aside(segment.path, str(error))
             return None
         return [SliceRows(version, segment.steps, rows) for rows in tables]
 
-    def _look(self, versions: dict[str, Segment]) -> None:
-        """Takes over what was kept of segments that lie on disk as they did when their digests were checked."""
-        self._looked = True
+    def _read_copy(self, versions: dict[str, Segment]) -> None:
+        """Takes from the cache what segments measured whose files have the signature that they had when they were checked."""
+        self._is_copy_read = True
         if self.kept is None:
             return
-        seen = {version: self.files.signature(segment.path) for version, segment in versions.items()}
-        names = {name_of(version, signature): version for version, signature in seen.items() if signature is not None}
-        rows = self.kept.load("measured", frozenset(names))
+        signatures = {version: self.files.signature(segment.path) for version, segment in versions.items()}
+        by_name = {name_of(version, own): (version, own) for version, own in signatures.items() if own is not None}
+        rows = self.kept.load(_COPY, by_name)
         for (name,), part in () if rows is None else rows.group_by(MADE_OF):
-            version = names[str(name)]
-            signature = seen[version]
-            assert signature is not None
-            self._vouched[version] = signature
-            self._facts[version] = tuple(
+            version, signature = by_name[str(name)]
+            self._checked_earlier[version] = signature
+            self._measured[version] = tuple(
                 (writer, gap, tuple(steps)) for writer, gap, steps in part.select("writer", "gap", "steps").iter_rows()
             )
 
-    def _keep(self, versions: dict[str, Segment]) -> None:
+    def _write_copy(self, versions: dict[str, Segment]) -> None:
         rows = [
-            (proof, *fact)
+            (name, *measured)
             for version, segment in versions.items()
-            if version in self._facts and (proof := self.proof(segment)) is not None
-            for fact in self._facts[version]
+            if version in self._measured and (name := self.lasting_name(segment)) is not None
+            for measured in self._measured[version]
         ]
         if rows and self.kept is not None:
-            self.kept.keep("measured", pl.DataFrame(rows, schema=[MADE_OF, "writer", "gap", "steps"], orient="row"))
+            self.kept.keep(_COPY, pl.DataFrame(rows, schema=[MADE_OF, "writer", "gap", "steps"], orient="row"))
 
 
-def _facts(segment: Segment, rows: pa.Table) -> MeasuredSteps:
+_COPY = "measured"
+"""Name of the copy in the cache."""
+
+
+def _measured_in(segment: Segment, rows: pa.Table) -> MeasuredSteps:
+    """What the segment measured. rows: those of the slice `all`."""
     if segment.measured:
         return tuple((m.writer, gap, tuple(sorted(m.steps))) for m in segment.measured for gap in sorted(m.gaps))
-    steps: dict[str, set[int]] = {}
+    steps_of: dict[str, set[int]] = {}
     for gap, step in zip(rows["gap"].to_pylist(), rows["step"].to_pylist(), strict=True):
-        steps.setdefault(str(gap), set()).add(step or 0)  # neither is ever null
-    return tuple((segment.writer, gap, tuple(sorted(found))) for gap, found in steps.items())
+        steps_of.setdefault(str(gap), set()).add(step or 0)  # neither is ever null
+    return tuple((segment.writer, gap, tuple(sorted(steps))) for gap, steps in steps_of.items())
 
 
 def holding(segments: Sequence[Segment], steps: Collection[int]) -> list[Segment]:
     """Segments with rows of these steps."""
-    wanted = set(steps)
-    return [segment for segment in segments if not segment.steps.isdisjoint(wanted)]
+    return [segment for segment in segments if not segment.steps.isdisjoint(steps)]

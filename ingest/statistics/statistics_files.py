@@ -85,10 +85,10 @@ def groups_of_slice(metadata: pq.FileMetaData, slice_name: str) -> list[int]:
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     place = names.index("slice")
     chunks = [metadata.row_group(index).column(place).statistics for index in range(metadata.num_row_groups)]
-    return [index for index, found in enumerate(chunks) if _may_hold(found, slice_name)]
+    return [index for index, statistics in enumerate(chunks) if _may_hold(statistics, slice_name)]
 
 
-def _may_hold(found: pq.Statistics | None, value: str) -> bool:
+def _may_hold(statistics: pq.Statistics | None, value: str) -> bool:
     # Any: the stubs allow None as a bound; has_min_max rules it out here
-    bounds: Any = found
-    return found is None or not found.has_min_max or bounds.min <= value <= bounds.max
+    bounds: Any = statistics
+    return statistics is None or not statistics.has_min_max or bounds.min <= value <= bounds.max
