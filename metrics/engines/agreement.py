@@ -1,9 +1,9 @@
-"""Whether two statistics tables of the same rows agree, on whatever machines and in whatever order they were computed.
+"""Whether two statistics tables of the same rows agree, wherever and in whatever order they were computed.
 
-The same bits everywhere: a token's log-ratio (one subtraction of two float32, which IEEE 754 rounds in one way), whatever is
-counted of log-ratios, and the largest of them. All else goes through exp, log or a sum, whose last bits are those of the
-processor, the library and the order: there two tables agree within a tolerance. A sequence whose log-weight lies on the
-edge of a bucket may be counted on either side of it: as many are counted, and the weight of the edge goes with each.
+A token's log-ratio has equal bits on every machine: it is one subtraction of two float32, which IEEE 754 rounds in one way.
+Counts of log-ratios and their maximum are equal too. Everything else passes through exp, log or a sum. Its last bits depend on
+the processor, the library and the order, so two tables agree within a tolerance. A sequence whose log-weight lies on the edge
+of a bucket may be counted on either side: the total count is equal, and the weight at the edge moves with the sequence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ from ..statistic import Statistic
 from .spread import Floats
 
 RELATIVE = 1e-9
-"""Sums of float64 in another order, of logarithms the sums that they are of, differ by less. A convention."""
+"""Relative difference of float64 sums in another order, also of sums that are given by logarithms. A convention."""
 CANCELLED = 1e-12
-"""Per token, of some nats each: what rounding leaves of a sum in which terms cancel, with a hundredfold margin."""
+"""Rounding error per token of a sum whose terms cancel, for tokens of some nats each, with a hundredfold margin."""
 SINGLE = 1e-6
-"""Tails are kept in float32, whose last bit may turn where that of a float64 does."""
+"""Relative tolerance of tails: they are stored as float32, whose last bit may differ."""
 WHOLE_BELOW = 2.0**53
-"""Floats from here on are whole numbers, whatever they measure."""
+"""Every float64 from this size on is a whole number."""
 TOLERANCE = f"counts equal, other values within {RELATIVE:g} of theirs"
 
 
 def disagreement(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
-    """The first difference of two merged tables in words that rounding does not explain; "" if there is none."""
+    """The first difference of two merged tables that rounding does not explain, in words; "" if there is none."""
     keys = list(KEYS)
     if not recorded.select(keys).equals(computed.select(keys)):
         only = recorded.select(keys).join(computed.select(keys), on=keys, how="anti", nulls_equal=True)
@@ -42,19 +42,19 @@ def disagreement(recorded: pl.DataFrame, computed: pl.DataFrame) -> str:
 
 
 def _of_statistics(recorded: pl.DataFrame, computed: pl.DataFrame) -> Iterator[str]:
-    known = [s for s in STATISTICS if s.name in recorded.columns and s.name in computed.columns]
-    found, wanted = _matrix(recorded, known), _matrix(computed, known)
+    order = [s for s in STATISTICS if s.name in recorded.columns and s.name in computed.columns]
+    found, wanted = _matrix(recorded, order), _matrix(computed, order)
     with np.errstate(invalid="ignore"):  # the distance of two infinities
-        same = np.abs(found - wanted) <= _rounding(known, wanted)
+        same = np.abs(found - wanted) <= _rounding(order, wanted)
     same &= ~(_is_whole(found) & _is_whole(wanted))
     same |= (found == wanted) | np.isnan(found) & np.isnan(wanted)
     for column, row in np.argwhere(~same)[:1]:
         value, right = f"{found[column, row]:.9g}", f"{wanted[column, row]:.9g}"
-        yield _told(recorded.row(int(row), named=True), known[column].name, value, right)
+        yield _told(recorded.row(int(row), named=True), order[column].name, value, right)
 
 
 def _rounding(order: Sequence[Statistic], matrix: Matrix) -> Matrix:
-    """How far from each value rounding alone can lead."""
+    """The largest difference from each value that rounding alone can cause."""
     sizes, rows = (
         np.abs(np.where(np.isfinite(matrix), matrix, 0.0)),
         {statistic.name: row for statistic, row in zip(order, matrix, strict=True)},
@@ -66,13 +66,13 @@ def _rounding(order: Sequence[Statistic], matrix: Matrix) -> Matrix:
 
 
 def _matrix(table: pl.DataFrame, order: Sequence[Statistic]) -> Matrix:
-    """A row per statistic."""
+    """The values of these statistics, shape (statistics, cells); NaN for null."""
     names = [statistic.name for statistic in order]
     return table.select(pl.col(names).cast(pl.Float64).fill_null(float("nan"))).to_numpy().T
 
 
 def _is_whole(values: Matrix) -> npt.NDArray[np.bool_]:
-    """Counts are: two sums of anything else that are both whole, near each other and not equal do not come about."""
+    """Whether each value is a whole number, as counts are. Two other sums are never whole, close and unequal at once."""
     whole: npt.NDArray[np.bool_] = (np.abs(values) < WHOLE_BELOW) & (values == np.rint(values))
     return whole
 
@@ -101,7 +101,9 @@ def _of_histograms(recorded: Mapping[str, Any], computed: Mapping[str, Any], lev
     if found is None or wanted is None:
         yield _told(recorded, counts, "no histogram", "one")
         return
-    moved = np.cumsum(found[0] - wanted[0])  # from above to below each edge; the last is the difference of all
+    moved = np.cumsum(
+        found[0] - wanted[0]
+    )  # moved across each edge from above to below; the last is the difference of the totals
     if moved[-1]:
         yield _told(recorded, counts, f"{found[0].sum():.0f} in all", f"{wanted[0].sum():.0f}")
         return
@@ -114,7 +116,7 @@ def _of_histograms(recorded: Mapping[str, Any], computed: Mapping[str, Any], lev
 
 
 def _by_bucket(cell: Mapping[str, Any], level: Level) -> Matrix | None:
-    """Counts, log-sums of weights and of squared weights, (3, BUCKETS); None where the lists are no histogram."""
+    """Counts, log-sums of weights and of squared weights, shape (3, BUCKETS); None if the lists are not a histogram."""
     buckets, *values = (cell[name] or [] for name in histogram_columns(level))
     if {len(part) for part in values} != {len(buckets)} or any(None in part for part in (buckets, *values)):
         return None
@@ -126,7 +128,7 @@ def _by_bucket(cell: Mapping[str, Any], level: Level) -> Matrix | None:
 
 
 def _unexplained(found: Floats, wanted: Floats, moved: Floats, power: int) -> Integers:
-    """Buckets whose weights are not those of the other table and of what was counted across their edges."""
+    """Buckets whose summed weights differ by more than the sequences explain that were counted across their edges."""
     largest = np.maximum(found, wanted)
     unit = np.where(np.isfinite(largest), largest, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,7 +140,7 @@ def _unexplained(found: Floats, wanted: Floats, moved: Floats, power: int) -> In
 
 
 def _times(counts: Floats, weights: Floats) -> Floats:
-    """counts * weights, of which nothing times anything is nothing."""
+    """counts * weights, with 0 * inf = 0."""
     return np.where(counts == 0, 0.0, counts * weights)
 
 

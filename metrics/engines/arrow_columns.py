@@ -1,4 +1,4 @@
-"""Records as flat arrays: the rows of one gap, their tokens end to end. No Python loop touches a row."""
+"""Records as flat arrays: the rows of one gap, their tokens in one array. There is no Python loop over rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from ratioscope.record import GAPS
 
 pc: Any = pyarrow.compute
 ArrowColumn = Any
-"""pyarrow Array or ChunkedArray. `Any`, as is pyarrow.compute: the stubs type values, and ours are known by name only."""
+"""pyarrow Array or ChunkedArray. `Any`, like pyarrow.compute: the stubs need value types, which depend on column names here."""
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -21,21 +21,27 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class GapRows:
-    """The rows on which a gap is measured: `rows` indexes the table, `lengths` are their tokens, the rest is flat.
+    """The rows on which a gap is measured.
 
-    Rows whose lists disagree in length keep the earlier policy's length, and read NaN where the other is unknown, so that
-    they are counted as set aside.
+    A row whose lists differ in length keeps the length of the earlier policy's list; the other list reads NaN, so that the
+    tokens are counted as set aside.
     """
 
     gap: str
     rows: Integers
+    """Indices of the rows in the table."""
     lengths: Integers
+    """The number of tokens of each row."""
     earlier: Floats
+    """The earlier logprob of every token, shape (tokens,), in nats."""
     later: Floats
+    """The later logprob of every token."""
     mask: Flags
+    """Whether each token is sampled (in the mask)."""
     entropy: Floats | None
+    """The entropy of the later policy at every token, in nats; None if not recorded."""
     stands_for: npt.NDArray[np.float64] | None = None
-    """How many rows each row stands for, 1 / inclusion probability; None: all rows are here."""
+    """How many rows each row represents, 1 / inclusion probability; None if every row is recorded."""
 
     @property
     def starts(self) -> Integers:
@@ -46,7 +52,7 @@ class GapRows:
 
 
 def gap_rows(records: pa.Table, gap: str) -> GapRows:
-    """The rows that have both policies of the gap; see `measured_rows` for which of a sequence's several rows count."""
+    """The rows that have both policies of the gap. `measured_rows` says which rows of a sequence count."""
     rows = measured_rows(records, gap)
     if not len(rows):
         return GapRows(gap, rows, rows, *_NOTHING)
@@ -74,8 +80,8 @@ _NOTHING = (np.empty(0, np.float32), np.empty(0, np.float32), np.empty(0, np.boo
 def measured_rows(records: pa.Table, gap: str) -> Integers:
     """Indices of the rows that have both sides of the gap.
 
-    total and drift: all of them. mismatch does not change from minibatch to minibatch, so of the rows of a sequence it
-    takes those with minibatch null, else those of its first minibatch.
+    total and drift: all of them. The mismatch is the same in every minibatch, so a sequence counts once: by its rows with
+    minibatch null, else by those of its first minibatch.
     """
     sides = [f"{policy}_logprobs" for policy in GAPS[gap]]
     if not set(sides) <= set(records.column_names):
@@ -94,7 +100,7 @@ def measured_rows(records: pa.Table, gap: str) -> Integers:
 
 
 def step_codes(records: pa.Table, rows: Integers) -> tuple[Integers, Integers, Integers]:
-    """(attempt of each group, step of each group, group of each row): groups are the distinct (attempt, step), in order."""
+    """(attempt of each group, step of each group, group of each row). Groups are the distinct (attempt, step), ascending."""
     attempt = records["attempt"].to_numpy()[rows].astype(np.int64)
     step = records["step"].to_numpy()[rows].astype(np.int64)
     pairs, codes = np.unique(np.stack((attempt, step), axis=1), axis=0, return_inverse=True)
@@ -108,7 +114,7 @@ def list_lengths(column: ArrowColumn) -> Integers:
 
 
 def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowColumn:
-    """All lists end to end, `fill` for rows that are null or of another length than `lengths` says."""
+    """The elements of all lists in one array, with `fill` for rows that are null or whose length is not that in `lengths`."""
     array = whole(column)
     fits = (list_lengths(array) == lengths) & pc.is_valid(array).to_numpy(zero_copy_only=False)
     if fits.all():
@@ -121,7 +127,7 @@ def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowCo
 
 
 def flat_floats(column: ArrowColumn, lengths: Integers) -> Floats:
-    """Flat float32 values; NaN for null elements and for rows that do not fit."""
+    """The elements of all lists as float32; NaN for null elements and for rows whose length is not that in `lengths`."""
     flat: Floats = flat_values(column.cast(pa.list_(pa.float32())), lengths, float("nan")).to_numpy(
         zero_copy_only=False
     )
@@ -129,7 +135,7 @@ def flat_floats(column: ArrowColumn, lengths: Integers) -> Floats:
 
 
 def whole(column: ArrowColumn) -> ArrowColumn:
-    """The column in one piece."""
+    """The column as one Arrow array without chunks."""
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return combined if isinstance(combined, pa.Array) else combined.chunk(0)
 
@@ -143,7 +149,7 @@ def encoded(column: ArrowColumn) -> tuple[tuple[str, ...], Integers]:
 
 
 def stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | None:
-    """How many rows each of these rows stands for; None where no row was kept by chance."""
+    """How many rows each of these rows represents; None if no row was kept by chance."""
     if "inclusion_probability" not in records.column_names:
         return None
     kept = pc.fill_null(records["inclusion_probability"], 1.0).to_numpy()[rows]
@@ -171,7 +177,7 @@ def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Intege
 
 
 def row_keys(records: pa.Table) -> Integers:
-    """An integer per row, equal where attempt, step and sequence_id are."""
+    """An integer per row; equal for rows with equal attempt, step and sequence_id."""
     _, identity = encoded(records["sequence_id"])
     columns = (records["attempt"].to_numpy(), records["step"].to_numpy(), identity)
     _, keys = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rows of one sequence completed from each other: what a minibatch's row lacks comes from the row of the sequence's facts."""
+"""Completes rows of minibatches: columns that a minibatch's row lacks are copied from the row that describes the sequence."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,21 +11,21 @@ SHARED = (
     "reference_logprobs", "rollout_version_min", "rollout_version_max", "rollout_versions", "trainer_version", "turn",
     "advantages", "reward", "finish_reason", "prompt_text", "token_texts", "inclusion_probability",
 )  # fmt: skip
-"""What does not change from minibatch to minibatch. entropy is not here: old's is not current's."""
+"""Columns that are the same in every minibatch. entropy is not among them: it is of old in one row, of current in others."""
 
 
 def joined(records: pa.Table) -> pa.Table:
-    """The same rows in the same order, parts of one gathered; rows with a minibatch have what they lacked of SHARED.
+    """The same rows in the same order, with parts of one row gathered and null values of the SHARED columns filled in.
 
-    It comes from the row with minibatch null of the same (attempt, step, sequence_id), else from that of minibatch 0.
+    Values come from the row of the same (attempt, step, sequence_id) with minibatch null, else from that of minibatch 0.
     """
     records = gathered(records)
     minibatch = records["minibatch"]
     if minibatch.null_count == len(minibatch):
         return records
-    source = _facts_row(records)
-    lacking = source >= 0
-    index = pa.array(np.maximum(source, 0), mask=~lacking)
+    source = _describing_row(records)
+    has_source = source >= 0
+    index = pa.array(np.maximum(source, 0), mask=~has_source)
     for name in (name for name in SHARED if name in records.column_names):
         column = records[name]
         if 0 < column.null_count < len(column):
@@ -35,8 +35,8 @@ def joined(records: pa.Table) -> pa.Table:
     return records
 
 
-def _facts_row(records: pa.Table) -> Integers:
-    """For each row with a minibatch the index of the row that holds its sequence's facts; -1 if there is none."""
+def _describing_row(records: pa.Table) -> Integers:
+    """For each row with a minibatch, the index of the row that describes its sequence; -1 if there is none."""
     order = pc.fill_null(records["minibatch"].cast(pa.int64()), -1).to_numpy()
     keys = row_keys(records)
     rank = np.lexsort((order, keys))
@@ -48,7 +48,7 @@ def _facts_row(records: pa.Table) -> Integers:
 
 
 def _filled(column: ArrowColumn, index: ArrowColumn) -> ArrowColumn:
-    """The column, with nulls replaced by the row that `index` names (null: by nothing)."""
+    """The column, with each null replaced by the value of the row in `index`; it stays null if `index` is null."""
     array = whole(column)
-    wanted = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)
-    return pa.chunked_array([array.take(wanted)])
+    rows = pc.if_else(pc.is_valid(array), pa.array(np.arange(len(array))), index)
+    return pa.chunked_array([array.take(rows)])

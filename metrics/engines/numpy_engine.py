@@ -1,11 +1,11 @@
-"""The numpy engine: Records -> one row of statistics per (attempt, step, gap, slice, key). Runs anywhere, in one thread.
+"""The numpy engine: Records -> one row of statistics per (attempt, step, gap, slice, key). It runs in one thread, on any CPU.
 
-Blocks of whole sequences, small enough for the cache, go through three reductions: tokens to (sequence, cell), the level
-of cluster statistics; that to cells; and the cells of all blocks to the result. Nothing here knows a metric's name.
+It reads blocks of whole sequences that fit into the processor's cache. There are three reductions: tokens to (sequence, cell),
+the level of cluster statistics; these to cells; and the cells of all blocks to the result. No metric is named here.
 
-Rows that were kept by chance stand for 1 / inclusion_probability rows each: their sums are Horvitz-Thompson estimates of those of
-all rows, products within a sequence count by the square, so that standard errors hold the chance of having been kept. Tails
-are left out, for the largest of a sample are not the largest of all.
+A row that was kept by chance represents 1 / inclusion_probability rows. Sums are then Horvitz-Thompson estimates of the sums
+over all rows. Products within a sequence count by the square of this number, so that standard errors include the chance of
+being kept. Tails are left out, because the largest weights of a sample are not the largest of all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,29 +31,35 @@ BLOCK_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The statistics of a gap, by the level of their formula; of the token ones, those that slices by token keep first."""
+class LevelStatistics:
+    """The statistics of a gap, by the level of their formula."""
 
     token: tuple[Statistic, ...]
+    """Token statistics; those of slices by token come first."""
     sliced: tuple[Statistic, ...]
+    """The token statistics that slices by token have."""
     cluster: tuple[Statistic, ...]
     sequence: tuple[Statistic, ...]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole sequences of a GapRows: rows [first, last), tokens [start, stop)."""
+    """Some whole sequences of a GapRows."""
 
     first: int
+    """The first row."""
     last: int
+    """One after the last row."""
     start: int
+    """The first token."""
     stop: int
+    """One after the last token."""
 
 
 def statistics(records: pa.Table, *, slices: Mapping[str, Labels] | None = None, written: bool = True) -> pa.Table:
     """Statistics of every gap on record, for the written slices and those in `slices` (name -> labels per row or token).
 
-    Never raises on bad values: they are set aside and counted. A gap of which no row has both sides gives no rows.
+    Bad values never raise: they are set aside and counted. A gap has no rows in the result if no record has both its sides.
     """
     parts = []
     for gap in GAPS:
@@ -79,35 +85,37 @@ def schema() -> pa.Schema:
 
 def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes]) -> list[pa.Table]:
     """One table per slice."""
-    plan = plan_of(rows.gap)
+    levels = statistics_by_level(rows.gap)
     attempts, steps, groups = step_codes(records, rows.rows)
     found: list[list[Cells]] = [[] for _ in slices]
     spread = Spread(tails=rows.gap in SAMPLED and rows.stands_for is None)
     with np.errstate(all="ignore"):
         for block in blocks(rows):
-            sums = block_sums(rows, block, slices, plan)
-            for place, piece in zip(found, block_cells(sums, block, groups, slices, plan), strict=True):
+            sums = block_sums(rows, block, slices, levels)
+            for place, piece in zip(found, block_cells(sums, block, groups, slices, levels), strict=True):
                 place.append(piece)
             if any(piece.name == "all" for piece in slices):
-                _spread(spread, sums, block, groups, plan)
+                _spread(spread, sums, block, groups, levels)
         return [
-            _table(rows.gap, piece, _merged(cells, _order(plan, piece)), _order(plan, piece), attempts, steps, spread)
+            _table(
+                rows.gap, piece, _merged(cells, _order(levels, piece)), _order(levels, piece), attempts, steps, spread
+            )
             for piece, cells in zip(slices, found, strict=True)
         ]
 
 
-def plan_of(gap: str) -> Plan:
-    """What to evaluate for a gap."""
+def statistics_by_level(gap: str) -> LevelStatistics:
+    """The statistics of a gap, by level."""
     token, cluster, sequence = (
         tuple(s for s in statistics_of(gap) if s.level == level) for level in ("token", "cluster", "sequence")
     )
-    # Sums last, and of these the whole ones: what a slice by token reduces is then a view of the first rows.
+    # Order: max and logsumexp, sums, sums of whole sequences. A slice by token then reduces a view of the first rows.
     token = tuple(sorted(token, key=lambda s: (s.combine == "sum", s.combine, s.whole)))
-    return Plan(token, tuple(s for s in token if not s.whole), cluster, sequence)
+    return LevelStatistics(token, tuple(s for s in token if not s.whole), cluster, sequence)
 
 
 def blocks(rows: GapRows) -> Iterator[Block]:
-    """Runs of whole sequences of about BLOCK_TOKENS tokens; at least one sequence each."""
+    """Blocks of about BLOCK_TOKENS tokens, each of at least one whole sequence."""
     ends = np.cumsum(rows.lengths)
     first, start = 0, 0
     while first < len(ends):
@@ -119,71 +127,75 @@ def blocks(rows: GapRows) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Unmasked tokens of a block, or runs of them: their sequence within the block, slice codes and statistics."""
+    """Unmasked tokens of a block, or sums over segments of them."""
 
     sequence: Integers
+    """The sequence of each element, within the block."""
     codes: Mapping[str, Integers]
+    """Name of a slice by token -> the code of each element."""
     values: Matrix
+    """Token statistics, shape (statistics, elements)."""
 
 
 @dataclass(frozen=True)
 class BlockSums:
-    """What a block sums to. runs: tokens of one sequence and one code in every contiguous slice.
-
-    sequences: all statistics of each sequence, also of those without a token.
-    """
+    """The sums of a block."""
 
     tokens: Tokens
-    runs: Tokens
+    segments: Tokens
+    """Sums over segments: adjacent tokens of one sequence with the same code in every contiguous slice."""
     log_weight: Matrix
+    """The log-weight of each token, shape (tokens,)."""
     sequences: Matrix
+    """All statistics of each sequence, with or without a token, shape (statistics, sequences)."""
     columns: SequenceColumns
     stands_for: Floats | None
+    """How many sequences each sequence represents; None: one each."""
 
 
-def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], plan: Plan) -> BlockSums:
-    """The token formulas of a block, and what its runs and sequences sum to."""
+def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], levels: LevelStatistics) -> BlockSums:
+    """The token formulas of a block, evaluated and summed over its segments and sequences."""
     every = np.repeat(np.arange(block.last - block.first), rows.lengths[block.first : block.last])
     kept = np.flatnonzero(rows.mask[block.start : block.stop])
     columns = _columns(rows, block, every, kept)
-    values = np.empty((len(plan.token), len(kept)))
-    for row, statistic in zip(values, plan.token, strict=True):
+    values = np.empty((len(levels.token), len(kept)))
+    for row, statistic in zip(values, levels.token, strict=True):
         row[:] = statistic.formula(columns, np)
     codes = {piece.name: piece.codes[block.start : block.stop][kept] for piece in slices if piece.by_token}
     sequence = every[kept]
-    run = _runs([sequence, *(codes[name] for name in CONTIGUOUS if name in codes)])
-    at = first_of_each(run)
-    runs = reduced(values, run, plan.token).matrix
-    sums = np.empty((len(plan.token), block.last - block.first))
-    sums[:] = np.array([[NEUTRAL[s.combine]] for s in plan.token])
-    present = reduced(runs, sequence[at], plan.token)
+    segment = _segments([sequence, *(codes[name] for name in CONTIGUOUS if name in codes)])
+    at = first_of_each(segment)
+    segments = reduced(values, segment, levels.token).matrix
+    sums = np.empty((len(levels.token), block.last - block.first))
+    sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
+    present = reduced(segments, sequence[at], levels.token)
     sums[:, present.codes] = present.matrix
-    named = _named(sums, plan.token)
+    named = _named(sums, levels.token)
     whole = sequence_columns(named, np)
-    own = [s.formula(named, np) for s in plan.cluster] + [s.formula(whole, np) for s in plan.sequence]
+    own = [s.formula(named, np) for s in levels.cluster] + [s.formula(whole, np) for s in levels.sequence]
     tokens = Tokens(sequence, codes, values)
-    parts = Tokens(sequence[at], {name: code[at] for name, code in codes.items()}, runs)
+    parts = Tokens(sequence[at], {name: code[at] for name, code in codes.items()}, segments)
     stands_for = None if rows.stands_for is None else rows.stands_for[block.first : block.last]
     return BlockSums(tokens, parts, columns.log_weight, np.concatenate((sums, np.stack(own))), whole, stands_for)
 
 
 def block_cells(
-    sums: BlockSums, block: Block, groups: Integers, slices: Sequence[SliceCodes], plan: Plan
+    sums: BlockSums, block: Block, groups: Integers, slices: Sequence[SliceCodes], levels: LevelStatistics
 ) -> Iterator[Cells]:
     """The block's cells of each slice, coded by group * number of keys + code."""
     group = groups[block.first : block.last]
     for piece in slices:
         if piece.by_token:
-            tokens = sums.runs if piece.name in CONTIGUOUS else sums.tokens
-            yield _token_cells(tokens, piece, group, plan, sums.stands_for)
+            tokens = sums.segments if piece.name in CONTIGUOUS else sums.tokens
+            yield _token_cells(tokens, piece, group, levels, sums.stands_for)
         else:
             code = piece.codes[block.first : block.last]
-            order = _order(plan, piece)
+            order = _order(levels, piece)
             yield _cells(_weighted(sums.sequences, order, sums.stands_for), group, code, len(piece.keys), order)
 
 
 def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | None) -> Matrix:
-    """Statistics of sequences, each counted as often as the rows it stands for."""
+    """Statistics of sequences, each counted as often as the number of rows that it represents."""
     if stands_for is None:
         return matrix
     by = {
@@ -196,11 +208,11 @@ def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | N
     return np.stack(rows)
 
 
-def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, plan: Plan) -> None:
+def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, levels: LevelStatistics) -> None:
     """Adds a block's log-weights to the distributions and tails of its groups."""
     group = groups[block.first : block.last]
     names, place = np.unique(group, return_inverse=True)
-    usable = sums.tokens.values[plan.token.index(TOKENS)] > 0
+    usable = sums.tokens.values[levels.token.index(TOKENS)] > 0
     whole = sums.columns.sequence > 0
     of_token, times = sums.tokens.sequence[usable], sums.stands_for
     each = None if times is None else times[whole]
@@ -225,7 +237,7 @@ def _columns(rows: GapRows, block: Block, sequence: Integers, kept: Integers) ->
 
 
 def _shifted(values: Matrix, sequence: Integers, shift: int) -> Matrix:
-    """values[t - shift] at t where both lie in one sequence, else NaN."""
+    """values[t - shift] at t if both are in one sequence, else NaN."""
     result = np.full(len(values), np.nan)
     to, origin = (slice(shift, None), slice(None, -shift)) if shift > 0 else (slice(None, shift), slice(-shift, None))
     same = sequence[to] == sequence[origin]
@@ -233,8 +245,8 @@ def _shifted(values: Matrix, sequence: Integers, shift: int) -> Matrix:
     return result
 
 
-def _runs(codes: Sequence[Integers]) -> Integers:
-    """Number of the run each token lies in; a run ends where any of the codes changes."""
+def _segments(codes: Sequence[Integers]) -> Integers:
+    """The segment of each token, numbered from 0. A segment ends where any of the codes changes."""
     changes = np.zeros(len(codes[0]), np.bool_)
     for code in codes:
         changes[1:] |= code[1:] != code[:-1]
@@ -246,17 +258,19 @@ def _cells(sequences: Matrix, group: Integers, code: Integers, width: int, order
     return reduced(sequences[:, chosen], group[chosen] * width + code[chosen], order)
 
 
-def _token_cells(tokens: Tokens, piece: SliceCodes, group: Integers, plan: Plan, stands_for: Floats | None) -> Cells:
+def _token_cells(
+    tokens: Tokens, piece: SliceCodes, group: Integers, levels: LevelStatistics, stands_for: Floats | None
+) -> Cells:
     width = len(piece.keys)
-    values, sequence, code = tokens.values[: len(plan.sliced)], tokens.sequence, tokens.codes[piece.name]
+    values, sequence, code = tokens.values[: len(levels.sliced)], tokens.sequence, tokens.codes[piece.name]
     if (code < 0).any():
         chosen = np.flatnonzero(code >= 0)
         values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
-    pairs = reduced(values, sequence * width + code, plan.sliced)
-    named = _named(pairs.matrix, plan.sliced)
-    clusters = np.stack([s.formula(named, np) for s in plan.cluster])
+    pairs = reduced(values, sequence * width + code, levels.sliced)
+    named = _named(pairs.matrix, levels.sliced)
+    clusters = np.stack([s.formula(named, np) for s in levels.cluster])
     cell = group[pairs.codes // width] * width + pairs.codes % width
-    order = plan.sliced + plan.cluster
+    order = levels.sliced + levels.cluster
     times = None if stands_for is None else stands_for[pairs.codes // width]
     return reduced(_weighted(np.concatenate((pairs.matrix, clusters)), order, times), cell, order)
 
@@ -265,8 +279,8 @@ def _named(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
     return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
-def _order(plan: Plan, piece: SliceCodes) -> tuple[Statistic, ...]:
-    return plan.sliced + plan.cluster if piece.by_token else plan.token + plan.cluster + plan.sequence
+def _order(levels: LevelStatistics, piece: SliceCodes) -> tuple[Statistic, ...]:
+    return levels.sliced + levels.cluster if piece.by_token else levels.token + levels.cluster + levels.sequence
 
 
 def _merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:

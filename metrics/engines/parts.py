@@ -1,7 +1,7 @@
-"""One row per (attempt, step, minibatch, sequence) from the parts that several processes recorded of it.
+"""Gathers the parts of a row that several processes recorded: one row per (attempt, step, minibatch, sequence).
 
-A part is a slice of the sequence, where ranks share its tokens (context parallelism: `positions` says which), or other columns
-of it. Parts on record decide: what no process recorded of a sliced sequence reads as NaN, which is counted as set aside.
+A part holds some columns of the sequence, or a slice of its tokens if ranks share them (context parallelism; the column
+`positions` says which tokens). Tokens of a sliced sequence that no process recorded read as NaN, which is counted as set aside.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ _LOWEST, _HIGHEST = ("rollout_version_min",), ("rollout_version_max",)
 
 
 def gathered(records: pa.Table) -> pa.Table:
-    """The same rows, parts of one in the place of the first of them; the table itself where no row is a part.
+    """The table with the parts of each row gathered in the place of the first part; the table itself if no row is a part.
 
-    Of a column that several parts hold whole, the first is taken; slices are put at their positions.
+    If several parts have a whole value of a column, the first one counts. Slices are put at their positions.
     """
     row_of = _row_of(records)
     rows = int(row_of.max(initial=-1)) + 1
@@ -42,7 +42,7 @@ def gathered(records: pa.Table) -> pa.Table:
 
 
 class _Places:
-    """Where the tokens of sliced rows belong: `slot` of every token, in the gathered rows laid end to end."""
+    """The place of every token of a slice in its gathered row. All gathered rows lie in one array; a place is a slot in it."""
 
     def __init__(self, positions: ArrowColumn, row_of: Integers, rows: int) -> None:
         array = whole(positions)
@@ -57,7 +57,7 @@ class _Places:
         self._slots = self._offsets[of_token] + flat
 
     def gathered(self, name: str, column: ArrowColumn) -> ArrowColumn:
-        """The column's slices put together; rows that no slice belongs to keep what they had, and so do single values."""
+        """The column with its slices put together. Rows without a slice keep their value, and so do single values."""
         counts = list_lengths(column)
         valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
         as_slice = valid & self._sliced & (counts == self._counts)
@@ -81,7 +81,7 @@ class _Places:
 
 
 def _row_of(records: pa.Table) -> Integers:
-    """Which row of the result each row is a part of; numbered as they first appear."""
+    """The row of the result that each row is a part of, numbered in the order of first appearance."""
     minibatch = records["minibatch"] if "minibatch" in records.column_names else None
     update = np.full(len(records), -1) if minibatch is None else pc.fill_null(minibatch.cast(pa.int64()), -1).to_numpy()
     key = row_keys(records) * (int(update.max(initial=-1)) + 2) + update + 1
@@ -92,7 +92,7 @@ def _row_of(records: pa.Table) -> Integers:
 
 
 def _of_parts(name: str, column: ArrowColumn, row_of: Integers, rows: int) -> ArrowColumn:
-    """Of each row's parts the first that holds a value; of versions the lowest or highest."""
+    """For each gathered row the value of its first part that has one; for versions the lowest or highest value."""
     index = np.full(rows, -1, np.int64)
     valid = np.flatnonzero(pc.is_valid(column).to_numpy(zero_copy_only=False))
     if name in (*_LOWEST, *_HIGHEST) and len(valid):

@@ -1,7 +1,7 @@
-"""Slices: columns to group by. A slice gives each sequence, or each token, a code; every code has a key, a short string.
+"""Slices: columns to group by. A slice gives each sequence, or each token, a code; the key of a code is a short string.
 
-A slice by token has token metrics only, and never merges along its own axis. Keys of numeric slices are the lower end of
-their bucket, so that they sort as numbers.
+A slice by token has token metrics only: it cuts sequences. The cells of such a slice are never merged into whole sequences. The
+key of a bucket of numbers is its lower end, so that keys sort as numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,22 +23,25 @@ PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
 _LOG_PROBABILITY_EDGES = np.log(np.array(PROBABILITY_EDGES[1:]))
 
 CONTIGUOUS = ("position", "turn", "lag")
-"""Slices by token that cut a sequence into few runs."""
+"""Slices by token in which tokens of one code lie next to each other, so that a sequence has few groups of them."""
 WRITTEN = ("all", "replica", "lag", "position", "probability", "turn")
 
 
 @dataclass(frozen=True)
 class SliceCodes:
-    """codes: one per row of a GapRows, or per token of it (`by_token`); -1 is in no cell. keys: what each code is called."""
+    """A slice of the rows of one gap."""
 
     name: str
     keys: tuple[str, ...]
+    """The key of each code."""
     codes: Codes
+    """A code per row of the GapRows, or per token; -1 is in no cell."""
     by_token: bool
+    """Whether there is a code per token."""
 
 
 def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
-    """The slices every statistics file holds, as far as their columns are on record."""
+    """The slices of every statistics file whose columns are on record."""
     slices = [SliceCodes("all", ("",), np.zeros(len(gap.rows), np.int64), False)]
     if _recorded(records, "replica"):
         slices.append(labelled("replica", records["replica"], gap))
@@ -50,7 +53,7 @@ def written_slices(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
 
 def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
-    """A slice from labels that the caller made, aligned with the table the gap was read from."""
+    """A slice from labels of the caller. The labels are aligned with the table from which the gap was read."""
     given: Any = labels
     column: ArrowColumn = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
     column = column.take(gap.rows) if len(gap.rows) < len(column) else column
@@ -62,7 +65,7 @@ def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
 def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
     """Staleness: trainer version minus rollout version; by token only if some sequence was sampled by several versions.
 
-    A mixed sequence without versions per token goes by its oldest.
+    A sequence of several versions that has no versions per token counts by its oldest version.
     """
     if not _recorded(records, "trainer_version"):
         return []
@@ -90,14 +93,14 @@ def position_slice(gap: GapRows) -> SliceCodes:
 
 
 def probability_slice(gap: GapRows) -> SliceCodes:
-    """Probability of the token under the earlier policy; buckets closed below."""
+    """Probability of the token under the earlier policy. Buckets include their lower end."""
     codes = np.searchsorted(_LOG_PROBABILITY_EDGES, gap.earlier, side="right")
     codes = np.where(np.isfinite(gap.earlier), codes, -1)
     return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
 
 
 def slices_of(records: pa.Table, gap: GapRows, extra: Mapping[str, Labels], *, written: bool) -> list[SliceCodes]:
-    """The written slices, if wanted, and those the caller labelled."""
+    """The written slices if `written`, and one slice for each of `extra`."""
     own = written_slices(records, gap) if written else []
     return own + [labelled(name, labels, gap) for name, labels in extra.items()]
 

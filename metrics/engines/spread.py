@@ -1,4 +1,4 @@
-"""Distributions and tails of a gap while it is being read, block by block; they end as list columns of slice `all`."""
+"""Collects distributions and tails of a gap block by block; the result is the list columns of slice `all`."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ _TAIL_OF: dict[Level, str] = {"token": TOKEN_TAIL.name, "sequence": SEQUENCE_TAI
 
 
 def spread_fields() -> list[tuple[str, pa.DataType]]:
-    """Names and types of the list columns."""
+    """(name, type) of every list column."""
     kinds: tuple[pa.DataType, ...] = (
         pa.list_(pa.int16()),
         pa.list_(pa.int64()),
@@ -29,7 +29,7 @@ def spread_fields() -> list[tuple[str, pa.DataType]]:
 
 
 class Spread:
-    """Collects the log-weights of every group; `columns` reads what was collected."""
+    """Collects the log-weights of every group; `columns` returns their distributions and tails."""
 
     def __init__(self, *, tails: bool) -> None:
         self._tails = tails
@@ -39,7 +39,7 @@ class Spread:
     def add(
         self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
     ) -> None:
-        """Adds one log-weight per element, of group names[place]; each counts `times` (None: once)."""
+        """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once)."""
         if not len(place):
             return
         cells = place * BUCKETS + bucket_of(log_weight)
@@ -86,7 +86,7 @@ class Spread:
 
 
 def whole_counts(counts: Floats) -> Integers:
-    """Estimated counts as whole numbers whose running total is never off by more than a half."""
+    """Estimated counts rounded to whole numbers, such that no running total is off by more than a half."""
     totals: Integers = np.rint(np.cumsum(counts)).astype(np.int64)
     return totals - np.append(0, totals[:-1]) if len(totals) else totals
 
@@ -102,13 +102,13 @@ def largest_of_each(group: Integers, values: Floats) -> Integers:
 
 
 def rank_in_group(group: Integers) -> Integers:
-    """0, 1, 2, ... within each run of equal groups."""
+    """0, 1, 2, ... within each series of adjacent equal groups."""
     index = np.arange(len(group))
     begins = np.concatenate(([True], group[1:] != group[:-1])) if len(group) else np.empty(0, np.bool_)
     return index - np.maximum.accumulate(np.where(begins, index, 0)) if len(group) else index
 
 
 def _lists(values: ArrowColumn, owner: Integers, groups: Integers) -> ArrowColumn:
-    """One list per group of the values it owns; owners ascend."""
+    """One list per group with its values. owner: the group of each value, ascending."""
     offsets = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

@@ -1,4 +1,4 @@
-"""Metrics of one step from its statistics, where there is no polars: in the collector's writer thread."""
+"""Metrics of one step from its statistics, without polars, for the collector's writer thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,18 +19,18 @@ _MERGED: dict[str, Callable[[Any], Any]] = {"sum": np.sum, "max": np.max, "logsu
 
 
 def step_values(statistics: pa.Table, names: Sequence[str] | None = None) -> dict[str, float]:
-    """`mismatch/kl_k3` -> value over all rows of slice `all` together, and `mismatch/kl_k3_se` where it has one.
+    """`mismatch/kl_k3` -> value over all rows of slice `all`, and `mismatch/kl_k3_se` -> its standard error if it has one.
 
-    names: the metrics to read (None: all). What is not available is left out. The rows may be parts of one step; each
-    gap must have counted every measurement once, as the numpy engine's tables of disjoint rows do.
+    names: the metrics to compute (None: all). Metrics without a value are left out. The rows may be parts of one step, but
+    every token must be counted once, as it is in tables that the numpy engine made of disjoint rows.
     """
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for gap in GAPS:
         rows = statistics.filter((pc.field("gap") == gap) & (pc.field("slice") == "all"))
         if len(rows):
             values = gap_values(partial(_merged, rows), gap, names)
-            found |= {f"{gap}/{name}": float(value[0]) for name, value in values.items()}
-    return {name: value for name, value in found.items() if not np.isnan(value)}
+            result |= {f"{gap}/{name}": float(value[0]) for name, value in values.items()}
+    return {name: value for name, value in result.items() if not np.isnan(value)}
 
 
 def _merged(rows: pa.Table, need: Statistic | Tail) -> Any:

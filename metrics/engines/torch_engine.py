@@ -1,6 +1,6 @@
-"""The torch engine: padded (B, T) tensors -> statistics on the trainer's device, all-reduced, without a host sync.
+"""The torch engine: statistics of padded (B, T) tensors on the trainer's device, all-reduced, without waiting for the device.
 
-The formulas are the numpy engine's; only the reductions are written here. A rank without tokens changes nothing.
+It evaluates the same formulas as the numpy engine; only the reductions differ. A rank without tokens changes nothing.
 
     local = torch_engine.statistics(rollout, old, mask)                     # one float64 vector, on the device
     values = torch_engine.values(torch_engine.all_reduce(local))            # the one copy to the host
@@ -32,7 +32,7 @@ def statistics(
     """One float64 vector: the statistics of the gap in the order of `statistics_of(gap)`, then K log-weights per tail.
 
     earlier, later, entropy: (B, T) in nats, any float dtype, rounded to float32 as when stored. mask: (B, T), nonzero at
-    sampled tokens; None: all. Nothing is copied to the host and no value is waited for.
+    sampled tokens; None: all. Nothing is copied to the host, and the host does not wait for the device.
     """
     with torch.no_grad():
         order = statistics_of(gap)
@@ -47,7 +47,7 @@ def statistics(
 def all_reduce(local: Tensor, *, gap: str = "mismatch", group: Any = None) -> Tensor:
     """The statistics of all ranks together: sums add, maxima take the larger, log-sums add in log space, tails merge.
 
-    Every rank of the group calls it; where torch.distributed is not running it returns its input.
+    Every rank of the group must call it. Without torch.distributed it returns its input.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return local
@@ -66,9 +66,9 @@ def all_reduce(local: Tensor, *, gap: str = "mismatch", group: Any = None) -> Te
 
 
 def values(statistics: Tensor, *, gap: str = "mismatch") -> dict[str, float]:
-    """Metric name -> value, and name_se -> standard error where it has one; the one copy to the host happens here.
+    """Metric name -> value, and name_se -> its standard error if it has one; NaN if not available.
 
-    NaN: not available.
+    This is the only copy to the host.
     """
     host = statistics.detach().cpu().numpy()
     scalars = {s: host[i : i + 1] for i, s in enumerate(statistics_of(gap))}
@@ -84,9 +84,9 @@ def scalars(
     *, rollout: Tensor | None = None, old: Tensor | None = None, current: Tensor | None = None,
     mask: Tensor | None = None, entropy: Tensor | None = None, group: Any = None,
 ) -> dict[str, float]:  # fmt: skip
-    """What a trainer logs without any file: `ratioscope/mismatch/kl_k3` -> value, for every gap whose two sides are given.
+    """Scalars for a trainer's own logger: `ratioscope/mismatch/kl_k3` -> value, for every gap whose two sides are given.
 
-    entropy: the trainer's, of `current` where given, else of `old`. Every rank of the group calls it.
+    entropy: of `current` if it is given, else of `old`. Every rank of the group must call it.
     """
     policies = {"rollout": rollout, "old": old, "current": current}
     of = "current" if current is not None else "old"
@@ -119,7 +119,7 @@ def _as_stored(logprobs: Tensor) -> Tensor:
 
 
 def _shifted(values: Tensor, shift: int) -> Tensor:
-    """values[:, t - shift] at t, NaN where that lies outside the row."""
+    """values[:, t - shift] at t; NaN if that is outside the row."""
     result = torch.full_like(values, float("nan"))
     if shift > 0:
         result[:, shift:] = values[:, :-shift]
@@ -129,7 +129,7 @@ def _shifted(values: Tensor, shift: int) -> Tensor:
 
 
 def _reduced(values: Tensor, combine: Combine, *, dim: int) -> Tensor:
-    """Empty dimensions give the neutral value, which amax and logsumexp would refuse."""
+    """The values combined along dim. An empty dimension gives the neutral value; amax and logsumexp would raise."""
     values = values.to(torch.float64)
     if combine == "sum":
         return values.sum(dim)
@@ -139,7 +139,7 @@ def _reduced(values: Tensor, combine: Combine, *, dim: int) -> Tensor:
 
 
 def _largest(log_weights: Tensor) -> Tensor:
-    """The K largest, rounded to float32 as in files; -inf fills up."""
+    """The K largest, rounded to float32 as in files, padded with -inf."""
     flat = log_weights.flatten()
     room = torch.full((K,), float("-inf"), dtype=flat.dtype, device=flat.device)
     return torch.cat((flat, room)).topk(K).values.to(torch.float32).to(torch.float64)
@@ -147,5 +147,5 @@ def _largest(log_weights: Tensor) -> Tensor:
 
 @cache
 def _combined_by(combine: Combine, gap: str, device: torch.device) -> Tensor:
-    """Which statistics of the gap combine so. Cached: making a tensor from a list waits for the device."""
+    """Whether each statistic of the gap is combined in this way. Cached: making a tensor from a list waits for the device."""
     return torch.tensor([s.combine == combine for s in statistics_of(gap)], device=device)
