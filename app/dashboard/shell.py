@@ -1,4 +1,4 @@
-"""The dashboard around its pages: which run, which gap, which page; and what to say where there is nothing to show."""
+"""The frame around a page: the choice of run, gap and page, and a message if there is nothing to show."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

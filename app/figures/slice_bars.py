@@ -62,7 +62,7 @@ def slice_bars(
     where = "" if known.all() else " where known"
     whiskers = f"whiskers ±{ERRORS:g} standard errors{where}" if known.any() else NO_ERROR
     low, high = _range(parts, scale, overall, metric)
-    share = f"right: share of the summed {size_metric(gap)} ▬ and of the tokens │"
+    share = f"right: bar ▬ share of the total {size_metric(gap)}, tick │ share of the tokens"
     near = [limit for limit in limits if limit.severity and low <= float(scale.place(limit.at)) <= high]
     graded = " ".join(limit_words(limit) for limit in near)
     figure = canvas(title, (size, whiskers, shown, *notes, graded, scale.word, share), theme=theme, height=height)
@@ -80,7 +80,7 @@ def slice_bars(
 
 def _why_empty(parts: pl.DataFrame, metric: Metric, gap: str) -> str:
     if parts.is_empty():
-        return f"no token of the {gap} is in this slice"
+        return f"not available, because no token of {gap} is in this slice"
     infinite = np.isinf(floats(parts, "value")).any()
     return f"{metric.name} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
 

@@ -1,4 +1,4 @@
-"""What of a run is not shown, or was lost, in words: dashboard, report and command line say the same."""
+"""Hidden and lost data in words, the same for dashboard, report and command line."""
 
 from ratioscope.ingest.commits.attempts import Shadow
 from ratioscope.ingest.commits.conservation import UNSEEN
@@ -18,7 +18,7 @@ def replaced(old: Shadow) -> tuple[str, str]:
 
 
 def lost_words(lost: int, gone: int, silent: int) -> str:
-    """What writers that ended without closing took with them; what they were offered after their last word nobody counted."""
+    """The sequences lost by writers that ended without closing; those after their last log line were not counted."""
     told = (
         f"at least {count(lost, 'sequence')}"
         if lost

@@ -1,4 +1,4 @@
-"""The slices of a run in a reader's words: what each is, whether this run has it, and how to record what it lacks."""
+"""Names and explanations of the slices of a run, and how to record the columns that a slice needs."""
 
 from dataclasses import dataclass
 

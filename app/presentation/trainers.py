@@ -1,4 +1,4 @@
-"""What is told of the trainers that can be attached to, by `ratioscope attach` and in docs/trainers.md, from the one table."""
+"""Texts about supported trainers, for `ratioscope attach` and docs/trainers.md, from one table."""
 
 import shlex
 

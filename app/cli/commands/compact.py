@@ -1,4 +1,4 @@
-"""`ratioscope compact RUN`: fewer, larger files, for runs of many ranks and steps. What a Run tells stays the same."""
+"""`ratioscope compact RUN`: fewer, larger files, for runs of many ranks and steps. A Run shows the same data as before."""
 
 from dataclasses import asdict
 

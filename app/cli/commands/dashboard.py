@@ -96,7 +96,7 @@ def show(runs: Sequence[Path], options: ServerOptions, *, place: str = "", brows
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not the traceback with which a server tells that a second Ctrl+C has stopped it at once."""
+    """False for the traceback that the server logs when a second Ctrl+C stops it."""
     return "asyncio.exceptions.CancelledError" not in record.getMessage()
 
 

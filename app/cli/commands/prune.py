@@ -1,4 +1,4 @@
-"""`ratioscope prune RUN`: frees the disk of files that a merge replaced, and of token rows of old steps. Statistics stay."""
+"""`ratioscope prune RUN`: deletes files that a merge replaced, and token rows of old steps. Statistics stay."""
 
 import time
 from dataclasses import asdict

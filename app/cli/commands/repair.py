@@ -1,4 +1,4 @@
-"""`ratioscope repair RUN`: what can be restored without inventing anything. Nothing is edited in place, nothing is lost."""
+"""`ratioscope repair RUN`: restores what recorded data determine. It edits no file in place and loses no data."""
 
 from typing import Annotated
 

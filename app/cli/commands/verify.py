@@ -1,4 +1,4 @@
-"""`ratioscope verify RUN`: is the folder what its commit logs say? Every file is named that is not, and what to do."""
+"""`ratioscope verify RUN`: compares the folder with its commit logs; names every file that differs, and what to do."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from threading import get_ident
 
 SCRIPTS: dict[int, object] = {}
-"""By its thread, each run of a script that is at work."""
+"""Thread -> the running script of a page."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a page's reader can take away: numbers as CSV or JSON, charts as one file that needs no network.
+"""Downloads of a page: numbers as CSV or JSON, charts as one file that needs no network.
 
 Text of others goes through the escape of its sink; a table's own download of the browser would not, and is switched off.
 """
@@ -28,7 +28,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass
 class PageContents:
-    """What a page shows, noted as it is drawn: its tables and charts by key, and what files of them are called."""
+    """The tables and charts of a page by key, noted while the page is drawn, and the names of their files."""
 
     run: str = "run"
     page: str = "page"

@@ -1,10 +1,9 @@
-"""A run that is being written, followed: how it stands, in one line, and the page drawn anew as it grows.
+"""Follows a run that is being written: one line with its state, and a redraw of the page when the run grows.
 
-A look at the run is a listing of its commit logs. Nothing is drawn anew while a row of a table is selected, for that
-would take the selection away, nor while the reader has paused: then the line says how much there is, and offers to
-show it. All sessions share a run, and others may follow it meanwhile: what was made of the revision on show is kept, so that a
-drawer opened later, or a choice made later, is of the same steps. What was never made before the run had moved on can only be
-made of what it is by then; the line says so.
+A look at the run lists its commit logs. The page is not redrawn while a row of a table is selected, because a redraw clears the
+selection, nor while the reader has paused: then the line shows the number of newer steps and offers to show them. All sessions
+share a run. The cache keeps the values of the displayed revision, so that a drawer that is opened later shows the same steps. A
+frame that is first requested after the run has grown is computed from the newer data; the line shows that.
 """
 
 import os

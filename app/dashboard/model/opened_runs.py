@@ -1,4 +1,4 @@
-"""Runs of which a page was drawn: pages put them here, and the server prepares their other pages."""
+"""A queue of opened runs: a page puts its run here, and the server prepares the other pages of that run."""
 
 from queue import SimpleQueue
 

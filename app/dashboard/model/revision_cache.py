@@ -1,4 +1,6 @@
-"""What was made of runs, shared by all sessions: bounded in bytes, of each run the newest two revisions and those on show.
+"""A cache of frames and figures of runs, shared by all sessions.
+
+It is bounded in bytes and keeps the two newest revisions of each run, and every revision that a page displays.
 
 A page that is open shows one revision while the next is made, and for as long as its reader holds it; older ones nobody asks
 for again.
@@ -13,19 +15,19 @@ import plotly.graph_objects as go
 import polars as pl
 
 MOST_BYTES = 512 << 20
-"""A long run's metrics take 16 MB, its distributions 50 MB at each level."""
+"""The metrics of a long run take 16 MB, its distributions 50 MB at each level."""
 UNKNOWN = 1 << 16
-"""Bytes that a thing is taken to have which cannot tell."""
+"""Assumed bytes of a value whose size is not known."""
 FIGURE = 1 << 20
-"""The same of a figure with its JSON: 0.3 MB for lines, 1.8 MB for a heat map of 600 columns."""
+"""Assumed bytes of a figure with its JSON: 0.3 MB for lines, 1.8 MB for a heat map of 600 columns."""
 
 Key = tuple[str, int, str, tuple[Hashable, ...]]
-"""Path, revision, what makes it, of which arguments."""
+"""Path of the run, revision, name of the function, its arguments."""
 
 
 @dataclass(eq=False)
 class HeldRevision:
-    """A revision that somebody looks at; it is kept as long as this is held."""
+    """A revision that a page displays. The cache keeps its values as long as this object lives."""
 
     path: str
     revision: int
@@ -33,7 +35,7 @@ class HeldRevision:
 
 @dataclass
 class _Slot:
-    """One thing, made by the first who asks for it while the others wait."""
+    """One value. The first thread that asks for it computes it; the others wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: bool = False
@@ -55,7 +57,7 @@ class RevisionCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, key: Key, make: Callable[[], object]) -> object:
-        """The thing under this key, made unless it is there. What raises leaves nothing."""
+        """The value of this key; computed if it is missing. An exception leaves no entry."""
         with self._lock:
             slot = self._slots.pop(key) if key in self._slots else _Slot()
             self._slots[key] = slot  # the latest used last
@@ -76,7 +78,7 @@ class RevisionCache:
             raise
 
     def show(self, path: str, revision: int) -> HeldRevision:
-        """Keeps what was made of this revision, for as long as the caller keeps what is returned."""
+        """Keeps the values of this revision for as long as the caller keeps the returned object."""
         shown = HeldRevision(path, revision)
         with self._lock:
             self._shown.add(shown)
@@ -88,12 +90,12 @@ class RevisionCache:
 
     @property
     def bytes(self) -> int:
-        """What all of it takes."""
+        """Bytes of all values."""
         with self._lock:
             return sum(slot.bytes for slot in self._slots.values())
 
     def _tidy(self, fresh: Key) -> None:
-        """Lets go of old revisions of the run that something was made of, then of what was not used for longest."""
+        """Drops old revisions of the run of the fresh value, then the least recently used values."""
         path, revision = fresh[:2]
         with self._lock:
             shown = {one.revision for one in self._shown if one.path == path}

@@ -1,4 +1,4 @@
-"""How a run stands: live, ended, silent or dead, told by the last words of its writers."""
+"""The state of a run: live, ended, silent or dead, from the last log lines of its writers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

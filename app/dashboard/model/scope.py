@@ -1,4 +1,4 @@
-"""What a page is asked to show: a run, a gap, a range of its steps, a part of its tokens, and other runs beside it."""
+"""The choices of a page: a run, a gap, a range of steps, a part of the tokens, and other runs beside it."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Which slices a run can be cut by, and why it cannot be cut by the others."""
+"""Which slices a run has, and why the others are not available."""
 
 import math
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from ...presentation.slice_names import SLICES, UNFILTERED, SliceWords
 from .view import View
 
 MOST_KEYS = 20
-"""Keys that a reader is told of."""
+"""The most keys that an error message lists."""
 
 
 def wrong_part(view: View, typed: str) -> str:

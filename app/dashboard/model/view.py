@@ -33,9 +33,8 @@ _OPENINGS = count()
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _opened(path: str) -> Run:
     run = open_run(Path(path))
-    run.revision = (
-        next(_OPENINGS) << 32
-    )  # one that was let go, and is opened again, has grown meanwhile: none may come twice
+    # An evicted run may have grown before it is opened again: a fresh range of revisions keeps old cache keys from matching.
+    run.revision = next(_OPENINGS) << 32
     return run
 
 

@@ -22,7 +22,7 @@ Choice = Literal["gap", "steps", "only", "others"]
 
 @dataclass(frozen=True)
 class Page:
-    """path: the page's part of the URL. help: what the navigation says. choices: what of a Scope it heeds beside the run."""
+    """One page. path: its part of the URL. help: its tooltip in the navigation. choices: the parts of a Scope that it reads."""
 
     path: str
     title: str
@@ -30,9 +30,9 @@ class Page:
     render: Callable[[Scope], None]
     choices: frozenset[Choice] = frozenset({"gap"})
     about: Literal["run", "runs"] = "run"
-    """runs: all that are served; the page is drawn although the run of its Scope may be unreadable or hold nothing yet."""
+    """runs: the page is about all served runs. It is drawn even if the chosen run is unreadable or empty."""
     prefetch: Callable[[View], Iterable[CacheRequest]] = lambda _: ()
-    """What its first visit would wait for, made while a reader looks at another page of the run."""
+    """Frames and figures that the first visit needs; the server makes them while another page of the run is open."""
 
 
 PAGES = (

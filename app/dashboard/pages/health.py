@@ -1,4 +1,4 @@
-"""Whether the records can be believed: who wrote them, what was dropped, what is missing, what was set aside."""
+"""The Health page: writers, and dropped, lost, missing and damaged data."""
 
 from pathlib import Path
 

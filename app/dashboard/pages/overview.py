@@ -1,4 +1,4 @@
-"""How the run is: the verdict, severity per step, the headline metrics, their course, and whether the records can be believed."""
+"""The Overview page: the verdict, severity per step, the headline metrics, and the state of the collector."""
 
 import time
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def _cards(scope: Scope, theme: ThemeName) -> str:
 
 
 def _say_part(scope: Scope) -> None:
-    """What of the page is about a part of the run, where a part was chosen."""
+    """A note on which parts of the page follow the chosen steps and tokens."""
     parts = [] if scope.steps.whole else [_steps_words(scope.range)]
     parts += [] if scope.only is None else [f"only tokens of {part_words(scope.only)}"]
     if parts:
@@ -86,7 +86,7 @@ def _steps_words(steps: range) -> str:
 
 
 def _collector(run: Run) -> str:
-    """Whether the writers are well, what they wrote, and when they last did."""
+    """One line: the state of the writers, the counts of sequences, and the last commit."""
     kept, states, set_aside = run.conservation, run.states, len(run.quarantined)
     facts = [("collector", _state(run, kept))]
     if kept.offered:
@@ -106,7 +106,7 @@ def _collector(run: Run) -> str:
 
 
 def _state(run: Run, kept: Conservation) -> str:
-    """The state of the writers of the newest attempt in a word or two."""
+    """The state of the writers of the newest attempt, in a few words."""
     writers = run.writers
     if writers.is_empty():
         return "no commit log"

@@ -1,4 +1,4 @@
-"""How a page shows what figures make: charts with our own appearance, HTML of our own making, tables behind charts."""
+"""Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
 import threading
 from collections.abc import Callable

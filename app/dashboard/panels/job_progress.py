@@ -1,4 +1,4 @@
-"""How far a job of the server is, kept current, with the button that cancels it."""
+"""The progress of a background job, updated every second, with a button that cancels it."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Where on a page things stand: rows of controls, and columns and grids beside each other. Each has a key.
+"""The layout of a page: rows of controls, columns and grids. Each has a key.
 
 A place without a key is known by its number. When something appears above it, the browser takes it for another place: it draws
 its charts anew and, as the old place goes after the new one has come, forgets that its controls are in the URL.

@@ -1,4 +1,4 @@
-"""Metrics by a slice: from statistics at once; from token rows once in a session, and of a growing run when asked for."""
+"""Metrics by a slice: from statistics at once; from token rows once a session, and for a growing run on request."""
 
 import polars as pl
 import streamlit as st

@@ -1,1 +1,1 @@
-"""What stands between a browser and the pages: the server, its guard, and what it sends or does before anybody asks."""
+"""Between the browser and the pages: the server, its guard, sign-in, and work done before a page asks for it."""

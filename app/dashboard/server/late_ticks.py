@@ -1,11 +1,11 @@
-"""Streamlit's timers, heard only where nothing can come between a reader and what they do.
+"""Ignores Streamlit's auto-refresh requests that would interrupt a click or that arrive after the page was left.
 
-A part of a page that draws itself every second asks for that from the browser, which knows that a page was left only once the
-next one has begun. A tick on its way by then would be carried out after the next page, as if the reader were on the old one; one
-that comes while a click is carried out is mixed with it. Either takes out of the URL what the new page has put there. The browser
-asks again a second later, so that leaving a tick out costs nothing.
+The browser sends a request every second for a part of a page that refreshes itself. The browser learns that a page was left only
+when the next page has begun. A late request would then run as if the reader were on the old page; a request during a click would
+be mixed with the click. Both remove choices of the new page from the URL. The browser asks again a second later, so an ignored
+request costs nothing.
 
-What is looked at here is Streamlit's own and in no documentation; where it is no longer found, every tick is heard as before.
+This module uses undocumented parts of Streamlit. If a release no longer has them, no request is ignored.
 """
 
 from functools import wraps

@@ -1,4 +1,4 @@
-"""How a server that many threads run in stays small and quick.
+"""Limits memory and garbage collection of a server with many threads.
 
 Streamlit runs a script in a thread of its own, and collects garbage after every run.
 """

@@ -1,4 +1,4 @@
-"""What is shaded around a line, its error or the extremes of the steps that a point stands for, and the words that say so."""
+"""The band around a line (its error, or the extremes of the steps behind a point), and the note that explains it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ BAND = f"band ±{ERRORS:g} standard errors"
 NO_ERROR = "no standard error"
 ON_HOVER = "standard errors on hover"
 COUNTED = "every one counted"
-"""Of what is a count of all there is: nothing was estimated."""
+"""For a count of everything there is: nothing was estimated."""
 BELOW = 0.3
 """In decades."""
 ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
@@ -86,21 +86,21 @@ def _nothing_counted(drawn: Thinned) -> Bools:
 
 
 def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "without one") -> str:
-    """What the band is, and how to take points without one. without: what tells such points."""
+    """Note for the chart: what the band shows, and how to read points without a band. without: how such points are marked."""
     means, errors = (
         np.concatenate([np.zeros(0), *(getattr(each, name) for each in drawn)]) for name in ("mean", "error")
     )
     known, bound = np.isfinite(errors), metric.bound
     told = BAND if known.any() else NO_ERROR
     if bound and not known[np.isfinite(means)].all():
-        hidden = f"{bound}, the tail may hide more"
+        hidden = f"{bound} this value, because a few weights dominate"
         told += f"; {without}: {hidden}" if known.any() else f": {hidden}"
     nothing = any(_nothing_counted(each).any() for each in drawn)
-    return f"{told}; of 0 in N: to 3/N, tokens taken for independent" if nothing else told
+    return f"{told}; where none was seen, up to the 95 % limit 3/N" if nothing else told
 
 
 def on_hover(errors: Iterable[Floats]) -> str:
-    """Whether there are errors to be found on hover, where no band shows them."""
+    """Note for a chart without bands: whether the hover shows standard errors."""
     return ON_HOVER if any(np.isfinite(each).any() for each in errors) else NO_ERROR
 
 

@@ -96,7 +96,7 @@ def _between_runs(line: Line, raw: Thinned) -> Thinned:
 
 
 def scale_of(axis: Axis, drawn: Sequence[DrawnLine]) -> tuple[Scale, str]:
-    """The scale that was chosen, and what it cannot show."""
+    """The chosen scale, and a note on values that it cannot show."""
     values = np.concatenate([part.raw.mean for part in drawn] or [np.zeros(0)])
     values = values[np.isfinite(values)]
     if axis == "linear" or not len(values):
@@ -127,20 +127,20 @@ def size_words(lines: Sequence[Line], metric: Metric) -> str:
 
 
 def what_is_shaded(drawn: Sequence[DrawnLine], metric: Metric) -> str:
-    """What the bands are, and how to take points without one."""
+    """Note for the chart: what the bands show, and how to read points without a band."""
     groups = [part.line for part in drawn if part.line.is_group]
     if groups:
         runs = " and ".join(sorted({f"{line.runs}" for line in groups}))
         return f"line: mean over {runs} runs, each counts once; band: smallest to largest"
     if len(drawn) > BANDED:
-        # The hover of a bucket tells its extremes, not its error.
+        # The hover of a bucket shows its extremes, not its error.
         errors = on_hover(part.raw.error for part in drawn if part.raw.exact)
         return f"{len(drawn)} runs, without bands; {errors}"
     return band_words([part.raw for part in drawn], metric)
 
 
 def thinned_words(drawn: Sequence[DrawnLine]) -> str:
-    """How steps became points; empty where each is one."""
+    """Note for the chart: how steps were thinned to points; empty if every step is a point."""
     longest = max((part.raw for part in drawn), key=lambda raw: raw.rows, default=None)
     if longest is None or longest.exact:
         return ""

@@ -137,7 +137,10 @@ def _told(metric: str, estimate: Estimate) -> str:
 
 
 def _bounded(one: Compared, shown: str) -> str:
-    """A difference or ratio of what may be bounds: a bound on B is one on it, a bound on A one the other way, both none."""
+    """Prefixes a difference or ratio with ≥ or ≤ if an operand is only a bound.
+
+    A bound on B carries over; a bound on A is reversed; with two bounds the result is unknown (–).
+    """
     a, b = (
         bound(BY_NAME[one.metric], each.value, None if math.isnan(each.error) else each.error).strip()
         for each in (one.a, one.b)

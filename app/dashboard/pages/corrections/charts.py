@@ -1,4 +1,4 @@
-"""Charts of the lab: what each of the compared corrections leaves of the weights, over the steps."""
+"""Charts of the comparison: the weights that each correction leaves, over the steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:
 
 @dataclass(frozen=True)
 class ChartLines:
-    """The lines of a chart. What a job has found so far is in no revision, so that their digest says what they are."""
+    """The lines of a chart. Partial results of a job belong to no revision of the run, so the cache key includes their digest."""
 
     digest: bytes
     series: tuple[Series, ...] = field(compare=False)

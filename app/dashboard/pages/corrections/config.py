@@ -1,4 +1,4 @@
-"""A correction in a trainer's own syntax, to copy; or why that trainer cannot say it."""
+"""A correction in a trainer's own syntax, to copy; or why that trainer cannot express it."""
 
 from collections.abc import Sequence
 

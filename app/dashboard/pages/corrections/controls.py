@@ -1,4 +1,4 @@
-"""Which corrections the lab compares: added from ours, from a trainer's presets or from a pasted configuration, and removed."""
+"""Controls that choose the compared corrections: standard ones, a trainer's presets, a pasted configuration."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""The job that carries the lab's corrections out on token rows: what it has done, started and cancelled here."""
+"""The background job that computes the compared corrections from token rows: its start, progress and end."""
 
 from collections.abc import Sequence
 

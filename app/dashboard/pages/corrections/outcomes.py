@@ -1,4 +1,4 @@
-"""What the corrections of a lab do to the chosen steps: from distributions where they say it, else from what a job computed."""
+"""The effect of each compared correction on the chosen steps: from distributions if they suffice, else from a job."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

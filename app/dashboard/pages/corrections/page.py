@@ -1,4 +1,4 @@
-"""The lab: what corrections would do to the weights of the run, which helps most, and how to set it in a trainer."""
+"""The Corrections page: the effect of corrections on the weights, the best one, and its configuration for a trainer."""
 
 from collections.abc import Sequence
 from math import isnan

@@ -44,7 +44,7 @@ TOUCHED: Names = (
 )
 COURSES = (("left", LEFT, "effective sample size and mean weight"), ("touched", TOUCHED, "shares changed and bias"))
 RULE, LEVEL, CAP = "truncate", "token", "2"
-"""What is looked at first."""
+"""The threshold that the page shows first."""
 ABOUT = {
     "clipped_share": "share of the weights that a bound changes",
     "removed_share": "share that is removed from the loss",

@@ -57,7 +57,7 @@ def lines_of(
 
 
 def numbers_of(lines: Sequence[Line], metric: Metric, gap: str) -> pl.DataFrame:
-    """What the lines are made of, as a table: one row per run or group and step."""
+    """The values of the lines as a table: one row per run or group and step."""
     frames = []
     for line in lines:
         columns: dict[str, Any] = {"step": line.steps.astype(np.int64), f"{gap}/{metric.name}": line.values}
@@ -78,7 +78,7 @@ def token_places(run: Run, gap: str) -> tuple[Floats, Floats] | None:
 
 
 def time_places(run: Run) -> tuple[Floats, Floats] | None:
-    """(steps, seconds from when the run began to when each was committed); None where fewer than two steps tell."""
+    """(steps, seconds from the start of the run to the commit of each); None if fewer than two steps have a time."""
     times = run.times
     if len(times) < 2 or not run.steps:
         return None
@@ -86,9 +86,8 @@ def time_places(run: Run) -> tuple[Floats, Floats] | None:
     seconds = times["time"].dt.epoch("us").to_numpy() / 1e6
     opened = run.writers["opened"].drop_nulls().dt.epoch("us") / 1e6
     began = min(float(seconds.min()), float(opened.min()) if len(opened) else np.inf)  # type: ignore[arg-type]
-    if (
-        run.steps[0] < steps[0]
-    ):  # rows of the first steps are not kept: they took their share of the time until the first known
+    # Early steps may lack token rows: their times are interpolated from the start of the run.
+    if run.steps[0] < steps[0]:
         steps, seconds = np.append(run.steps[0] - 1.0, steps), np.append(began, seconds)
     return steps, np.maximum.accumulate(seconds - began)
 

@@ -1,4 +1,4 @@
-"""Every run that is served, one a row: how it stands, what is wrong with it and since when."""
+"""The Runs page: a row per served run, with its state, its verdict and since when."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a list of runs says of each: read once per state of its commit logs, a few runs at a time, and kept small.
+"""Summaries for the list of runs: each run is read once per state of its commit logs, a few runs at a time.
 
 A summary holds plain values, so that a thousand of them cost nothing; the run itself is let go after it was read.
 """

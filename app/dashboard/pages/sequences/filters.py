@@ -1,4 +1,4 @@
-"""Which sequences of a step a reader wants to see: typed filters, each a widget with its place in the URL."""
+"""Filters of the sequences of a step; each is a widget with its place in the URL."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where in a sequence the reader is: the chosen token, the way to the next worse one, and the part whose text is shown."""
+"""Navigation in a sequence: the chosen token, the next worse one, and the window of text."""
 
 import numpy as np
 import polars as pl

@@ -58,7 +58,7 @@ def _side_by_side(
     for name in sorted(rows, key=lambda name: rows[name], reverse=True):
         at[name] = heights.index(min(heights))
         heights[at[name]] += rows[name]
-    left = at[shown[0].name] if shown else 0  # the first chart stands where reading begins
+    left = at[shown[0].name] if shown else 0  # the first chart goes into the left column
     sides = columns(2, "slices")
     return [(sides[0 if at[words.name] == left else 1], words) for words in shown]
 

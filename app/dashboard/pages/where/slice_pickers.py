@@ -14,7 +14,12 @@ NOWHERE = "no heat map"
 def metric_picker(gap: str) -> str:
     offered = names_at("bars", gap)
     chosen = st.selectbox(
-        "metric", offered, key="metric", bind="query-params", width=220, help="what the dots say of each bucket"
+        "metric",
+        offered,
+        key="metric",
+        bind="query-params",
+        width=220,
+        help="The metric that the dots show for each bucket.",
     )
     return chosen if chosen in offered else offered[0]
 
@@ -27,7 +32,7 @@ def heat_picker(offered: Sequence[SliceWords]) -> str | None:
         key="heat",
         bind="query-params",
         width=260,
-        help="a heat map of a slice over the steps; of slices that are measured from token rows it reads them all",
+        help="Draws a heat map of a slice over the steps. A slice that needs token rows reads those of all steps.",
     )
     return chosen if chosen in names else None
 
@@ -44,7 +49,7 @@ def measured_picker(offered: Sequence[SliceWords]) -> list[str]:
             selection_mode="multi",
             key="measured",
             bind="query-params",
-            help="Statistics do not hold these: the token rows are read once, and what was measured is kept.",
+            help="Statistics do not contain these slices. The token rows are read once, and the result is kept.",
         )
         if set(names) - set(chosen):
             st.button("measure all", on_click=_measure_all, args=(names,), width="content")
