@@ -227,6 +227,14 @@ def test_the_api_page_has_every_public_name() -> None:
     assert documented - BESIDE == names
 
 
+def test_lines_of_arguments_in_a_docstring_become_a_list_and_prose_stays() -> None:
+    with_lists = script("argument_lists").with_lists
+    text = "Makes it.\n\nrank: of this process,\nelse 0.\nlow, high: ends.\n\nIt is fast: 3 ms."
+    assert with_lists(text) == (
+        "Makes it.\n\n* `rank`: of this process,\n  else 0.\n* `low`, `high`: ends.\n\nIt is fast: 3 ms."
+    )
+
+
 def is_public(name: str, value: object) -> bool:
     """True for a function or class that a package offers, and not for its modules."""
     return not name.startswith("_") and callable(value)
