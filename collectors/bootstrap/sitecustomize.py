@@ -1,7 +1,7 @@
-"""Run by every Python process of a job that `ratioscope run` started, as it starts; its folder is first on PYTHONPATH.
+"""Every Python process of a job that `ratioscope run` started runs this at its start: its folder is first on PYTHONPATH.
 
-It adds one finder to sys.meta_path and imports nothing: only a process that begins to import a trainer's package, or ray, loads
-ratioscope. Then it runs the sitecustomize that it hides, if there is one. Any Python may come by, so 3.6 has to understand this.
+It adds one finder to sys.meta_path and imports nothing. Only a process that begins to import a trainer's package, or ray, loads
+ratioscope. Then it runs the sitecustomize that it hides, if there is one. It must also run in old Pythons, down to 3.6.
 """
 
 import os
@@ -11,11 +11,11 @@ AWAITED = (
     "areal", "miles", "nemo_rl", "open_instruct", "openrlhf", "prime_rl", "ray", "roll", "skyrl", "slime", "tinker_cookbook",
     "training", "trl", "verl",
 )  # fmt: skip
-"""The packages of the adapters' table, and ray. Written out, because reading the table takes longer than Python's start."""
+"""The packages of the table of adapters, and ray. Written out, because reading the table takes longer than Python's start."""
 
 
 class Trigger:
-    """Finds nothing itself. As the first of AWAITED is looked for, it asks again, with ratioscope's own finder among the rest."""
+    """Finds no module. At the first import of a package in AWAITED it adds ratioscope's finder, and asks all finders again."""
 
     is_done = False
 
@@ -34,7 +34,7 @@ class Trigger:
 
 
 def begin() -> None:
-    """Lets ratioscope watch the imports of this process. Says once if it is not there, and never raises."""
+    """Has ratioscope watch the imports of this process. Writes a line if ratioscope is not installed; never raises."""
     try:
         from importlib import import_module
 
@@ -51,7 +51,7 @@ def begin() -> None:
 
 
 def run_hidden() -> None:
-    """Imports the sitecustomize that is found without our folder; what that raises is reported as ever, by site."""
+    """Imports the sitecustomize that Python finds without our folder. Python's site reports what that raises, as always."""
     here = os.path.dirname(os.path.abspath(__file__))
     places = [place for place, folder in enumerate(sys.path) if os.path.abspath(folder) == here]
     folders = [sys.path.pop(place) for place in reversed(places)][::-1]

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ratioscope.errors import ConfigError
 
 from .imports import when_imported
 from .recording import Recording
 
+Wrapper = TypeVar("Wrapper")
 _ABSENT = object()
 MARK = "ratioscope_original"
 """The attribute of every wrapper that holds the original function."""
@@ -136,11 +137,20 @@ def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, i
     cloudpickle pickles by value what it cannot find by name. The wrapper is then pickled as the original alone.
     """
     looks = _Looks(original, hook, recorder, recording, is_method)
-    wrapper = functools.wraps(original)(
-        (_awaiting if inspect.iscoroutinefunction(original) else _calling)(original, looks)
-    )
+    calls = _awaiting if inspect.iscoroutinefunction(original) else _calling
+    return marked(functools.wraps(original)(calls(original, looks)), original)
+
+
+def marked(wrapper: Wrapper, original: Any) -> Wrapper:
+    """The wrapper, with MARK set: for adapters that wrap methods of one object themselves."""
     setattr(wrapper, MARK, original)
     return wrapper
+
+
+def looks_of(hooks: Iterable[Hook], part: Any) -> dict[str, Any]:
+    """Name -> method, for all methods of `part` that these hooks name. An adapter joins several parts into one recorder by it."""
+    names = {name for hook in hooks for name in (hook.before, hook.after, hook.swap, hook.replace) if name}
+    return {name: getattr(part, name) for name in names}
 
 
 def _calling(original: Any, looks: _Looks | None) -> Any:

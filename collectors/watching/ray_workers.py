@@ -1,12 +1,12 @@
 """Recording in Ray's workers, written for ray 2.60.
 
-Workers of a cluster that the driver starts inherit its environment, and with it the sitecustomize of `ratioscope run`. Those of
-a running cluster do not: there the job's runtime environment carries the variables, and a `worker_process_setup_hook` that
-begins recording as each worker starts, wherever ratioscope is installed on that host. Both are added to what the user gives
-to `ray.init`, which stays. A job that is submitted gets the variables, and our folder on the PYTHONPATH of its command.
+If the driver starts the cluster, its workers inherit the driver's environment, and with it the sitecustomize of `ratioscope run`.
+Workers of a running cluster do not. For them the job's runtime environment gets our variables and a `worker_process_setup_hook`,
+which begins recording when a worker starts, if ratioscope is installed on its host. Both are added to what the user gives to
+`ray.init`. A submitted job gets the variables, and our folder on the PYTHONPATH of its command.
 
-Watched are the arguments of two public calls. RAY_RUNTIME_ENV_HOOK would do for the first, but fails `ray.init` in a child
-process whose Python has no ratioscope, and is not asked under `uv run`. Ray Client (ray://) takes no callable: variables only.
+Two public calls are watched. For the first, Ray's own RAY_RUNTIME_ENV_HOOK would do, but it makes `ray.init` fail in a child
+process whose Python has no ratioscope, and `uv run` ignores it. Ray Client (ray://) takes no callable, so it gets variables only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ RuntimeEnvironment = Any
 
 
 def await_ray() -> None:
-    """Has this process's Ray workers record, too, once it imports ray."""
+    """Has the Ray workers of this process record too. Takes effect when the process imports ray."""
     put_on(HOOKS, Forwarder(), Recording(os.environ["RATIOSCOPE_RUN"], {}, "ray"))
 
 
 class Forwarder:
-    """Adds to the arguments of a call what lets the workers record."""
+    """Adds to the arguments of a call what makes the workers record."""
 
     def init(self, call: Call) -> dict[str, Any] | None:
         """`ray.init(runtime_env=...)`."""
@@ -71,9 +71,9 @@ class Forwarder:
 
 
 def with_recording(asked: RuntimeEnvironment | None, submitted: Mapping[str, Any]) -> RuntimeEnvironment:
-    """The runtime environment with our variables and a setup hook, which runs the user's, too.
+    """The runtime environment with our variables and a setup hook, which also calls the user's own.
 
-    submitted: that of the job that this driver is; Ray refuses what both name.
+    submitted: the runtime environment of the submitted job that this process drives. Ray refuses a name that both set.
     """
     merged = with_variables(asked, submitted)
     is_set = _SETUP in submitted or any(_SETUP_IS_SET in env.get(_ENV_VARS, {}) for env in (merged, submitted))
@@ -83,7 +83,7 @@ def with_recording(asked: RuntimeEnvironment | None, submitted: Mapping[str, Any
 
 
 def with_variables(asked: RuntimeEnvironment | None, submitted: Mapping[str, Any]) -> RuntimeEnvironment:
-    """The runtime environment with those of our variables that neither it nor the submitted job names."""
+    """The runtime environment with those of our variables that neither it nor the submitted job sets."""
     merged = {} if asked is None else copy.deepcopy(asked)
     taken = submitted.get(_ENV_VARS, {})
     ours = {name: value for name, value in recording_variables().items() if name not in taken}
@@ -92,9 +92,9 @@ def with_variables(asked: RuntimeEnvironment | None, submitted: Mapping[str, Any
 
 
 def setup_hook(theirs: Callable[[], Any] | str | None) -> Callable[[], None]:
-    """What a worker calls as it starts: begins recording, then does what the user asked for.
+    """The function that a worker calls when it starts: it begins recording, then calls the user's own hook.
 
-    A function of a function, which cloudpickle writes by value: it can be read where there is no ratioscope.
+    It is a nested function, which cloudpickle pickles by value, so that it can be loaded where ratioscope is not installed.
     """
 
     def ratioscope_install() -> None:
@@ -117,19 +117,19 @@ def setup_hook(theirs: Callable[[], Any] | str | None) -> Callable[[], None]:
 
 
 def with_bootstrap(entrypoint: str) -> str:
-    """The shell command, with our folder first on its PYTHONPATH, if there is one where it runs."""
+    """The shell command with our folder first on its PYTHONPATH, if the folder exists where the command runs."""
     folder = shlex.quote(str(BOOTSTRAP))
     return f'if [ -d {folder} ]; then export PYTHONPATH={folder}"${{PYTHONPATH:+:$PYTHONPATH}}"; fi; {entrypoint}'
 
 
 def submitted_environment() -> dict[str, Any]:
-    """The runtime environment of the submitted job that this process is the driver of; {} if it is none."""
+    """The runtime environment of the submitted job that this process drives; {} if it drives none."""
     found: dict[str, Any] = json.loads(os.environ.get(_JOB_CONFIG) or "{}").get("runtime_env") or {}
     return found
 
 
 def _starts_a_cluster(address: str | None, folder: str | None) -> bool:
-    """Whether ray.init will start nodes of its own, by Ray's own rule; no where that cannot be told."""
+    """Whether ray.init will start nodes of its own, by Ray's own rule; False if that cannot be found out."""
     if _is_client(address):
         return False
     try:
@@ -143,5 +143,5 @@ def _is_client(address: str | None) -> bool:
 
 
 def _is_inherited() -> bool:
-    """Whether processes started from here load our sitecustomize: else what this one does is not repeated there."""
+    """Whether processes that this one starts load our sitecustomize."""
     return str(BOOTSTRAP) in os.environ.get("PYTHONPATH", "").split(os.pathsep) and not sys.flags.ignore_environment

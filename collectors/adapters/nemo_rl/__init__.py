@@ -1,15 +1,15 @@
 """NeMo-RL (NVIDIA-NeMo/RL at 7ea279ab, 2026-08-22): GRPO and PPO, synchronous and asynchronous, with and without its data plane.
 
-    driver     Policy.train            the whole batch: rollout, old, reference, masks, advantages; see nemo_rl_driver.py
+    driver     Policy.train            the whole batch: rollout, old, reference, masks, advantages; see driver.py
                compute_advantage       rewards and prompt groups of the same rows
                log_batched_dict_as_jsonl    the step's end; the batch itself where no policy was trained on it
-    workers    ClippedPGLossFn         current log-probs, per micro-batch or packed sequence; see nemo_rl_worker.py
+    workers    ClippedPGLossFn         current log-probs, per micro-batch or packed sequence; see worker.py
                TQWorkerMixin._fetch    the batch, where it never passes the driver (data plane, SingleController)
     buffer     ReplayBufferImpl.add    the weight version of each prompt group
 
 `Policy.train` is called whether or not the JSONL dump is (not with env.should_log_nemo_gym_responses, nor by SingleController)
 and has tensors instead of lists; a step is recorded from one of the two. Rows of driver and workers meet by a hash of their
-tokens and rollout log-probs, as nothing else travels with them; see nemo_rl_rows.py. Column 0 of every array is a pad.
+tokens and rollout log-probs, as nothing else travels with them; see rows.py. Column 0 of every array is a pad.
 
 Written from nemo_rl/algorithms/{grpo,grpo_sync,ppo,single_controller,advantage_estimator}.py, algorithms/loss/{loss_functions,
 wrapper}.py, algorithms/async_utils/{replay_buffer,staleness_sampler}.py, models/policy/{lm_policy,tq_policy}.py and its workers,
@@ -19,22 +19,15 @@ data_plane/{interfaces,preshard,worker_mixin}.py, distributed/batched_data_dict.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
-from ...watching.hooks import Hook
+from ...watching.hooks import looks_of
 from ...watching.recording import Recording
-from . import driver as nemo_rl_driver
-from . import worker as nemo_rl_worker
+from . import driver, worker
 
-HOOKS = (*nemo_rl_driver.HOOKS, *nemo_rl_worker.HOOKS)
+HOOKS = (*driver.HOOKS, *worker.HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
     """Looks for all kinds of processes; which kind this is shows in what it calls."""
-    driver, worker = nemo_rl_driver.NemoDriver(recording), nemo_rl_worker.NemoWorker(recording)
-    return SimpleNamespace(**_looks(nemo_rl_driver.HOOKS, driver), **_looks(nemo_rl_worker.HOOKS, worker))
-
-
-def _looks(hooks: tuple[Hook, ...], part: Any) -> dict[str, Any]:
-    names = {name for hook in hooks for name in (hook.before, hook.after, hook.swap, hook.replace) if name}
-    return {name: getattr(part, name) for name in names}
+    parts = (driver.HOOKS, driver.NemoDriver(recording)), (worker.HOOKS, worker.NemoWorker(recording))
+    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})

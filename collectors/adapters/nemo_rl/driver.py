@@ -1,7 +1,7 @@
 """NeMo-RL's driver, or SingleControllerActor's process: rollout, old and the facts, once per step, and what workers are told.
 
 Workers know neither the step nor which update of it they compute, so the loss function that they are sent says it; those
-that fetch their data from the data plane are told the rest with the meta of what they fetch. See nemo_rl_told.py.
+that fetch their data from the data plane are told the rest with the meta of what they fetch. See carried.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """slime (THUDM/slime): all policies from inside the loss, and what only the rollout manager knows, joined by sequence.
 
 Two ways in. By import hooks, with nothing but the environment: `ratioscope run`, or RATIOSCOPE_RUN. Or by slime's own flags,
-where no process can be prepared: see slime_flags.py for their functions, which are named here.
+where no process can be prepared: see flags.py for their functions, which are named here.
 
-    rollout manager     log_rollout_data: rollout log-probs, masks, versions, groups, rewards   slime_rollout.py
-    training ranks      the loss of each micro-batch: rollout, old, current, reference, ...       slime_train.py
+    rollout manager     log_rollout_data: rollout log-probs, masks, versions, groups, rewards   rollout.py
+    training ranks      the loss of each micro-batch: rollout, old, current, reference, ...       train.py
                         update_weights: the version of the weights that are trained on
 
 Only the last pipeline stage holds log-probs, and all tensor-parallel ranks hold the same: of those the first writes. Under

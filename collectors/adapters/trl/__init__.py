@@ -1,7 +1,7 @@
 """TRL (written from 1.16): its trainer objects, each watched for as long as it trains, without changing what it does.
 
-GRPOTrainer, RLOOTrainer    trl_recorder.py: old and current log-probs, and rollout where the engine tells them
-AsyncGRPOTrainer            trl_async.py: rollout and current; it computes no old log-probs
+GRPOTrainer, RLOOTrainer    recorder.py: old and current log-probs, and rollout where the engine tells them
+AsyncGRPOTrainer            asynchronous.py: rollout and current; it computes no old log-probs
 unsloth's                   refused: its compiled loss keeps the current log-probs inside
 
 `attach(trainer, run_dir)` wraps methods of the one object. By name or by environment, `Trainer.train` of transformers, which

@@ -3,7 +3,7 @@
 It computes no old log-probs. What its batches call `old_log_probs` are the engine's: they are recorded as rollout.
 
     queue.get                     rank 0: each sample, with the version of the weights that sampled it
-    the collator's torch_call     rank 0: adds two keys to the batch, which travel to the other ranks with it; see trl_packed.py
+    the collator's torch_call     rank 0: adds two keys to the batch, which travel to the other ranks with it; see packed.py
     compute_loss                  every rank: its own packed row, complete; this is where it is recorded
 
 The current log-probs are in the model's output, which a forward hook sees while the loss is computed: `log_probs`, flattened and
@@ -18,7 +18,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...watching.hooks import MARK, Patches
+from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 from .packed import FACTS, TOKENS, Sample, Unpacked, packed, sample_of, unpacked
 
@@ -60,7 +60,7 @@ class AsyncRecorder:
             self._recording.watch(lambda: self._watch_samples(loader))
             return loader
 
-        return _marked(get_train_dataloader, method)
+        return marked(get_train_dataloader, method)
 
     def around_collate(self, method: Method) -> Method:
         def torch_call(examples: Any, *arguments: Any, **named: Any) -> Any:
@@ -68,7 +68,7 @@ class AsyncRecorder:
             self._recording.watch(lambda: self._pack(examples, batch))
             return batch
 
-        return _marked(torch_call, method)
+        return marked(torch_call, method)
 
     def around_loss(self, method: Method) -> Method:
         def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
@@ -82,7 +82,7 @@ class AsyncRecorder:
             self._recording.watch(lambda: self._record(inputs, outputs))
             return loss
 
-        return _marked(compute_loss, method)
+        return marked(compute_loss, method)
 
     def carried(self, sample: Any) -> Any:
         """The sample, with what the trainer will not carry fastened to its metrics, which go with it up to the collator."""
@@ -185,8 +185,3 @@ def _columns(row: Unpacked) -> dict[str, Any]:
 def _extra(model_version: int, sample: Sample | None) -> dict[str, Any]:
     parts = {} if sample is None or len(sample.rewards) < 2 else {"rewards": dict(sample.rewards)}
     return {"model_version": model_version, **parts}
-
-
-def _marked(wrapper: Method, original: Method) -> Method:
-    setattr(wrapper, MARK, original)
-    return wrapper

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...watching.hooks import MARK, Patches
+from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 from .columns import chosen, facts, hidden_turns, left, rollout_of
 from .rloo import OLD, REFERENCE, RlooScores, is_rloo
@@ -99,7 +99,7 @@ class GrpoRecorder:
             self._recording.watch(lambda: self._generated(result))
             return result
 
-        return _marked(_generate, method)
+        return marked(_generate, method)
 
     def around_batch(self, method: Method) -> Method:
         def _generate_and_score_completions(inputs: Any, *arguments: Any, **named: Any) -> Any:
@@ -110,7 +110,7 @@ class GrpoRecorder:
             self._recording.watch(lambda: self._add_rows(inputs, batch))
             return batch
 
-        return _marked(_generate_and_score_completions, method)
+        return marked(_generate_and_score_completions, method)
 
     def around_scores(self, method: Method) -> Method:
         def _get_per_token_logps_and_entropies(*arguments: Any, **named: Any) -> Any:
@@ -118,7 +118,7 @@ class GrpoRecorder:
             self._recording.watch(lambda: self._keep_scores(result))
             return result
 
-        return _marked(_get_per_token_logps_and_entropies, method)
+        return marked(_get_per_token_logps_and_entropies, method)
 
     def around_filter(self, method: Method) -> Method:
         def kept(*arguments: Any, **named: Any) -> Any:
@@ -127,7 +127,7 @@ class GrpoRecorder:
                 self._scores.kept.append(result)
             return result
 
-        return _marked(kept, method)
+        return marked(kept, method)
 
     def around_loss(self, method: Method) -> Method:
         def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
@@ -139,7 +139,7 @@ class GrpoRecorder:
             self._recording.watch(lambda: self._record(inputs, scores))
             return loss
 
-        return _marked(_compute_loss, method)
+        return marked(_compute_loss, method)
 
     def _generated(self, result: Any) -> None:
         self._completions = Completions(ids=result[1], sampled=None if self._rloo is not None else result[2])
@@ -235,8 +235,3 @@ class GrpoRecorder:
 
 def _loaded_version(trainer: Trainer) -> int:
     return int(trainer._last_loaded_step if trainer.use_vllm else trainer.state.global_step)
-
-
-def _marked(wrapper: Method, original: Method) -> Method:
-    setattr(wrapper, MARK, original)
-    return wrapper

@@ -7,7 +7,7 @@ uses (uid, sample, output), which in V0 the driver sends along with the batch, a
 
 Written from verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py, verl/workers/engine_workers.py and
 verl/workers/engine/base.py of verl 0.9.1. Every process that imports verl finds ratioscope by its entry point in the group
-`verl.plugins`; see verl_plugin.py.
+`verl.plugins`; see plugin.py.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...watching.hooks import Hook, Refused, is_watched, missing, put_on
+from ...watching.hooks import Refused, is_watched, looks_of, missing, put_on
 from ...watching.recording import Recording
-from . import description as verl_description
-from . import driver as verl_driver
-from . import worker as verl_worker
+from . import description, driver, worker
 from .description import VerlDescription
 from .driver import VerlDriver
 from .worker import VerlWorker
 
-HOOKS = (*verl_description.HOOKS, *verl_driver.HOOKS, *verl_worker.HOOKS)
+HOOKS = (*description.HOOKS, *driver.HOOKS, *worker.HOOKS)
 
 
 def recorder(recording: Recording) -> SimpleNamespace:
@@ -47,15 +45,10 @@ def start(trainer: Any, recording: Recording) -> Callable[[], None]:
 
 
 def _looks(recording: Recording, only: Any = None) -> SimpleNamespace:
-    description = VerlDescription(recording, only)
+    described = VerlDescription(recording, only)
     parts = (
-        (verl_description.HOOKS, description),
-        (verl_driver.HOOKS, VerlDriver(recording, description, only)),
-        (verl_worker.HOOKS, VerlWorker(recording)),
+        (description.HOOKS, described),
+        (driver.HOOKS, VerlDriver(recording, described, only)),
+        (worker.HOOKS, VerlWorker(recording)),
     )
-    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in _named(hooks, part).items()})
-
-
-def _named(hooks: tuple[Hook, ...], part: Any) -> dict[str, Any]:
-    names = {name for hook in hooks for name in (hook.before, hook.after, hook.swap, hook.replace) if name}
-    return {name: getattr(part, name) for name in names}
+    return SimpleNamespace(**{name: look for hooks, part in parts for name, look in looks_of(hooks, part).items()})
