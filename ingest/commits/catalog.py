@@ -88,7 +88,7 @@ class Catalog:
             writers = sorted({writer for writer, _ in lost})
             who = writers[0] if len(writers) == 1 else f"{len(writers)} writers, such as {writers[0]},"
             when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
-            yield f"statistics and token rows of {who} at {when} are lost: what is shown of them is without these"
+            yield f"statistics and token rows of {who} at {when} are lost: the values shown for these steps do not include them"
 
     def _is_pruned(self, path: str) -> bool:
         return any(path in history.pruned for history in self.histories.values())

@@ -27,7 +27,10 @@ def missing_logs(histories: Mapping[str, WriterHistory]) -> list[tuple[str, str]
         for name in history.beside - histories.keys():
             seen.setdefault(printable(name), []).append(writer)
     return [
-        (name, f"the log of {name} is missing: {', '.join(by[:_MOST_NAMED])} saw it. What only it told of is not shown")
+        (
+            name,
+            f"the log of {name} is missing: {', '.join(by[:_MOST_NAMED])} saw it. Data that only this log names is not shown",
+        )
         for name, by in sorted(seen.items())
     ]
 
@@ -37,7 +40,7 @@ def foreign_logs(histories: Mapping[str, WriterHistory], run_id: str | None) -> 
     return [
         (
             writer,
-            f"{history.log.file} is of another run: it says {printable(history.run)}, run.json says {printable(run_id)}",
+            f"{history.log.file} is of another run: it names {printable(history.run)}, run.json names {printable(run_id)}",
         )
         for writer, history in sorted(histories.items())
         if history.run is not None and run_id is not None and history.run != run_id

@@ -153,11 +153,11 @@ class WriterHistory:
 
     @property
     def is_offline(self) -> bool:
-        """Whether a verb wrote it, and not a process that recorded."""
+        """Whether a verb such as `compact` wrote the log, and not a process that recorded."""
         return is_offline(self.log.writer)
 
     def advance(self) -> bool:
-        """Reads what was appended; True if anything was. A log that was replaced is read from its start."""
+        """Reads the lines appended since the last call; True if there are any. A log that was replaced is read from its start."""
         before = self.log.faults
         entries = self.log.advance()
         if entries is None:
@@ -170,7 +170,7 @@ class WriterHistory:
         return bool(entries) or before != self.log.faults
 
     def begin(self, short: ShortForm) -> bool:
-        """Takes what the first bytes of the log say from their short form; False, and nothing is taken, where they are others."""
+        """Takes the first bytes of the log from their short form. False, and nothing is taken, if the log begins otherwise."""
         try:
             if not self.log.skip(short.bytes, short.sha256, short.link):
                 return False
@@ -188,7 +188,7 @@ class WriterHistory:
             PRUNED: self._prune, MOVED: self._move, NOTED: self._note, CLOSE: self._close, CONDENSED: self._condense,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
-        if take is None:  # a kind of a later version: what it says is no part of this schema
+        if take is None:  # a later version wrote this kind of line; it is no part of this schema
             return
         try:
             take(entry)

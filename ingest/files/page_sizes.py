@@ -175,7 +175,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
     """Offset behind a value of this kind."""
     if depth > _MOST_NESTED:
-        raise SourceError("its page has a header that is nested more deeply than any is")
+        raise SourceError("its page has a header that is nested too deeply")
     if kind in (1, 2):  # true, false
         return at
     if kind in _WHOLE:
@@ -191,7 +191,7 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
             place, at = _field(data, at, place)
             at = _skipped(data, at, inner & 15, depth + 1)
         return at + 1
-    raise SourceError("its page has a header with a value that no page header has")
+    raise SourceError("its page has a header with a value of an unknown kind")
 
 
 def leaves_of(metadata: pq.FileMetaData, columns: Collection[str]) -> frozenset[str]:

@@ -139,10 +139,10 @@ class RunStatistics:
         return self.rows.of({step: job.files for step, job in jobs.items()}, None)
 
 
-_LOST = "no statistics of them are on record, or what was on record was set aside"
+_LOST = "no statistics of them are on record, or their files were set aside"
 _SPLIT = (
-    "different processes recorded their two sides, parts or facts of the sequences, or what is on record of them is of a part of"
-    " the rows, or merged and lost"
+    "different processes recorded their two sides, parts or facts of the sequences, or the statistics on record cover only a"
+    " part of the rows, or were lost after a merge"
 )
 
 
