@@ -76,7 +76,7 @@ def weight_survival(
     height: int = 300,
 ) -> go.Figure:
     """The share of weights beyond each weight: at or above it right of 1, below it left of 1; and their share of the sum."""
-    counted, summed = f"of {UNITS[level]}s", "of the summed weight"
+    counted, summed = f"of {UNITS[level]}s", "of the total weight"
     labels = f"{_named('━', theme.gaps[gap], counted)}  {_named('┅', theme.muted, summed)}"
     title = f"share beyond w = {WEIGHTS[level]} <i>{gap_words(gap)}</i>"
     figure = _sheet(

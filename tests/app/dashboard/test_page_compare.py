@@ -76,7 +76,7 @@ def test_two_runs_are_compared_and_the_settings_that_differ_are_listed(opened: O
     a = open_run(made(runs, "stale")).metrics(())["mismatch/kl_k3"][0]
     b = open_run(made(runs, "healthy")).metrics(())["mismatch/kl_k3"][0]
     row = shown[shown["metric"] == "kl_k3"].iloc[0]
-    assert row["B / A"] == digits(b / a) and row["says"] == "differs" and shown["metric"][0] == "kl_k3"
+    assert row["B / A"] == digits(b / a) and row["result"] == "differs" and shown["metric"][0] == "kl_k3"
     assert len(charts(app)) == 3
 
 
@@ -211,7 +211,7 @@ def test_tables_hold_bounds_counts_and_unknown_errors_apart() -> None:
         _one((3.0, math.nan), (4.0, math.nan), "max_abs_log_ratio"),
         _one((1.0, 0.5), (1.1, 0.5), "abs_log_ratio"),
     ]
-    says = table_of(found)["says"].to_list()
+    says = table_of(found)["result"].to_list()
     assert says == ["differs", "only bounds known", "a count", "no standard error", "may be chance"]
     numbers = numbers_of(found)
     assert numbers["z"].null_count() == 3 and numbers["p_adjusted"].drop_nulls().len() == 2
@@ -276,7 +276,7 @@ def test_figures_hold_both_sides_and_survive_what_is_missing() -> None:
         len(tails((one, one), "mismatch", "token").data) == 2 and len(tails((one, none), "total", "sequence").data) == 1
     )
     assert "neither side has a distribution" in tails((none, none), "drift", "token").layout.annotations[0].text
-    assert "no step is graded" in shares([{}, {}]).layout.annotations[0].text
+    assert "neither side has a graded step" in shares([{}, {}]).layout.annotations[0].text
     assert sum(trace.x[1] for trace in shares([{"healthy": 1}, {"watch": 1, "act": 3}]).data) == pytest.approx(100)
 
 

@@ -47,7 +47,7 @@ def table_of(found: Sequence[Compared]) -> pl.DataFrame:
     ]
     columns = {
         "metric": pl.String, "A": pl.String, "B": pl.String, "B − A": pl.String, "B / A": pl.String, "z": pl.String,
-        "says": pl.String,
+        "result": pl.String,
     }  # fmt: skip
     return pl.DataFrame(rows, schema=columns, orient="row")
 
