@@ -138,7 +138,7 @@ def one_rank(rank: int, ranks: int, folder: str) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_equal_one_process_though_one_has_no_tokens(ranks: int, tmp_path: Path) -> None:
     code = "import sys, test_torch_engine as t; t.one_rank(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])"
-    here = {**os.environ, "PYTHONPATH": str(TESTS)}
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS, Path(__file__).parent)))}
     commands = [[sys.executable, "-c", code, str(rank), str(ranks), str(tmp_path)] for rank in range(ranks)]
     processes = [subprocess.Popen(command, env=here, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in processes:
