@@ -13,7 +13,7 @@ NAMES = ("verl", "slime", "skyrl", "nemo_rl", "fireworks", "areal", "trl")
 
 
 class Dialect(Protocol):
-    """What a dialect module offers; `Any` where the type is the dialect's own (its settings)."""
+    """The members of a dialect module, as evaluation.py describes them. `Any`: each dialect has settings of its own type."""
 
     VERSIONS: tuple[str, ...]
     PRESETS: Mapping[str, Mapping[str, Any]]

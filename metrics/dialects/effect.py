@@ -1,4 +1,4 @@
-"""What a trainer's own correction does to the steps of a run, in the sums every Correction is compared by."""
+"""The effect of a trainer's own correction on the steps of a run, in the same sums as for every Correction."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,9 +17,10 @@ from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
 def dialect_sums(
     records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
 ) -> tuple[pa.Table, dict[tuple[int, int], Evaluation]]:
-    """(the sums of `correction_effect.SUMS` per (attempt, step), what the trainer would have logged at each).
+    """(table of corrections.effect.SUMS per (attempt, step), (attempt, step) -> what the trainer would have logged).
 
-    Read from the first minibatch of a step, or the rows without one. The gap is mismatch where `old` is on record.
+    They are computed from the first minibatch of a step, or from the rows without a minibatch. The gap is mismatch if `old` is
+    on record, else total.
     """
     tables, evaluations = [schema().empty_table()], {}
     for each, evaluation in dialect_carried_out(records, name, config, version=version, title=title):
@@ -31,7 +32,7 @@ def dialect_sums(
 def dialect_carried_out(
     records: pa.Table, name: str, config: Mapping[str, Any], *, version: str | None = None, title: str | None = None
 ) -> Iterator[tuple[CarriedOut, Evaluation]]:
-    """What the trainer's own correction does to each (attempt, step), and what the trainer would have logged there."""
+    """For each (attempt, step): the trainer's own correction carried out, and what the trainer would have logged."""
     trainer = dialect(name)
     options = {} if version is None else {"version": version}
     for (attempt, step), part in _steps(records).items():
@@ -70,10 +71,10 @@ def _corrected(batch: DialectBatch, evaluation: Evaluation) -> Corrected:
 
 
 def _clipped(batch: DialectBatch, weight: Array, sampled: Array) -> Array:
-    """Tokens whose weight is not the unbounded one.
+    """Whether each token's weight differs from the weight without bounds.
 
-    A trainer may weigh per token, sequence or geometric mean, by old or current, and divide by the batch's mean: the
-    unbounded weight is the one of these, up to a common factor, that fits the most tokens. Float32 explains 1e-4.
+    A trainer may weigh per token, per sequence or by geometric mean, with old or current, and divide by the mean of the batch.
+    The weight without bounds is the candidate that fits most tokens up to a common factor. 1e-4 allows for float32.
     """
     fits = []
     with np.errstate(all="ignore"):

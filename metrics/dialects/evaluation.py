@@ -1,16 +1,16 @@
-"""What goes into a dialect and what comes out: arrays of shape (rows, positions) in, an Evaluation out.
+"""The input and output of a dialect: arrays of shape (rows, positions), and an Evaluation.
 
-Every dialect module has the same names in the same order:
+Every dialect module has the same members in the same order:
 
-    VERSIONS    the versions whose own output ours was compared with
+    VERSIONS    the trainer's versions whose own output was compared with the dialect's
     PRESETS     preset name -> that trainer's configuration mapping
     CANONICAL   their metric name -> our canonical full name, or None where we have no such metric
-    NOTES       their metric name -> what is misleading about it beside the canonical number
+    NOTES       their metric name -> how it differs from the canonical metric
     parse       their configuration -> typed settings and warnings; raises ConfigError
     write       settings -> their configuration syntax, with the flags that must be set beside it
     evaluate    (batch, config, *, version, kind, micro_batches) -> Evaluation
 
-Averaging is not shared on purpose: the masked mean is where trainers differ.
+Dialects share no averaging, on purpose: trainers differ in how they take a masked mean.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,36 +35,36 @@ PER_TOKEN = ("rollout_logprobs", "old_logprobs", "current_logprobs", "mask", "ad
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a trainer reports and does for one batch, under its own names. All arrays are (rows, positions).
-
-    `weights`: the multiplier it applies to the loss ((rows, 1) where it has one per sequence); None: it applies none.
-    `mask`: the tokens left in the loss. `losses` and `arrays`: other values the trainer forms, under its own names.
-    """
+    """What a trainer reports and does for one batch, under its own names. Arrays have shape (rows, positions)."""
 
     metrics: dict[str, float]
     weights: Array | None
+    """The weight of each loss term; shape (rows, 1) if there is one per sequence. None: the trainer applies none."""
     mask: Mask
+    """The tokens that are left in the loss."""
     warnings: tuple[str, ...] = ()
     losses: Mapping[str, float] = field(default_factory=dict)
+    """Other scalars that the trainer computes."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
+    """Other arrays that the trainer computes."""
 
 
 @dataclass(frozen=True)
 class DialectBatch:
-    """The arrays of one batch: log-probs in nats, floating dtype as given, (rows, positions), absent ones None.
+    """The arrays of one batch, shape (rows, positions), in the given floating dtype; log-probs in nats; None if absent.
 
-    Positions outside the mask keep what they held; positions that ragged input lacks hold 0 and mask False.
-    `lengths`: tokens per row, padding excluded, holes included. `extra`: whatever else came with the batch; of ragged
-    input an array of one value per token is padded like the others.
+    Positions outside the mask keep their values. Positions that pad ragged input are 0, with mask False.
     """
 
     mask: Mask
     lengths: npt.NDArray[np.int64]
+    """Tokens per row, without padding, including those outside the mask."""
     rollout_logprobs: Array | None = None
     old_logprobs: Array | None = None
     current_logprobs: Array | None = None
     advantages: Array | None = None
     extra: Mapping[str, Array] = field(default_factory=dict)
+    """Everything else in the batch. Flat arrays with one value per token are padded like the others."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,8 +92,8 @@ BatchLike = DialectBatch | pa.Table | Mapping[str, Any]
 def batch_arrays(batch: BatchLike) -> DialectBatch:
     """The batch with its arrays checked and shaped (rows, positions).
 
-    A mapping holds (rows, positions) arrays, or flat ones beside `response_lengths` (tokens per row). Without `mask` all
-    tokens count. A single value per row is accepted for `advantages`. A table holds Records of one step.
+    A mapping has arrays of shape (rows, positions), or flat ones and `response_lengths` (tokens per row). Without `mask` all
+    tokens count. `advantages` may have one value per row. A table has the Records of one step.
     """
     if isinstance(batch, DialectBatch):
         return batch
@@ -116,7 +116,7 @@ def batch_arrays(batch: BatchLike) -> DialectBatch:
 
 
 def not_allowed(field_name: str, value: object, allowed: Iterable[object] | str) -> ConfigError:
-    """The error for a setting its trainer rejects: names the field, the value found and the values allowed."""
+    """The error for a setting that its trainer rejects. It names the field, its value and the allowed values."""
     wanted = allowed if isinstance(allowed, str) else "one of " + ", ".join(repr(each) for each in allowed)
     return ConfigError(f"{field_name} is {value!r}; allowed: {wanted}")
 
@@ -141,7 +141,7 @@ def _mask(mask: Array, shape: tuple[int, int]) -> Mask:
 
 
 def _floating(name: str, array: Array | None, shape: tuple[int, int]) -> Array | None:
-    """Advantages may be one per row; half precision becomes float32, which holds all of its values."""
+    """The array in float32 or float64, shape (rows, positions). Half precision becomes float32 without loss."""
     if array is None:
         return None
     if name == "advantages" and array.shape in ((shape[0],), (shape[0], 1)):
@@ -152,7 +152,7 @@ def _floating(name: str, array: Array | None, shape: tuple[int, int]) -> Array |
 
 
 def _padded(name: str, array: Array, lengths: Array) -> Array:
-    """Flat values, one per token, as (rows, positions) padded with 0; anything else as it is."""
+    """Flat values with one per token, padded with 0 to (rows, positions); any other array unchanged."""
     tokens = int(lengths.sum())
     if array.shape != (tokens,):
         if name in PER_TOKEN and array.shape != lengths.shape:

@@ -1,4 +1,4 @@
-"""Rows of a batch in the groups in which a trainer visits them."""
+"""The rows of a batch, grouped as the trainer processes them."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -14,8 +14,11 @@ Rows = npt.NDArray[np.int64]
 
 
 def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | None = None) -> list[Rows]:
-    """Row numbers per micro-batch. A number N (also spelled as a kind ending in `_mbN`) is N consecutive rows each;
-    None is one micro-batch of all rows. SchemaError for rows the batch does not have."""
+    """The row numbers of each micro-batch. SchemaError for rows that the batch does not have.
+
+    micro_batches: the rows of each; or the number N of consecutive rows of each, which a kind that ends in `_mbN` gives too;
+    None: one micro-batch of all rows.
+    """
     _, named, suffix = (kind or "").rpartition("_mb")
     if micro_batches is None and named and suffix.isdigit():
         micro_batches = int(suffix)
@@ -32,7 +35,7 @@ def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | 
 
 
 def selected(batch: DialectBatch, rows: Rows) -> DialectBatch:
-    """The batch with these rows only. Of `extra`, arrays with one entry a row are cut, others kept whole."""
+    """The batch with these rows only. Arrays of `extra` with one entry per row are cut, others are kept."""
     count = len(batch.mask)
     cut = {
         field.name: value[rows]

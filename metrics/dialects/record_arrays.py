@@ -1,4 +1,4 @@
-"""Records of one step as the arrays a dialect reads."""
+"""The Records of one step as the arrays that a dialect reads."""
 
 from typing import Any
 
@@ -24,10 +24,11 @@ TOKENS: dict[str, tuple[str, pa.DataType]] = {
 
 
 def record_arrays(records: pa.Table) -> dict[str, Any]:
-    """Flat arrays beside `response_lengths`, as `batch_arrays` takes them; columns without a value are left out.
+    """Flat arrays and `response_lengths`, the input of `batch_arrays`; columns without a value are left out.
 
-    Rows: one step and one minibatch, with the policies of a sequence joined in its row. A null mask means all tokens, a null
-    element of another list NaN. Prompt groups become numbers (`group_ids`), the newest trainer version `current_version`.
+    records: one step and one minibatch, with all policies of a sequence in one row. A null mask means all tokens; a null
+    element of another list becomes NaN. Prompt groups become numbers (`group_ids`); `current_version` is the newest trainer
+    version.
     """
     for column in ("step", "minibatch"):
         kinds = len(records[column].unique()) if column in records.column_names else 1
@@ -52,7 +53,7 @@ def _recorded(records: pa.Table, column: str) -> bool:
 
 
 def _lengths(records: pa.Table) -> Integers:
-    """Tokens of each row, by the first policy on record."""
+    """The number of tokens of each row, from the first policy on record."""
     for column in TOKENS:
         if column.endswith("_logprobs") and _recorded(records, column):
             return list_lengths(records[column])
@@ -60,7 +61,7 @@ def _lengths(records: pa.Table) -> Integers:
 
 
 def _flat(records: pa.Table, column: str, kind: pa.DataType, lengths: Integers) -> Any:
-    """All tokens end to end; an advantage of one value a row is repeated. Any: an array of the column's own dtype."""
+    """The values of all tokens in one array; one advantage per row is repeated. Any: the array has the column's own dtype."""
     values, own = records[column].cast(pa.list_(kind)), list_lengths(records[column])
     if column == "advantages" and values.null_count == 0 and (own == 1).all():
         return np.repeat(flat_values(values, own, pa.scalar(0, kind)).to_numpy(zero_copy_only=False), lengths)

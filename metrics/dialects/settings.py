@@ -1,7 +1,7 @@
-"""A trainer's settings read from its configuration into a frozen dataclass, which is the table of what is allowed.
+"""Reads a trainer's settings from its configuration into a frozen dataclass, which also says what is allowed.
 
-A field's annotation says its kind (bool, int, float, str, each or None), `setting` its default and allowed words. What
-the numbers mean together is each dialect's business.
+The annotation of a field gives its kind (bool, int, float, str, or one of these or None); `setting` gives its default and its
+allowed words. Each dialect checks itself which values fit together.
 """
 
 import math
@@ -16,7 +16,7 @@ from .evaluation import not_allowed
 
 
 class SettingsClass(Protocol):
-    """Any dataclass of settings; `warnings` holds what the trainer accepts silently and should not."""
+    """Any dataclass of settings. `warnings`: settings that the trainer accepts silently, but that do harm."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -26,26 +26,29 @@ class SettingsClass(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """Settings a trainer rejects: the field to name, when, and what it wants instead."""
+    """A combination of settings that a trainer rejects."""
 
     field: str
+    """The field that the error names."""
     broken: Callable[[Any], bool]
-    """Any: each dialect's rules take its own Settings."""
+    """Settings -> whether the trainer rejects them. Any: each dialect has its own Settings."""
     allowed: str
+    """The allowed values, in words."""
 
 
 S = TypeVar("S", bound=SettingsClass)
 
 
 def setting(default: object, *allowed: str) -> Any:
-    """A dataclass field with its allowed words. Any: that is what dataclasses.field is typed to return."""
+    """A dataclass field with its default and allowed words. Any: the type that dataclasses.field declares."""
     return field(default=default, metadata={"allowed": allowed})
 
 
 def read(kind: type[S], config: Mapping[str, Any], **given: Any) -> S:
-    """Settings from a configuration mapping: unknown keys ignored, kinds and words checked, defaults filled in.
+    """The settings in a configuration mapping. Kinds and words are checked, defaults filled in, unknown keys ignored.
 
-    `given` overrides; numbers may be spelled as text, as YAML readers leave 1e-3. ConfigError names field and value.
+    given: values that override the mapping. A number may be text, because YAML readers return 1e-3 as text. ConfigError names
+    the field and its value.
     """
     hints = get_type_hints(kind)
     values = {
@@ -57,7 +60,7 @@ def read(kind: type[S], config: Mapping[str, Any], **given: Any) -> S:
 
 
 def check(settings: SettingsClass, rules: Iterable[Rule]) -> None:
-    """ConfigError for the first rule the settings break."""
+    """Raises ConfigError for the first rule that the settings break."""
     for rule in rules:
         if rule.broken(settings):
             raise not_allowed(rule.field, getattr(settings, rule.field), rule.allowed)
@@ -97,7 +100,7 @@ def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _checked(name: str, value: Any, hint: Any, allowed: tuple[str, ...]) -> Any:
-    """Any in and out: a configuration value, of the kind the field's annotation names."""
+    """The value in the kind of the field's annotation. Any in and out: a configuration value."""
     kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
     if value is None:
         if type(None) in kinds:
@@ -147,7 +150,7 @@ def _yaml_lines(tree: Mapping[str, Any], indent: int) -> Iterator[str]:
 
 
 def yaml_scalar(value: object) -> str:
-    """A plain value as YAML 1.1 reads it back: 1e-05 without a dot would be text there, inf a word."""
+    """A plain value as YAML 1.1 text that reads back as the same value: 1e-05 without a dot, or inf, would read as text."""
     if value is None:
         return "null"
     if isinstance(value, float) and math.isinf(value):

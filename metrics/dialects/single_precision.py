@@ -1,8 +1,9 @@
-"""float32 arithmetic as a trainer's tensors do it, in numpy: for dialects whose trainer computes in float32.
+"""float32 arithmetic in numpy, as tensors compute it: for dialects whose trainer computes in float32.
 
-Values of single tokens are rounded to float32 at each step, as upstream, because a threshold is decided in the last bit
-and an overflow is an infinity there. Sums run in float64 and are rounded once: upstream's order of summation is not
-defined. Callers switch numpy's floating warnings off (`np.errstate(all="ignore")`): NaN and infinity are legal values.
+Values of single tokens are rounded to float32 at each step, as in the trainer: the last bit can decide on which side of a
+threshold a value lies, and large values overflow to infinity. Sums are computed in float64 and rounded once, because the
+trainer's order of summation is not defined. Callers switch numpy's floating warnings off
+(`np.errstate(all="ignore")`): NaN and infinity are legal values.
 """
 
 from typing import Any

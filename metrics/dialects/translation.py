@@ -1,4 +1,4 @@
-"""From one trainer's syntax to another's: what a configuration does as a Correction, and how a trainer writes one down."""
+"""Translates corrections between trainers: a configuration as a Correction, and a Correction in a trainer's syntax."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,28 +11,28 @@ from . import dialect
 
 
 def correction_in(name: str, config: Mapping[str, Any], version: str | None = None) -> Correction:
-    """The steps that the trainer takes with this configuration; ConfigError where no Correction can say them."""
+    """The trainer's correction with this configuration; ConfigError if no Correction can express it."""
     trainer = dialect(name)
     settings = trainer.parse(config) if version is None else trainer.parse(config, version)
     return cast(Correction, import_module(f".{name}.correction", __package__).correction_of(settings))
 
 
 def written(name: str, correction: Correction) -> str:
-    """The correction in the trainer's syntax; ConfigError with what it has no setting for."""
+    """The correction in the trainer's syntax; ConfigError names what the trainer has no setting for."""
     return str(dialect(name).write(correction))
 
 
 def own_written(name: str, config: Mapping[str, Any]) -> str:
-    """The trainer's own configuration as the trainer reads it, with what must be set beside it."""
+    """The trainer's own configuration in its syntax, with the other settings that it needs."""
     trainer = dialect(name)
     return str(trainer.write(trainer.parse(config)))
 
 
 def same_effect(name: str, correction: Correction) -> bool:
-    """Whether what the trainer would do is said by its settings step for step.
+    """Whether the trainer's settings for the correction mean exactly the same steps.
 
-    A trainer clamps log-ratios before it exponentiates, and says a band its own way: then the effect may differ in the
-    last digits or at extreme weights.
+    If not, the effect may differ in the last digits or at extreme weights: trainers clamp log-ratios before exp, and
+    give bands in their own way.
     """
     try:
         settings = import_module(f".{name}.correction", __package__).settings_for(correction)
