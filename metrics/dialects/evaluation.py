@@ -35,7 +35,7 @@ PER_TOKEN = ("rollout_logprobs", "old_logprobs", "current_logprobs", "mask", "ad
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a trainer reports and does for one batch, under its own names. Arrays have shape (rows, positions)."""
+    """A trainer's metrics, weights and mask for one batch, under its own names. Arrays have shape (rows, positions)."""
 
     metrics: dict[str, float]
     weights: Array | None
@@ -86,7 +86,7 @@ class DialectBatch:
 
 
 BatchLike = DialectBatch | pa.Table | Mapping[str, Any]
-"""What every `evaluate` takes; see batch_arrays."""
+"""The batch argument of every `evaluate`; see batch_arrays."""
 
 
 def batch_arrays(batch: BatchLike) -> DialectBatch:

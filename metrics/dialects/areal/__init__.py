@@ -81,7 +81,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
-    """What AReaL logs and applies for one update.
+    """The metrics and weights of AReaL for one update.
 
     Reads besides: `versions` (rows, positions) with -1 at prompt and tool tokens, `current_version`, `sample_mask`,
     `entropy`. Versions belong to the token whose log-prob stands at that position; a `kind` with

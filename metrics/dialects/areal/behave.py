@@ -69,7 +69,7 @@ def _share(part: Mask, whole: Mask) -> float:
 
 
 def _metric(old: Single, rollout: Single, log_ratio: Single, r: Rejection) -> Single:
-    """What is held against the bounds, per token. Only the ratio counts a log-ratio that is not finite as 0."""
+    """The value per token that is compared with the bounds. Only the ratio counts a log-ratio that is not finite as 0."""
     raw = old - rollout
     if r.metric == "ratio":
         return exp(log_ratio)

@@ -100,7 +100,7 @@ def _rejecting(weigh: Weigh, step: Step) -> dict[str, Any]:
 
 
 def _logarithm(bound: float) -> float:
-    """Of a weight's bound, for kl_k1: the metric that leaves the weights one per token."""
+    """The bound of a weight as a bound of kl_k1, the metric that keeps one weight per token."""
     return -inf if bound <= 0 else inf if bound == inf else log(bound)
 
 

@@ -70,7 +70,7 @@ def _gate(ratio: Single, tau: float) -> Single:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is logged beside the surrogate."""
+    """The arrays from which the metrics beside the surrogate are computed."""
 
     rollout: Single
     old: Single
@@ -108,7 +108,7 @@ def _record_behave(record: Record, i: Inputs, behave: Behave) -> None:
 
 
 def _record_development(record: Record, i: Inputs, mask: Mask, behave: Behave | None, s: Settings) -> None:
-    """What main logs since 1.0.4. The gap is multiplied with the mask there, which lets NaN through only where it counts."""
+    """The metrics of main since 1.0.4. It multiplies the gap by the mask, so a NaN outside the mask does not count."""
     gap = i.rollout - i.current
     record.stat(mask, logp_diff=gap, logp_abs_diff=np.abs(gap))
     if behave is not None:

@@ -15,7 +15,7 @@ MODES = ("token_mask", "token_truncate", "sequence_mask", "sequence_truncate", "
 
 @dataclass(frozen=True)
 class Generation:
-    """What a release does. `switch`: the keys of its behaviour weight. `kl_trio`: it logs compute_logp/kl_div_*.
+    """The behaviour of a release. `switch`: the keys of its behaviour weight. `kl_trio`: it logs compute_logp/kl_div_*.
     `development`: main after 1.0.4 (binary_kl, CISPO, reuse_train_logp; ratio statistics on the mask before rejection)."""
 
     switch: tuple[str, ...]

@@ -11,7 +11,7 @@ from ..single_precision import single
 
 @dataclass
 class Record:
-    """What one micro-batch records. `stats`: name -> (values, mask); `counts`: name -> mask; `scalars`: name -> value."""
+    """The records of one micro-batch. `stats`: name -> (values, mask); `counts`: name -> mask; `scalars`: name -> value."""
 
     stats: dict[str, tuple[Array, Mask]] = field(default_factory=dict)
     counts: dict[str, Mask] = field(default_factory=dict)

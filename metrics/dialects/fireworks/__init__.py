@@ -69,7 +69,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
-    """What the cookbook logs and applies for one optimizer step; micro-batches are its chunks.
+    """The metrics and weights of the cookbook for one optimizer step; micro-batches are its chunks.
 
     Reads besides: `sample_mask` (rows,), folded into the weights; `raw_rollout_logprobs`, the sampler's raw log-probs
     (rows without any: NaN; absent: the behaviour log-probs stand in); `reference_logprobs`. One advantage per row, its

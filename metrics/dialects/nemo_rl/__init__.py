@@ -96,7 +96,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
-    """What NeMo-RL logs and applies for one global batch (one optimizer step).
+    """The metrics and weights of NeMo-RL for one global batch (one optimizer step).
 
     Reads besides: `sample_mask` (rows,), `rewards` (rows,), `reference_logprobs`. Weights are (rows, 1) at a sequence
     level, else zero outside the token mask; ones when the correction is off. `mask` is after every filter.

@@ -19,7 +19,7 @@ class Denominators:
 
 
 def loss_metrics(t: Tensors, weights: Weights, settings: Settings, count: Denominators) -> dict[str, float]:
-    """What the loss reports for one micro-batch: numerators of this micro-batch over the denominators of all."""
+    """The metrics of the loss for one micro-batch: its numerators over the denominators of all micro-batches."""
     tokens = _mean_over(t.mask, count.tokens)
     ratio, clamped = _ratios(t, settings)
     kl = _reference_kl(t, settings, count)

@@ -97,7 +97,7 @@ def _ignored_notes(names: list[str], version: str) -> list[str]:
 
 
 def _silent(s: Settings) -> list[str]:
-    """What the trainer accepts without a word although the user cannot have meant it."""
+    """Settings that the trainer accepts silently, but that do harm."""
     low, high = s.truncated_importance_sampling_ratio_min, s.truncated_importance_sampling_ratio
     found = (
         (

@@ -10,14 +10,14 @@ from ..single_precision import Single, exp, row_totals, single
 from .settings import Settings
 
 EPSILON = 1e-8
-"""What the trainer adds to every denominator: without valid tokens a masked mean is 0, not NaN."""
+"""The trainer adds it to every denominator: without valid tokens a masked mean is 0, not NaN."""
 
 _READ_BESIDES = ("sample_mask", "rewards", "reference_logprobs")
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """What the loss holds, in float32: (rows, positions), but `sample_mask` (rows, 1), `rewards` (rows,) or None.
+    """The arrays of the loss, in float32: (rows, positions), but `sample_mask` (rows, 1), `rewards` (rows,) or None.
 
     Masks are 0 and 1 and multiply. That removes no NaN and no infinity: NaN * 0 is NaN upstream too.
     """
@@ -122,7 +122,7 @@ def _bounded(weight: Single, t: Tensors, settings: Settings) -> Weights:
 
 @dataclass(frozen=True)
 class SequenceFilter:
-    """What the driver does before the loss: `sample_mask` (rows, 1) after it, and the metrics it logs."""
+    """The driver's work before the loss: its `sample_mask` (rows, 1), and the metrics that it logs."""
 
     sample_mask: Single
     metrics: dict[str, float]

@@ -31,7 +31,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | None = None,
 ) -> Evaluation:
-    """What SkyRL logs for one training batch as `policy/...`, and what its correction leaves of it.
+    """The metrics `policy/...` of SkyRL for one training batch, and the weights and mask that its correction leaves.
 
     `weights`: the TIS weight; without TIS the multiplier of a loss anchored on the rollout policy, if it is one.
     `losses`: the sum over micro-batches. `arrays`: the loss per token before and after the correction.

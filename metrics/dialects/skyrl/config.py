@@ -94,7 +94,7 @@ def _boundaries(pairs: Any) -> Boundaries | None:
 
 
 def _logprobs_warnings(sampling: Mapping[str, Any], settings: Settings) -> list[str]:
-    """What `generator.sampling_params.logprobs` means for a correction; ConfigError above 1, as SkyRL."""
+    """Warnings about `generator.sampling_params.logprobs`, which corrections need; ConfigError above 1, as in SkyRL."""
     logprobs = sampling.get("logprobs", 1)
     if logprobs is not None and (not isinstance(logprobs, int) or logprobs > 1):
         raise not_allowed("generator.sampling_params.logprobs", logprobs, (None, 0, 1))

@@ -69,7 +69,7 @@ def training_batch_differences(tokens: Tokens) -> dict[str, float]:
 
 
 def loss_divisors(mask: Array, settings: Settings, first_row: int) -> Array:
-    """What a mini-batch's advantages are divided by so that summed losses give `loss_reduction`: (rows, 1) in float32.
+    """The divisor of a mini-batch's advantages with which summed losses give `loss_reduction`: (rows, 1) in float32.
 
     Counted before any correction masks. `first_row`: of the mini-batch in the batch, which `prompt_boundaries` count from.
     """

@@ -26,7 +26,7 @@ class Corrected:
 
 
 def corrected(tokens: Tokens, settings: Settings) -> Corrected:
-    """What the correction does to one micro-batch; nothing, without a word, if rollout log-probs are absent."""
+    """The correction of one micro-batch. Without rollout log-probs SkyRL silently corrects nothing."""
     if not settings.corrects or tokens.rollout is None:
         return Corrected(None, tokens.mask, {})
     metrics = _ratio_metrics(tokens)
@@ -51,7 +51,7 @@ def _stage(tokens: Tokens, found: tuple[Array, dict[str, float]], metrics: dict[
 
 
 def _ratio_metrics(tokens: Tokens) -> dict[str, float]:
-    """Of the weights before any mask. All but the mean run over the padded array, where masked ones are 0."""
+    """Metrics of the weights before any mask. All but the mean include padding and masked weights, which are 0."""
     ratio = tokens.ratio("old", "rollout", READER)
     padded = ratio * tokens.mask
     return {

@@ -48,7 +48,7 @@ def batch_tokens(arrays: DialectBatch, settings: Settings) -> Tokens:
 
 
 def optimizer_steps(tokens: Tokens, settings: Settings, given: MicroBatches | None) -> list[OptimizerStep]:
-    """What happens in each mini-batch; `given` micro-batches belong to the mini-batch their first row is in."""
+    """The results of each mini-batch. `given` micro-batches belong to the mini-batch of their first row."""
     _check_rows(settings, len(tokens.mask))
     scaled = replace(tokens, advantages=_scaled(tokens, settings))
     return [

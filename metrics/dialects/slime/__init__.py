@@ -32,7 +32,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | None = None,
 ) -> Evaluation:
-    """What slime logs for one optimizer step as `train/...`, and what its hook does.
+    """The metrics `train/...` of slime for one optimizer step, and the weights and mask of its hook.
 
     The batch may carry `rollout_ids` (one a row), `entropy` and `reference_logprobs`. `weights` are the hook's; OPSM's
     factor is in the loss before it, and in `arrays`. `losses`: summed over micro-batches, before Megatron scales it.
@@ -59,7 +59,7 @@ def evaluate(
 def _loss(
     step: Step, settings: Settings, hook: HookOutcome, extra: Mapping[str, Array]
 ) -> tuple[dict[str, float], dict[str, Array]]:
-    """What slime logs of its loss, and the loss per token before and after the hook. Only `ois` has the original mask."""
+    """slime's metrics of its loss, and the loss per token before and after the hook. Only `ois` has the original mask."""
     loss = token_loss(step, settings)
     metrics = {"pg_clipfrac": step.logged(loss.clipped, hook.mask), "ppo_kl": step.logged(loss.ppo_kl, hook.mask)}
     arrays = {"pg_loss_token_before": loss.loss}

@@ -58,7 +58,7 @@ def _method(method: str | None, args: Mapping[str, Any]) -> str:
 
 
 def _given(config: Mapping[str, Any], args: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """What does not stand in slime's arguments under that name."""
+    """Settings that slime has under another name or not among its arguments."""
     size = config.get("global_batch_size", args.get("global_batch_size"))
     groups = config.get("micro_batches")
     return {

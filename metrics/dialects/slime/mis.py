@@ -17,7 +17,7 @@ SMALLEST_MEAN = 1e-8
 
 
 def mis(step: Step, settings: Settings) -> HookOutcome:
-    """What the example returns; without use_tis only divergences, the loss and masks untouched."""
+    """The results of the example; without use_tis only divergences, while loss and masks are unchanged."""
     metrics = _divergences(step)
     if not settings.use_tis:
         return HookOutcome(None, step.mask, _prefixed(step, metrics))

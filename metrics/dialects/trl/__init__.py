@@ -67,7 +67,7 @@ def evaluate(
     kind: str | None = None,
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
-    """What TRL logs and applies for one generation batch that is one accumulation window.
+    """The metrics and weights of TRL for one generation batch that is one accumulation window.
 
     Reads besides: `entropy`, `reference_logprobs`, `rank` (rows,): the process that held a row; one if absent. NaN in
     rollout means that the engine gave no log-prob. Without old, current stands in, as in TRL when steps are aligned.

@@ -27,7 +27,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Accumulation:
-    """Of the accumulation window a micro-batch belongs to: how many micro-batches, how many unmasked tokens."""
+    """The accumulation window of a micro-batch: its number of micro-batches and of unmasked tokens."""
 
     micro_batches: int
     tokens: int

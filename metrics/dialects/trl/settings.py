@@ -86,7 +86,7 @@ def parse(config: Mapping[str, Any], version: str | None = None) -> Settings:
 
 
 def _silent(s: Settings) -> tuple[tuple[bool, str], ...]:
-    """What TRL accepts although it cannot have been meant."""
+    """Settings that TRL accepts silently, but that do harm."""
     truncated = [name for name in _SAMPLING if getattr(s, name) != _SAMPLING[name]]
     return (
         (

@@ -38,7 +38,7 @@ def evaluate(
     kind: str = "step",
     micro_batches: MicroBatches | int | None = None,
 ) -> Evaluation:
-    """What verl logs and does for a batch under a rollout_correction block, or a whole configuration that holds one.
+    """The metrics and weights of verl for a batch. The configuration is a rollout_correction block, or one that contains it.
 
     `kind`: one of KINDS, or "step": all that one training step logs, as far as the batch has the arrays. `micro_batches` cut
     what workers compute: their metrics are averaged over micro-batches, maxima too, and the loss is divided by the tokens
@@ -78,7 +78,7 @@ KINDS: Mapping[str, Callable[[DialectBatch, VerlSettings, Groups], Evaluation]] 
     "bypass_loss": bypass_loss,
     "ppo_clip_loss": decoupled_loss,
 }
-"""What verl computes, each by one of its functions: the joint correction, its metrics of current, the probability
+"""The kinds of evaluation, each done by one function of verl: the joint correction, its metrics of current, the probability
 differences, and the two losses."""
 
 

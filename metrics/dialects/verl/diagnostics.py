@@ -1,4 +1,4 @@
-"""What verl reports of any two policies: `rollout_corr/...` always, `training/...` where old was recomputed."""
+"""verl's metrics of two policies: `rollout_corr/...` always, `training/...` if old was recomputed."""
 
 import math
 

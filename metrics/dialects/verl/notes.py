@@ -1,4 +1,4 @@
-"""What verl's metrics are called here, and what is misleading about each beside the canonical number.
+"""The canonical names of verl's metrics, and how each differs from the canonical metric.
 
 Gaps are those of decoupled mode; from the bypass loss the same names speak of `total`.
 """

@@ -1,4 +1,4 @@
-"""What verl accepts without a word and does otherwise than meant: one rule a line, read from the block and the settings."""
+"""Settings that verl accepts silently although it does something else: one rule per line, checked on block and settings."""
 
 import math
 from collections.abc import Callable, Mapping

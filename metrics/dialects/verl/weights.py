@@ -133,7 +133,7 @@ def _effective_share(weights: Floats, mask: Mask) -> float:
 
 
 def _batch_mean(weights: Floats, mask: Mask, level: str) -> float:
-    """What the weights are divided by: their mean over tokens, or over rows with a token; 1 if that is not above 1e-8."""
+    """The divisor of the weights: their mean over tokens, or over rows with a token; 1 if the mean is not above 1e-8."""
     if level == "token":
         found = token_mean(weights, mask)
     else:
