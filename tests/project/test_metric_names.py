@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+from ratioscope.metrics.corrections.effect import EFFECTS
 from ratioscope.metrics.definitions.registry import METRICS, STATISTICS
 from ratioscope.metrics.dialects import NAMES, dialect
 from ratioscope.metrics.grading.signals import SIGNALS
@@ -30,9 +31,10 @@ OTHER = {
     *(signal.name for signal in SIGNALS),
     *(statistic.name for statistic in STATISTICS),
     *FIELDS,
+    *(effect.name for effect in EFFECTS),
     *(theirs.rsplit("/", 1)[-1] for name in NAMES for theirs in dialect(name).CANONICAL),
 }
-"""What may be written like a metric and is none: signals, sums, columns, and what trainers call theirs."""
+"""Words that look like a metric and are none: signals, sums, effects, columns, and names of the trainers."""
 WORD = re.compile(r"(?<![\w/.{}*-])[a-z][a-z0-9]*(?:_[a-z0-9][a-z0-9.]*|_[+-]\d)+(?![\w{}*(=/])")
 OWN = {"kl", "chi2", "ess", "pareto", "ppl", "surprisal", "shift", "variance", "excess"}
 """First words that only metrics have."""
@@ -52,7 +54,7 @@ def unknown(text: str) -> set[str]:
 def texts_of(path: Path) -> Iterator[str]:
     """Strings with a space in them: sentences, not keys. A value put into one stands as {}."""
     if path.suffix != ".py":
-        yield path.read_text()
+        yield re.sub(r"\(#[^)]*\)", "", path.read_text())  # where a link within the page leads
         return
     inside: set[ast.AST] = set()
     for node in ast.walk(ast.parse(path.read_text())):
