@@ -1,13 +1,13 @@
 """Collector: records what a trainer logs, without blocking or breaking training.
 
-* Making a collector and calling `log` touch memory only. A process of its own writes the rows (writer_process.py), or a thread
-  if no process can be started.
+* Making a collector and calling `log` touch memory only. A process of its own writes the rows
+  (writing/writer_process.py), or a thread if no process can be started.
 * `log` makes one copy and returns. It raises only with `strict=True`.
 * A batch that comes while the queue is full is dropped and counted.
 * What goes wrong is counted, noted in the commit log, and logged once through `logging`.
 * `flush` and `close` may be called several times, and from a signal handler that has interrupted `log`.
 * A forked child starts empty, and writes under its own name only what it logs itself.
-* There is no signal handler and no excepthook. There is one exit handler, which takes as long as `close` may.
+* There is no signal handler and no excepthook. A process has one exit handler, which takes as long as `close` may.
 """
 
 import atexit
@@ -77,7 +77,7 @@ class Collector:
     trainer: name and version of the trainer, for run.json.
     config: settings worth keeping beside the data. Secrets are removed.
     name: of the run; the name of the folder if not given.
-    rank: of this process; if not given, what torch.distributed, torchrun ($RANK), mpirun or srun say, else 0 (ranks.py).
+    rank: of this process; if not given, what torch.distributed, torchrun ($RANK), mpirun or srun say, else 0 (process/ranks.py).
     attempt: which start of the run this is; found from the folder if not given.
     text: "full" keeps token ids and texts, "ids" only ids, "none" neither.
     strict: raises what is otherwise counted and logged.
@@ -259,8 +259,9 @@ class Collector:
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything written that was logged so far, also of a step that has not ended. True: all of it is durable.
 
-        False: it was not written in `timeout` seconds (None: no limit, 0: no wait), or something that was logged since the last
-        flush was dropped, has only its statistics on disk, or has them in memory. `counts` says what was lost and why. Token rows
+        False: the writing took longer than `timeout` seconds (None: no limit, 0: no wait); or, since the last flush, sequences
+        were dropped, only the statistics of some reached the disk, or some statistics are still in memory. `counts` says what
+        was lost and why. Token rows
         that a budget left out do not matter here. With `strict=True`, losses that no earlier call raised are raised.
         """
         is_durable = self._thread.flush(timeout)

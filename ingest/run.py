@@ -245,7 +245,8 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """A cache key for results computed from the run: equal for equal recorded files, also after they were merged."""
+        """A cache key for results computed from the run. Two runs of the same recorded files have the same key; `compact`, which
+        merges files, does not change it."""
         files = [file for files in self._visible.token_files.values() for file in files]
         recorded = [pair for file in files for pair in file.recorded]
         recorded += [pair for segment in self._visible.segments for pair in segment.recorded]

@@ -41,7 +41,9 @@ HELP = (
     "Measure how far the policy that sampled is from the policy that trains, per step, sequence and token; find the cause, and"
     " what to do."
 )
-EPILOG = "Exit codes: 0 ok, 1 findings (with --fail-on), 2 usage, 3 unreadable. Start with: ratioscope demo"
+EPILOG = (
+    "Exit codes: 0 ok, 1 findings (of verify; else with --fail-on), 2 usage, 3 unreadable. Start with: ratioscope demo"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

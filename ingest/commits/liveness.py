@@ -75,7 +75,7 @@ def sizes(root: Path) -> Sizes:
 def writer_statuses(
     root: Path, logs: Sizes, earlier: Mapping[str, tuple[tuple[int, int], WriterStatus | None]]
 ) -> dict[str, Any]:
-    """log -> (its size, its writer's status). Only logs that changed since `known` are read. None: not the log of a writer."""
+    """log -> (its size, its writer's status). Only logs that changed since `earlier` are read. None: not the log of a writer."""
     return {
         log: earlier[log] if log in earlier and earlier[log][0] == size else (size, _word(root, log, size))
         for log, size in logs.items()

@@ -97,8 +97,8 @@ def _healthy(graded: pl.DataFrame, steps: pl.DataFrame, all_checks: tuple[Check,
     beyond = int((own["value"] >= signal.watch).sum()) if len(of_kl) else 0
     bound = f"; watch begins at {signal.watch:g}" if len(of_kl) else ""
     unsure = (
-        f" It counts as {peak['tested']:.4g}, which is two standard errors less. {beyond} of {len(own)} steps lie beyond the"
-        " bound, but by no more than their uncertainty."
+        f" Two standard errors are subtracted before grading, which leaves {peak['tested']:.4g}. {beyond} of {len(own)} steps"
+        " exceed the bound by less than that."
         if beyond
         else ""
     )

@@ -1,4 +1,4 @@
-"""The pages of the dashboard: one file each, whose `render` draws a run and a gap. A new page is a file and a line here."""
+"""The pages of the dashboard: a file or a folder each, whose `render` draws what a Scope chooses. PAGES lists them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
