@@ -61,7 +61,7 @@ def test_runs_are_found_by_words_in_any_column(opened: Open, tree: Path) -> None
     assert opened("runs", tree, find="act").dataframe[0].value["run"].tolist() == ["stale"]
     assert opened("runs", tree, find="HEALTHY trl").dataframe[0].value["run"].tolist() == ["healthy"]
     assert opened("runs", tree, find="[.*").dataframe[0].value.empty
-    assert "1 of 8 runs" in _captions(opened("runs", tree, find="own"))
+    assert "1 of 8 runs" in _captions(opened("runs", tree, find="its own"))
 
 
 def test_runs_are_read_a_few_at_a_time_and_the_others_say_so(
