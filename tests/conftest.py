@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,14 @@ def _of_no_recorded_job(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     launch.cache_clear()  # a process keeps the name of its start; a test is one of its own
+
+
+@pytest.fixture(autouse=True)
+def _own_main() -> Iterator[None]:
+    """A page that a test draws without a browser takes the place of __main__, which processes that a later test spawns import."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="session")

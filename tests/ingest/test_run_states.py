@@ -27,7 +27,7 @@ def test_what_the_budget_left_out_is_neither_pending_nor_lost(
     told = info(open_run(tmp_path / "run"))
     assert told["left_out"] == kept.left_out and told["states"] == {}
     assert main(["info", str(tmp_path / "run")]) == 0
-    assert f"{kept.left_out} sequences, by the budget" in capsys.readouterr().out
+    assert f"{kept.left_out} sequences, because of the budget" in capsys.readouterr().out
 
 
 def test_a_writer_in_trouble_is_named_until_it_recovers(
@@ -44,7 +44,7 @@ def test_a_writer_in_trouble_is_named_until_it_recovers(
         assert writer.startswith("r00000-") and "ok -> degraded" in why and "No space left" in why
         assert open_run(run).writers["state"].to_list() == ["degraded"]
         assert main(["info", str(run)]) == 0
-        assert "cannot write all" in capsys.readouterr().out
+        assert "writer in trouble" in capsys.readouterr().out
         monkeypatch.undo()
         collector.log(step=3, **step_arrays(3))
         assert collector.flush()

@@ -55,20 +55,20 @@ faulthandler.dump_traceback_later(60, exit=True)
 import polars as pl
 from pathlib import Path
 from ratioscope.app.dashboard.model.export import csv_of
-from ratioscope.app.dashboard.panels import drawn
+from ratioscope.app.dashboard.panels import charts
 from ratioscope.app.report.data import _events
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.analysis.prompt_tables import prompt_table
 from ratioscope.ingest.run import open_run
 from ratioscope.ingest.analysis.sequence_lines import log_ratio_lines
 
-drawn.st.dataframe = lambda frame, **_: frame.to_pandas()  # as Streamlit reads a frame
+charts.st.dataframe = lambda frame, **_: frame.to_pandas()  # as Streamlit reads a frame
 run = open_run(Path(sys.argv[1]))
 step, cache = run.steps[14], Cache(Path(sys.argv[2]))
 words = [f"token {number}" for number in range(20_000)]
 wide = pl.concat([pl.DataFrame({"a": words, "b": words, "c": range(len(words))})] * 2, rechunk=False)
 visits = (
-    lambda: drawn._table(wide, "wide"),
+    lambda: charts._table(wide, "wide"),
     lambda: csv_of(wide.head(500)),
     lambda: prompt_table(run, range(step, step + 1), "sequence_id", "mismatch", cache=cache),
     lambda: log_ratio_lines(run, step, "mismatch").to_pandas(),
