@@ -29,7 +29,7 @@ class RunFiles:
 
     def __init__(self, root: Path, writer: str, announce: Callable[[Mapping[str, Any]], None]) -> None:
         self._root, self._writer, self._announce = root, writer, announce
-        self._newest_segment: tuple[Path, str] | None = None  # and its digest
+        self._newest_segment: tuple[Path | None, str] = (None, "")  # and its digest
         self._durable = set[PurePath]()  # folders whose names are on disk for good
 
     def make_folders(self) -> None:
@@ -75,13 +75,16 @@ class RunFiles:
         file = layout.statistics_file(self._writer, number)
         self._make_folder(file.parent)
         commit = commit_entry(file, data)
-        is_replaced = self._newest_segment is not None and self._newest_segment[0] == file
-        if is_replaced:
+        newest, its_sha256 = self._newest_segment
+        replaced = its_sha256 if newest == file else None
+        if replaced is not None:
             self._announce({"kind": layout.ANNOUNCED, **{name: commit[name] for name in ("file", "bytes", "sha256")}})
         try:
             write_whole(self._root, file, data)
         except OSError as error:
-            self._settle(file, commit["sha256"], error, is_replaced=is_replaced)
+            if replaced is None:
+                raise
+            self._settle(file, commit["sha256"], replaced, error)
         self._newest_segment = (file, commit["sha256"])
         return {**commit, "steps": steps}
 
@@ -91,20 +94,20 @@ class RunFiles:
             self._durable.clear()
         self._durable.add(path)
 
-    def _settle(self, file: Path, sha256: str, error: OSError, *, is_replaced: bool) -> None:
+    def _settle(self, file: Path, written: str, replaced: str, error: OSError) -> None:
         """Finds out which segment is on disk after an error, and returns if it is the new one.
 
         Raises the error if the old one is still there. If neither can be read, raises another error, one that does not ask for
-        smaller files: these would count some rows twice.
+        smaller files: these would count some rows twice. written, replaced: the digests of the new segment and of the old one.
         """
         try:
-            on_disk = hashlib.sha256(content(self._root, file, _MOST_SEGMENT)).hexdigest() if is_replaced else None
-            if on_disk == sha256:
+            on_disk = hashlib.sha256(content(self._root, file, _MOST_SEGMENT)).hexdigest()
+            if on_disk == written:
                 sync_folder(self._root, file.parent)
                 return
         except OSError:
             on_disk = ""
-        if is_replaced and self._newest_segment is not None and on_disk != self._newest_segment[1]:
+        if on_disk != replaced:
             raise OSError(errno.EIO, f"{file.name} may have been replaced or not: {reason_of(error)}") from error
         raise error
 

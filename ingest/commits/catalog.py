@@ -312,11 +312,12 @@ class Catalog:
         unnamed = on_disk.parquet_files - self._committed() - self._pruned()
         paths = {path for path in unnamed if writer_of(path) not in whole_logs}
         self._recovered = {path: item for path, item in self._recovered.items() if path in paths}
-        for path in sorted(paths - set(self._recovered) - set(self._set_aside)):
-            item = recovered(self.files, path, self.quarantine)
-            if item is not None:
-                self._recovered[path] = item
-        token_files = [item for item in self._recovered.values() if isinstance(item, TokenFile)]
+        fresh = sorted(paths - set(self._recovered) - set(self._set_aside))
+        items = [item for path in fresh if (item := recovered(self.files, path, self.quarantine)) is not None]
+        self._recovered |= {item.path: item for item in items}
+        token_files = [
+            item for item in items if isinstance(item, TokenFile)
+        ]  # the earlier ones were judged when they were new
         uncounted = self.uncounted(token_files)
         self._recovered |= {item.path: replace(item, unmeasured=True) for item in token_files if item.path in uncounted}
 

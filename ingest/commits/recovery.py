@@ -89,9 +89,7 @@ def uncounted(
     The writer ended after it had written the file and before it wrote the statistics: the statistics of the step count fewer
     sequences than the step has rows.
     """
-    suspects = {_part(file): file for file in recovered if not file.replaces}
-    if not suspects:
-        return set()
+    suspects = {_part(file) for file in recovered if not file.replaces}
     every = {file.path: file for file in (*others, *recovered) if _part(file) in suspects}
     rows: Counter[_Part] = Counter()
     for file in every.values():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+
+from support.broken_disk import files_of_at_most
 
 from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
@@ -29,7 +29,7 @@ def limited(folder: Path, *, limits: Sequence[int], seed: int) -> Figures:
 
 def _record(figures: Figures, root: Path, kilobytes: int, seed: int) -> None:
     flushed = set()
-    with unsynced(), _files_of_at_most(kilobytes << 10), Collector(root, name="small", attempt=0) as collector:
+    with unsynced(), files_of_at_most(kilobytes << 10), Collector(root, name="small", attempt=0) as collector:
         for step in range(STEPS):
             collector.log(step=step, **logged(seed, step))
             if collector.flush(PATIENCE):
@@ -50,13 +50,3 @@ def _record(figures: Figures, root: Path, kilobytes: int, seed: int) -> None:
     lost = set(range(STEPS)) - rows - measured
     is_told = counts.reasons.get("not written", 0) >= len(lost)
     figures.demand(is_told, f"{kilobytes} KB: steps {sorted(lost)} are nowhere, and told of as {dict(counts.reasons)}")
-
-
-@contextmanager
-def _files_of_at_most(nbytes: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
