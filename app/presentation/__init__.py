@@ -1,1 +1,1 @@
-"""How values, names, themes and texts are presented on every face: command line, report and dashboard."""
+"""Values, names, themes and texts in the form that command line, report and dashboard all show."""

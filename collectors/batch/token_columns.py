@@ -58,7 +58,7 @@ class Ragged:
     """Values of rows of different lengths, one row after the other."""
 
     values: Flat
-    """Of `sum(lengths)` tokens."""
+    """The arrays cover `sum(lengths)` tokens."""
     lengths: Lengths
     present: NDArray[np.bool_]
     """Whether the row has values; if not, its length is 0 and it becomes null."""

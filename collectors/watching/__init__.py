@@ -1,1 +1,1 @@
-"""How a running trainer is watched: hooks on its functions, on imports and on Ray workers."""
+"""Hooks that watch a running trainer: on its functions, on imports and on Ray workers."""

@@ -1,1 +1,1 @@
-"""What commit logs record: their lines, the writers and attempts, and the catalog of the files that form the run."""
+"""Commit logs: their lines, the writers and attempts, and the catalog of the files that form the run."""

@@ -1,1 +1,1 @@
-"""What pages read: runs at a revision, cached frames and figures, jobs, the choices in the address."""
+"""The data behind pages: runs at a revision, cached frames and figures, jobs, the choices in the address."""

@@ -1,4 +1,4 @@
-"""How the server's process tells the pages which runs they may open."""
+"""The environment variable in which the server names the runs that pages may open."""
 
 RUNS = "RATIOSCOPE_RUNS"
 """The environment variable: a JSON list of absolute paths."""
