@@ -54,6 +54,7 @@ from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars
 from .statistics.row_statistics import RowStatistics
+from .statistics.row_work import RowWork
 from .statistics.run_metrics import RunMetrics
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
@@ -397,6 +398,11 @@ class Run:
         if find_spec("pandas") is None:
             raise MissingExtra("metrics_pandas", "dashboard")
         return self.metrics(by, steps=steps, progress=progress).to_pandas()
+
+    def row_work(self, slice: str = "all") -> RowWork:
+        """The statistics of a slice that are computed from token rows, see `ratioscope index`."""
+        with self._lock:
+            return self._metrics.row_work(slice)
 
     @property
     def unavailable(self) -> dict[str, str]:

@@ -41,6 +41,7 @@ VERBS = (
     "sync",
     "push",
     "info",
+    "index",
     "estimate",
     "note",
     "verify",

@@ -46,6 +46,11 @@ class Cache:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
+    @property
+    def place(self) -> str:
+        """Where the tables are, in words."""
+        return str(self._folder or "a cache: this user has no home folder")
+
     def load(self, key: str) -> pa.Table | None:
         """The table with this key; None if there is none that can be read."""
         if self._folder is None:
@@ -69,6 +74,10 @@ class Cache:
             _trim(self._folder)
         except (OSError, pa.ArrowException):
             return
+
+    def holds(self, key: str) -> bool:
+        """True if there is a file of the table with this key; `load` says whether it can be read."""
+        return self._folder is not None and (self._folder / f"{key}.parquet").is_file()
 
     def forget(self, key: str) -> None:
         """Removes the table with this key."""

@@ -1,11 +1,13 @@
 """Statistics computed from token rows, by the engine that also computes them in a trainer. They are cached by digests of files.
 
 They are needed for steps whose two sides were recorded by different processes, for lost segments, and for slices made on demand.
+The cache holds a table per block of steps. `ratioscope index` also keeps one for each step of a block that is not full.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import polars as pl
 import pyarrow as pa
@@ -14,7 +16,6 @@ from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import schema, statistics
-from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.entries import TokenFile
@@ -24,6 +25,7 @@ from ..files.quarantine import CountedSetAside
 from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
+from .step_tables import folded, frame_of, is_sampled, marked, merged
 
 _READ = (
     "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
@@ -31,7 +33,6 @@ _READ = (
 )  # fmt: skip
 """Columns of the Record that the engine reads."""
 _THREADS = 4
-_SAMPLED = b"ratioscope.sampled"
 
 Steps = Mapping[int, Sequence[TokenFile]]
 
@@ -44,6 +45,19 @@ class FromRows:
     """In the engine's schema."""
     exact: bool
     """False where a budget kept rows by chance, so that values are estimates."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive steps whose statistics are one table of the cache."""
+
+    steps: Steps
+    names: Mapping[int, str]
+    """step -> cache key of its own table."""
+    key: str
+    """Cache key of the table of all steps."""
+    is_full: bool
+    """False for the last block of a run that may still grow."""
 
 
 @dataclass
@@ -75,111 +89,118 @@ class RowStatistics:
         by_step False merges the steps, and `step` is null in the result. Slices such as token_id have too many keys for a row
         per step and key.
         """
-        ordered = sorted(steps)
-        blocks = [ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS)]
-        kind = f"{made.name if made else 'written'}{'' if by_step else ' merged'}{f' of {pair.gap}' if pair else ''}"
         tables = []
-        for done, block in enumerate(blocks):
-            tables.append(self._block({step: steps[step] for step in block}, made, kind, by_step, pair))
+        done = 0
+        for block in self.blocks(steps, made, by_step=by_step, pair=pair):
+            tables.append(self.block(block, made, by_step=by_step, pair=pair))
+            done += len(block.steps)
             if progress is not None:
-                progress(min((done + 1) * SEGMENT_STEPS, len(ordered)), len(ordered))
-        exact = not any(_is_sampled(table) for table in tables)
-        frames = [_frame(table) for table in tables]
-        whole = pl.concat(frames) if frames else _frame(schema().empty_table())
-        return FromRows(whole if by_step else _merged(whole), exact)
+                progress(done, len(steps))
+        exact = not any(is_sampled(table) for table in tables)
+        frames = [frame_of(table) for table in tables]
+        whole = pl.concat(frames) if frames else frame_of(schema().empty_table())
+        return FromRows(whole if by_step else merged(whole), exact)
 
-    def _block(self, steps: Steps, made: OnDemand | None, kind: str, by_step: bool, pair: Pair | None) -> pa.Table:
+    def blocks(
+        self, steps: Steps, made: OnDemand | None, *, by_step: bool = True, pair: Pair | None = None
+    ) -> list[Block]:
+        """The steps in blocks, ascending. The names change with every digest of a file."""
+        ordered = sorted(steps)
+        parts = (ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS))
+        return [self._named({step: steps[step] for step in part}, made, by_step, pair) for part in parts]
+
+    def _named(self, steps: Steps, made: OnDemand | None, by_step: bool, pair: Pair | None) -> Block:
         of_pair = {step: pair.digests(step) if pair else () for step in steps}
-        names = {step: cache_key((kind, *map(self._name, files), *of_pair[step])) for step, files in steps.items()}
-        key = cache_key(names.values())
-        cached = self.cache.load(key)
-        if cached is not None and cached.schema.names == schema().names:
+        what = _what(made, pair)
+        names = {step: cache_key((what, *map(self._name, files), *of_pair[step])) for step, files in steps.items()}
+        key = cache_key(("steps" if by_step else "merged", *names.values()))
+        return Block(steps, names, key, len(steps) == SEGMENT_STEPS)
+
+    def kept(self, key: str) -> pa.Table | None:
+        """The table of a block or step in the cache; None where there is none that can be read."""
+        table = self.cache.load(key)
+        if table is None or table.schema.names != schema().names:
+            return None
+        return marked(table.cast(schema()), is_sampled(table))
+
+    def block(
+        self,
+        block: Block,
+        made: OnDemand | None,
+        *,
+        by_step: bool = True,
+        pair: Pair | None = None,
+        given: Mapping[str, pa.Table] = MappingProxyType({}),
+    ) -> pa.Table:
+        """The table of a block, from the cache or from its steps. given: name of a step -> its table, where it is known.
+
+        It is not kept where a file was set aside meanwhile: the file may come back, with the digest that the name is made of.
+        """
+        cached = self.kept(block.key)
+        if cached is not None:
             return cached
         before = self.aside.times
-        table = self._computed(steps, names, made, by_step, pair)
-        if (
-            self.aside.times == before
-        ):  # a file that was set aside may come back, with the digest that its key is made of
-            self.cache.store(key, table)
-            self._forget_partial((kind, min(steps)), key, full=len(steps) == SEGMENT_STEPS)
+        table = self._computed(block, made, by_step, pair, given)
+        if self.aside.times == before:
+            self.cache.store(block.key, table)
+            self._forget_parts((f"{_what(made, pair)}{'' if by_step else ' merged'}", min(block.steps)), block)
         return table
 
     def _computed(
-        self, steps: Steps, names: Mapping[int, str], made: OnDemand | None, by_step: bool, pair: Pair | None
+        self, block: Block, made: OnDemand | None, by_step: bool, pair: Pair | None, given: Mapping[str, pa.Table]
     ) -> pa.Table:
-        before = self.aside.times
+        before, known = self.aside.times, {**self._recent, **given}
 
         def one(step: int) -> pa.Table:
-            cached = self._recent.get(names[step])
-            return cached if cached is not None else self._step(step, steps[step], made, pair)
+            cached = known.get(block.names[step])
+            cached = self.kept(block.names[step]) if cached is None else cached
+            return cached if cached is not None else self.step(step, block.steps[step], made, pair)
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            parts = (part for few in _batches(list(steps)) for part in pool.map(one, few))
-            tables = list(parts if by_step else _folded(parts))
+            parts = (part for few in _batches(list(block.steps)) for part in pool.map(one, few))
+            tables = list(parts if by_step else folded(parts))
         if by_step and self.aside.times == before:
-            self._recent.update(zip(names.values(), tables, strict=True))
+            self._recent.update(zip(block.names.values(), tables, strict=True))
             for name in list(self._recent)[: -2 * SEGMENT_STEPS]:
                 del self._recent[name]
-        sampled = any(_is_sampled(table) for table in tables)
-        return _marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled)
+        sampled = any(is_sampled(table) for table in tables)
+        return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled)
 
-    def _step(self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None) -> pa.Table:
+    def step(self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None) -> pa.Table:
+        """The table of one step, computed from its rows."""
         of_pair = pair.columns if pair else ()
         records = joined(self.rows.table(files, (*_READ, *of_pair, *(made.columns if made else ()))))
         records = pair.beside(records, step) if pair else records
         gaps = (pair.gap,) if pair else tuple(GAPS)
         sampled = bool(pc.any(pc.less(records["inclusion_probability"], 1.0)).as_py())
         if made is None:
-            return _marked(statistics(records, gaps=gaps), sampled)
+            return marked(statistics(records, gaps=gaps), sampled)
         if any(records[name].null_count == len(records) for name in made.columns):
-            return _marked(schema().empty_table(), sampled)
-        return _marked(statistics(records, slices={made.name: made.labels(records)}, written=False, gaps=gaps), sampled)
+            return marked(schema().empty_table(), sampled)
+        return marked(statistics(records, slices={made.name: made.labels(records)}, written=False, gaps=gaps), sampled)
 
     def _name(self, file: TokenFile) -> str:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"
 
-    def _forget_partial(self, place: tuple[str, int], key: str, *, full: bool) -> None:
-        """Removes the table of a block before it grew, so that the cache holds one table per block and not one per step."""
+    def _forget_parts(self, place: tuple[str, int], block: Block) -> None:
+        """Removes the tables that the block was made of, so that the cache holds one table per block and not one per step.
+
+        The tables of single steps stay until the block is full: `index` computes only new steps of a run that grows.
+        """
         before = self._partial.pop(place, None)
-        if before is not None and before != key:
+        if before is not None and before != block.key:
             self.cache.forget(before)
-        if not full:
-            self._partial[place] = key
+        if not block.is_full:
+            self._partial[place] = block.key
+        elif self.cache.holds(block.key):
+            for name in block.names.values():
+                self.cache.forget(name)
+
+
+def _what(made: OnDemand | None, pair: Pair | None) -> str:
+    return f"{made.name if made else 'written'}{f' of {pair.gap}' if pair else ''}"
 
 
 def _batches(steps: Sequence[int]) -> Iterator[Sequence[int]]:
     """As many steps at a time as there are threads, so that memory holds no more."""
     return (steps[start : start + _THREADS] for start in range(0, len(steps), _THREADS))
-
-
-def _folded(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """One table: the parts merged over steps. Merges whenever the waiting parts have as many rows as the merged ones."""
-    total, waiting, sampled = _frame(schema().empty_table()), [], False
-    for part in parts:
-        sampled |= _is_sampled(part)
-        waiting.append(_frame(part))
-        if sum(map(len, waiting)) > len(total):
-            total, waiting = _merged(pl.concat([total, *waiting])), []
-    total = _merged(pl.concat([total, *waiting]))
-    yield _marked(total.to_arrow().cast(schema()), sampled)
-
-
-def _merged(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows merged over attempts and steps, with the same columns."""
-    over = merge(frame, tuple(key for key in KEYS if key not in ("attempt", "step")))
-    absent = [name for name in frame.columns if name not in over.columns]
-    return over.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in absent).select(frame.columns)
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table.replace_schema_metadata())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _marked(table: pa.Table, sampled: bool) -> pa.Table:
-    return table.replace_schema_metadata({_SAMPLED: b"1"} if sampled else None)
-
-
-def _is_sampled(table: pa.Table) -> bool:
-    return _SAMPLED in (table.schema.metadata or {})

@@ -24,6 +24,7 @@ from .kept_tables import KeptTable, KeptTables
 from .logged_scalars import LoggedScalars, why_absent
 from .row_plan import gaps_on_record
 from .row_statistics import FromRows, RowStatistics
+from .row_work import RowWork
 from .run_statistics import HISTOGRAMS, SCALARS, RunStatistics
 
 MOST_BYTES = 256 << 20
@@ -95,6 +96,12 @@ class RunMetrics:
         if (made := slice_named(slice_name)) is not None:
             return self._of_rows(made, True, None).frame
         return self.table(slice_name, (*SCALARS, *(HISTOGRAMS if slice_name == "all" else ()))).frame
+
+    def row_work(self, slice_name: str) -> RowWork:
+        """The statistics of a slice that are computed from token rows, whether or not they are in the cache."""
+        made = slice_named(slice_name)
+        steps = self.written.from_rows(self.visible) if made is None else [self.visible.token_files]
+        return RowWork(self.rows, made, tuple(steps))
 
     def frame(
         self,

@@ -22,7 +22,7 @@ from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
 from .row_plan import RowJob, RowPlan, row_plan
-from .row_statistics import FromRows, RowStatistics
+from .row_statistics import FromRows, RowStatistics, Steps
 from .segment_tables import MeasuredSteps, SegmentTables, holding
 from .statistics_files import SliceColumns
 
@@ -71,6 +71,11 @@ class RunStatistics:
         """Opens the segments of these steps once for several slices and columns, each of which is then read with `of`."""
         slices = [(slice_name, tuple(columns)) for slice_name, columns in asked]
         self.segments.prefetch(holding(visible.segments, steps), slices)
+
+    def from_rows(self, visible: VisibleFiles) -> list[Steps]:
+        """What to compute from token rows: step -> its files, by the kind of job."""
+        _, plan, _ = self._plan_and_ingredients(visible)
+        return [_files(jobs) for jobs in (plan.per_writer, plan.joint) if jobs]
 
     def ingredients(self, visible: VisibleFiles) -> Ingredients:
         """step -> what its rows are made of."""
@@ -136,7 +141,7 @@ class RunStatistics:
         return own.join(_pairs(pairs), on=["step", "gap"], how="semi", maintain_order="left")
 
     def _from_rows(self, jobs: Mapping[int, RowJob]) -> FromRows:
-        return self.rows.of({step: job.files for step, job in jobs.items()}, None)
+        return self.rows.of(_files(jobs), None)
 
 
 _LOST = "no statistics of them are on record, or their files were set aside"
@@ -144,6 +149,10 @@ _SPLIT = (
     "different processes recorded their two sides, parts or facts of the sequences, or the statistics on record cover only a"
     " part of the rows, or were lost after a merge"
 )
+
+
+def _files(jobs: Mapping[int, RowJob]) -> Steps:
+    return {step: job.files for step, job in jobs.items()}
 
 
 def _note(jobs: Mapping[int, RowJob], because: str) -> tuple[str]:

@@ -19,6 +19,7 @@ VERBS = (
     ("bundle", "--output", "../pages"),
     ("export", "--output", "../export.parquet"), ("export", "--level", "token", "--output", "../tokens.csv"),
     ("sync", "--to", "prometheus:../run.prom"), ("push", "memory://pushed"),
+    ("index", "--workers", "1"),
     ("note", "restarted node 7"), ("baseline", "save", "RUN", "as", "floor"), ("baseline", "pin", "RUN"),
     ("repair", "--writers-ended"), ("compact", "--writers-ended"),
     ("prune", "--keep-steps", "1", "--yes", "--writers-ended"),

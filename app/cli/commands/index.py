@@ -1,0 +1,94 @@
+"""`ratioscope index RUN`: computes the statistics that a run lacks, on several processes or on a cluster, and keeps them."""
+
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .arguments import AsJson, RunFolder, comma_separated, opened
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from ratioscope.ingest.indexing.engine import Engine
+    from ratioscope.ingest.indexing.index import Indexed
+
+MOST_SHOWN = 12
+
+
+def index(
+    run: RunFolder,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processes; all cores unless given."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="SLICE,...", help="Slices on demand too, such as token_id,group_id: see metrics --by."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compute the statistics that the run lacks from its token rows, so that no page has to; a second call goes on."""
+    from ratioscope.ingest.indexing.frames import keep_frames
+    from ratioscope.ingest.indexing.index import index as make
+
+    from ..interruption import ended_in_order
+    from ..terminal import counting, print_json, working
+
+    slices = _on_demand(by)
+    opened_run = opened(run)
+    with ended_in_order(), _engine(workers) as engine, counting("computing statistics, steps") as advance:
+        done = make(opened_run, engine, slices, advance)
+    if not done.failed:
+        with working("computing metrics"):
+            keep_frames(opened_run)
+    if as_json:
+        failed = [{"slice": slice, "step": step, "reason": why} for (slice, step), why in done.failed.items()]
+        refused = [asdict(each) for each in opened_run.quarantined]
+        print_json({**asdict(done), "failed": failed, "set_aside": refused})
+    else:
+        _print(done, str(run))
+    return _code(done)
+
+
+def _on_demand(by: str | None) -> list[str]:
+    """The slices of --by that are computed on demand; a written one is always computed."""
+    from ratioscope.ingest.rows.slices import slice_named
+
+    return [name for name in dict.fromkeys(comma_separated(by)) if slice_named(name) is not None]
+
+
+def _engine(workers: int | None) -> "AbstractContextManager[Engine]":
+    from ratioscope.ingest.indexing.processes import Processes
+
+    return closing(Processes(workers) if workers else Processes())
+
+
+def _code(done: "Indexed") -> int:
+    from .. import OK, UNREADABLE
+
+    return UNREADABLE if done.failed or done.lost else OK
+
+
+def _print(done: "Indexed", run: str) -> None:
+    from ...presentation.digits import count
+    from ..terminal import error, say
+
+    if not done.steps:
+        say("nothing to compute: the statistics of all steps are on record")
+        return
+    rate = done.computed / done.seconds if done.seconds else 0.0
+    before = done.steps - done.computed - len(done.failed)
+    say(
+        f"computed {count(done.computed, 'step')} and {count(done.tokens, 'token')} from token rows in {done.seconds:.1f} s"
+        f" ({rate:.3g} steps/s); {before} of {done.steps} were there before"
+    )
+    if done.lost:
+        error(f"{count(done.lost, 'step')} did not stay in the cache, which is full; try fewer slices with --by")
+    if done.failed:
+        error(f"{count(len(done.failed), 'step')} could not be computed; to try these again: ratioscope index {run}")
+    for (slice, step), why in list(done.failed.items())[:MOST_SHOWN]:
+        say(f"step {step}{'' if slice == 'all' else f' by {slice}'}: {why}")
+    if len(done.failed) > MOST_SHOWN:
+        say(f"and {len(done.failed) - MOST_SHOWN} more: --json")

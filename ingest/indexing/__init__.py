@@ -1,0 +1,1 @@
+"""Computes all statistics of a run that have to come from its token rows, on several processes or machines."""

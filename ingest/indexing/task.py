@@ -1,0 +1,86 @@
+"""A task of `ratioscope index`: the statistics of one step from its rows, wherever it runs, by the function of the local path."""
+
+import socket
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from ratioscope.errors import SourceError
+from ratioscope.layout import RUN_FILE
+from ratioscope.version import __version__
+
+from ..commits.entries import TokenFile
+from ..files.cache import Cache
+from ..files.parquet_files import ParquetFiles
+from ..files.quarantine import CountedSetAside
+from ..rows.record_rows import RecordRows
+from ..rows.slices import slice_named
+from ..statistics.kept_tables import definitions
+from ..statistics.row_statistics import RowStatistics
+
+
+@lru_cache(maxsize=1)
+def _own_definitions() -> str:
+    return f"{__version__} {definitions()[:16]}"
+
+
+@dataclass(frozen=True)
+class Task:
+    """The statistics of one step, for all written slices or for one on demand."""
+
+    root: str
+    """Path of the run, the same on every machine."""
+    name: str
+    """Cache key of the result."""
+    step: int
+    files: tuple[TokenFile, ...]
+    """The step's token files, as the commit logs name them. No folder is listed."""
+    slice: str
+    """Name of a slice; a written one stands for all written slices."""
+    definitions: str = field(default_factory=_own_definitions)
+    """The version and definitions of metrics by which the step has to be computed."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a task."""
+
+    table: bytes
+    """The statistics, as an Arrow stream."""
+    refused: tuple[tuple[str, str], ...]
+    """(path, reason) of files that could not be read. Their rows are not in the statistics."""
+
+
+def carried_out(task: Task) -> Result:
+    """The result. SourceError where this process cannot see the run, or has other definitions of metrics."""
+    if task.definitions != _own_definitions():
+        raise SourceError(
+            f"{socket.gethostname()} has ratioscope {_own_definitions()}, the caller {task.definitions}: install the same one"
+        )
+    if not (Path(task.root) / RUN_FILE).is_file():
+        raise SourceError(f"{socket.gethostname()} sees no run at {task.root}: put it where every machine sees it")
+    refused: list[tuple[str, str]] = []
+    aside = CountedSetAside(lambda path, reason: refused.append((path, reason)))
+    rows = RowStatistics(RecordRows(_files(task.root), aside), Cache(None), aside)
+    table = rows.step(task.step, task.files, slice_named(task.slice))
+    return Result(_stream(table), tuple(refused))
+
+
+def table_of(result: Result) -> pa.Table:
+    """The statistics of a result."""
+    with pa.ipc.open_stream(result.table) as reader:
+        return reader.read_all()
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@lru_cache(maxsize=1)
+def _files(root: str) -> ParquetFiles:
+    return ParquetFiles(Path(root))
