@@ -26,6 +26,17 @@ def least_squares(columns: Floats, values: Floats, evidence: Evidence) -> tuple[
     return coefficients.astype(np.float64), errors.astype(np.float64)
 
 
+def correlation(first: Floats, second: Floats, *, undefined: float = 0.0) -> float:
+    """Pearson's correlation, in -1..1; `undefined` for fewer than three values, or where a side has one value only."""
+    is_defined = len(first) > 2 and np.ptp(first) > 0 and np.ptp(second) > 0
+    return float(np.corrcoef(first, second)[0, 1]) if is_defined else undefined
+
+
+def slope(of: Floats, over: Floats) -> float:
+    """Rise of the values for a rise by 1 of `over`, by least squares; 0 where `over` has one value only."""
+    return float(np.polyfit(over, of, 1)[0]) if len(over) > 1 and np.ptp(over) > 0 else 0.0
+
+
 @once
 def mean_weight(evidence: Evidence) -> tuple[float, float]:
     """(mean importance weight, its standard error). 1 for any trainer, if the sampler's log-probs are those it sampled from."""

@@ -366,6 +366,9 @@ def test_a_process_that_cannot_be_listened_to_ends_and_leaves_nothing_open(
     def refused(*values: Any, **named: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    with Collector(tmp_path / "first") as collector:
+        collector.log(step=1, **ONE)
+    token_rows(tmp_path / "first")  # what opens a descriptor once and for all has opened it
     monkeypatch.setattr(writer_process, "_started", kept)
     before = descriptors()
     with monkeypatch.context() as patch:

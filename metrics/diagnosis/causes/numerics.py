@@ -9,7 +9,7 @@ from ..arrays import Booleans, Floats
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fading import fades, is_less_sure
-from ..fits import mean_weight
+from ..fits import correlation, mean_weight
 from ..left_out import log_sizes
 from ..once import once
 from ..share import share_explained
@@ -175,7 +175,7 @@ def _larger_than_rounding(evidence: Evidence) -> Result:
     honest = abs(mean - 1) < max(5 * error, 0.02)
     everywhere = shape.tail < RARE or not shape.kurtosis > KURTOSIS
     faded_by_prompt = fades(evidence) and is_less_sure(evidence)
-    same_tokens = float(np.corrcoef(evidence.earlier, evidence.later)[0, 1]) > 0.5 if len(evidence) > 2 else False
+    same_tokens = correlation(evidence.earlier, evidence.later) > 0.5
     usual = min(1.0, USUAL / max(size, 1e-300))
     share = share_explained(evidence, evidence.distance * usual)
     two_sided = f"{shape.negative:.0%} of the log-ratios are negative"

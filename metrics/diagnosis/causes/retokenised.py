@@ -5,6 +5,7 @@ import numpy as np
 from ..arrays import Booleans
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
+from ..fits import correlation
 from ..left_out import FEW_TOKENS, left_out
 from .change_points import change_points, changed
 
@@ -15,8 +16,7 @@ BESIDE = 3
 
 
 def _correlation(evidence: Evidence, tokens: Booleans) -> float:
-    earlier, later = evidence.earlier[tokens], evidence.later[tokens]
-    return float(np.corrcoef(earlier, later)[0, 1]) if len(earlier) > 2 and earlier.std() * later.std() > 0 else 1.0
+    return correlation(evidence.earlier[tokens], evidence.later[tokens], undefined=1.0)
 
 
 def _other_ids(evidence: Evidence) -> Result:

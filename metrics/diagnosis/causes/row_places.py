@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import Booleans, Floats, Integers
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
+from ..fits import correlation
 from ..left_out import left_out, log_sizes, mean_by
 from ..once import once
 from ..prefixes import firsts, prompts
@@ -70,9 +71,8 @@ def places(evidence: Evidence) -> Places:
         means.append(mean)
         known.append(counts > 0)
     both = known[0] & known[1]
-    enough = both.sum() >= LEAST_CELLS and all(mean[both].std() > 0 for mean in means)
-    correlation = float(np.corrcoef(means[0][both], means[1][both])[0, 1]) if enough else 0.0
-    return Places(cell, half, (means[0], means[1]), (known[0], known[1]), correlation, int(both.sum()))
+    agreement = correlation(means[0][both], means[1][both]) if both.sum() >= LEAST_CELLS else 0.0
+    return Places(cell, half, (means[0], means[1]), (known[0], known[1]), agreement, int(both.sum()))
 
 
 def _without_mean(values: Floats, index: Integers) -> Floats:

@@ -7,6 +7,7 @@ import numpy as np
 from ..arrays import Booleans, Floats, Integers
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
+from ..fits import correlation
 from ..left_out import CLEAR_LABEL, FEW_TOKENS, codes, left_out, log_sizes, mean_by, split_in_two
 from ..share import level_ratios
 
@@ -75,7 +76,7 @@ def _halves(evidence: Evidence, unit: Integers, half: Integers, least: int) -> t
     known = (counts[0] >= least) & (counts[1] >= least)
     if known.sum() < LEAST_ROWS // 2:
         return None
-    agreement = float(np.corrcoef(means[0][known], means[1][known])[0, 1]) if known.sum() > 2 else 0.0
+    agreement = correlation(means[0][known], means[1][known])
     bad, shares = np.zeros(len(evidence), np.bool_), []
     stands_for = mean_by(unit, evidence.weights, size)[0]
     for h in (0, 1):

@@ -13,6 +13,8 @@ LEAST = 300
 """Tokens that the regression needs."""
 CLEAR, OFF_ONE = 5.0, 0.01
 """Standard errors, and distance of the slope from 1, from which on two temperatures differ."""
+LEAST_SLOPE = 0.05
+"""Slope below which no temperature is told: the sampler's log-probs then follow the entropy, not the trainer's log-probs."""
 WITHIN = 3.0
 """Tokens with |x| above this have another fault, and are left out of the regression."""
 DISHONEST = (5.0, 0.01)
@@ -62,9 +64,11 @@ def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     if evidence.effective_tokens < LEAST:
         return undecided(f"{evidence.effective_tokens:.0f} tokens are too few; {LEAST} are needed")
     slope, error, fitted = _fit(evidence)
+    if slope <= LEAST_SLOPE:
+        return undecided(f"the sampler's log-probs do not rise with the trainer's: {slope:.3f} times")
     x = evidence.log_ratio + fitted
     share = share_explained(evidence, distances(x))
-    clear = abs(slope - 1) > max(CLEAR * error, OFF_ONE) and slope > 0.05 and share.share > 0.1
+    clear = abs(slope - 1) > max(CLEAR * error, OFF_ONE) and share.share > 0.1
     temperature = 1 / slope if honest else slope
     of_temperature = error / slope**2 if honest else error
     effect = (

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Floats
 from ..cause import Cause, Parameter, Result, undecided
 from ..evidence import Evidence, distances
-from ..fits import mean_weight
+from ..fits import mean_weight, slope
 from ..once import once
 from ..share import Share, expected_from, share_explained
 
@@ -71,16 +71,16 @@ def _shape(evidence: Evidence) -> Shape:
     noise = np.quantile(x, 0.95) if len(x) else 0.0
     beyond = np.abs(x) > max(noise, 1e-3)
     high = entropy > UNSURE
-    slope, plateau = 0.0, float(np.exp(x.mean()))
+    rise, plateau = 0.0, float(np.exp(x.mean()))
     if high.sum() >= 50:
-        slope = float(np.polyfit(entropy[high], x[high], 1)[0])
+        rise = slope(x[high], over=entropy[high])
         plateau = float(np.exp(x[high].mean()))
     largest = np.sort(evidence.distance)[::-1]
     return Shape(
         float((x[beyond] < 0).mean()) if beyond.any() else 0.5,
         float(((evidence.earlier > SURE_TOKEN) & (evidence.later < -1e-3)).mean()),
         plateau,
-        slope,
+        rise,
         float(largest[: max(1, len(x) // 100)].sum() / max(largest.sum(), 1e-300)),
     )
 

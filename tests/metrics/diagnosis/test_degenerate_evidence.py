@@ -1,0 +1,49 @@
+"""Evidence that leaves a regression nothing to fit: every cause has an answer, and none divides by zero."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ratioscope.metrics.diagnosis.catalogue import CAUSE
+from ratioscope.metrics.diagnosis.decomposition import diagnose
+from ratioscope.metrics.diagnosis.evidence import Evidence
+
+ROWS, LENGTH = 8, 80
+DRAWN = -np.random.default_rng(0).exponential(1.0, (3, ROWS * LENGTH))
+SIDES: dict[str, Callable[[int], np.ndarray]] = {
+    "drawn": lambda side: DRAWN[side],
+    "the same": lambda side: DRAWN[2],
+    "zero": lambda side: np.zeros(ROWS * LENGTH),
+    "one value": lambda side: np.full(ROWS * LENGTH, -2.0),
+    "one token": lambda side: np.where(np.arange(ROWS * LENGTH) == 3, -30.0, 0.0),
+}
+ENTROPIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "minus the sampler's log-probs": lambda earlier, later: -earlier,
+    "minus the trainer's log-probs": lambda earlier, later: -later,
+    "zero": lambda earlier, later: np.zeros_like(earlier),
+    "absent": lambda earlier, later: np.full_like(earlier, np.nan),
+}
+
+
+def evidence(earlier: np.ndarray, later: np.ndarray, entropy: np.ndarray) -> Evidence:
+    row, position = np.divmod(np.arange(ROWS * LENGTH), LENGTH)
+    facts = {"step": row // 2, "token": np.arange(len(row)) % 40, "entropy": entropy, "temperature": np.ones(len(row))}
+    return Evidence(earlier, later, row, position, facts, {})
+
+
+@pytest.mark.parametrize(("earlier", "later", "entropy"), list(product(SIDES, SIDES, ENTROPIES)))
+def test_every_cause_has_an_answer(earlier: str, later: str, entropy: str) -> None:
+    sides = SIDES[earlier](0), SIDES[later](1)
+    found = evidence(*sides, ENTROPIES[entropy](*sides))
+    answer = diagnose(found)
+    causes = [item.cause for item in answer.likely]
+    causes += [item.cause for item in answer.excluded] + [item.cause for item in answer.cannot_tell]
+    assert sorted(cause.code for cause in causes) == sorted(CAUSE)
+
+
+def test_a_sampler_that_follows_the_entropy_alone_tells_no_temperature() -> None:
+    earlier, later = SIDES["drawn"](0), SIDES["drawn"](1)
+    result = CAUSE["trainer_temperature"].test(evidence(earlier, later, -earlier))
+    assert not result.holds and "do not rise" in result.too_few
