@@ -3,30 +3,26 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from support import real_runs, run_folders
-from support.run_folders import FakeWriter, few
+from support import run_folders
+from support.run_folders import FakeWriter
+from support.unindexed import SLICES, STEP, alone, at, contents, holds, indexed, ten_steps, without_statistics
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, USAGE, main
 from ratioscope.app.cli.commands import index as verb
 from ratioscope.errors import SourceError
 from ratioscope.ingest.indexing import plan as plan_module
-from ratioscope.ingest.indexing.engine import Engine, Outcome
-from ratioscope.ingest.indexing.index import ATTEMPTS, Indexed, index
+from ratioscope.ingest.indexing.engine import Outcome
+from ratioscope.ingest.indexing.index import ATTEMPTS, index
 from ratioscope.ingest.indexing.processes import Processes
 from ratioscope.ingest.indexing.task import Result, Task, carried_out
 from ratioscope.ingest.statistics import row_statistics
-
-STEP = few(real_runs.records("trl_vllm_stale4"), 1, 3)
-SLICES = ("token_id",)
 
 
 class Here:
@@ -53,30 +49,11 @@ class Here:
         self.waiting = []
 
 
-def at(step: int, seed: int = 0) -> pa.Table:
-    """The rows of a step, whose numbers are its own."""
-    draws = np.random.default_rng((step, seed))
-    rows = run_folders.replaced(STEP, "step", pa.array([step] * len(STEP)))
-    column: Any = STEP["old_logprobs"].combine_chunks()
-    values = column.values.to_numpy() + draws.normal(0, 0.1, len(column.values)).astype(np.float32)
-    return run_folders.replaced(rows, "old_logprobs", pa.ListArray.from_arrays(column.offsets, pa.array(values)))
-
-
-def without_statistics(root: Path, steps: range, attempt: int = 0) -> FakeWriter:
-    began = run_folders.TIME + 1000 * attempt + steps.start
-    writer = FakeWriter(root, f"r00000-host-{attempt}-abcdef", attempt=attempt, clock=began).open()
-    for step in steps:
-        writer.step(at(step, attempt), with_statistics=False)
-    return writer.close()
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Ten steps: two blocks of four and one that may grow; from step 7 on, a later start recorded them again."""
     monkeypatch.setattr(row_statistics, "SEGMENT_STEPS", 4)
-    without_statistics(tmp_path / "run", range(8))
-    without_statistics(tmp_path / "run", range(7, 10), attempt=1)
-    return tmp_path / "run"
+    return ten_steps(tmp_path / "run")
 
 
 @pytest.fixture
@@ -88,30 +65,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pat
         return tmp_path / name
 
     return chosen
-
-
-def contents(cache: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in cache.rglob("*.parquet")}
-
-
-def alone(run: Path, cache: Path) -> dict[str, bytes]:
-    """The tables of a reader that computes all of it itself."""
-    found = open_run(run)
-    found.metrics()
-    for name in SLICES:
-        found.metrics((name,))
-    return contents(cache)
-
-
-def indexed(run: Path, engine: Engine, **options: object) -> Indexed:
-    with closing(engine):
-        return index(open_run(run), engine, SLICES, **options)  # type: ignore[arg-type]
-
-
-def holds(cache: Path, expected: dict[str, bytes]) -> bool:
-    """True if the cache has these tables; of blocks that may grow it has those of their steps, too."""
-    found = contents(cache)
-    return len(expected) == 3 * (1 + len(SLICES)) and expected.items() <= found.items()
 
 
 def test_processes_give_the_bytes_of_a_reader_that_works_alone(run: Path, kept: Callable[[str], Path]) -> None:
@@ -190,7 +143,7 @@ def test_a_step_that_fails_for_ever_is_named_and_the_others_are_kept(
 ) -> None:
     kept("index")
     failing = Here(lambda task, result: "MemoryError: no room" if task.step == 6 else result)
-    monkeypatch.setattr(verb, "_engine", lambda *_: closing(failing))
+    monkeypatch.setattr(verb, "_opened", lambda *_: closing(failing))
     assert main(["index", str(run), "--json"]) == UNREADABLE
     printed = json.loads(capsys.readouterr().out)
     assert printed["failed"] == [{"slice": "all", "step": 6, "reason": "MemoryError: no room"}]
@@ -273,3 +226,17 @@ def test_statistics_on_record_are_not_computed(
     assert "nothing to compute" in capsys.readouterr().out
     assert main(["index", str(tmp_path / "run"), "--by", "colour"]) == USAGE
     assert "there is no slice 'colour'" in capsys.readouterr().err
+
+
+def test_the_place_of_the_work_is_named_without_contradiction(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for options, wanted in (
+        (["--engine", "ray"], "--engine ray needs the extra 'ray', which is not installed: pip install"),
+        (["--engine", "ray", "--workers", "2"], "a Ray cluster uses all its CPUs"),
+        (["--engine", "dask"], "--engine dask: wanted processes or ray"),
+        (["--address", "node:6379"], "--address is that of a Ray cluster; add --engine ray"),
+    ):
+        assert main(["index", str(run), *options]) != OK
+        assert wanted in capsys.readouterr().err

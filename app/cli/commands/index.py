@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ratioscope.errors import ConfigError
+
 from .arguments import AsJson, RunFolder, comma_separated, opened
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ def index(
         int | None,
         typer.Option(min=1, metavar="N", help="Processes; all cores unless given."),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(metavar="processes|ray", help="Where: processes of this machine, or a Ray cluster."),
+    ] = "processes",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The Ray cluster; that of RAY_ADDRESS, or a new one here, unless given."
+        ),
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="SLICE,...", help="Slices on demand too, such as token_id,group_id: see metrics --by."),
@@ -38,8 +50,12 @@ def index(
 
     slices = _on_demand(by)
     opened_run = opened(run)
-    with ended_in_order(), _engine(workers) as engine, counting("computing statistics, steps") as advance:
-        done = make(opened_run, engine, slices, advance)
+    with (
+        ended_in_order(),
+        _opened(engine, workers, address) as machines,
+        counting("computing statistics, steps") as advance,
+    ):
+        done = make(opened_run, machines, slices, advance)
     if not done.failed:
         with working("computing metrics"):
             keep_frames(opened_run)
@@ -59,7 +75,17 @@ def _on_demand(by: str | None) -> list[str]:
     return [name for name in dict.fromkeys(comma_separated(by)) if slice_named(name) is not None]
 
 
-def _engine(workers: int | None) -> "AbstractContextManager[Engine]":
+def _opened(engine: str, workers: int | None, address: str | None) -> "AbstractContextManager[Engine]":
+    if engine == "ray":
+        if workers is not None:
+            raise ConfigError("--workers counts processes of this machine; a Ray cluster uses all its CPUs")
+        from ratioscope.ingest.indexing.ray_cluster import open_cluster
+
+        return closing(open_cluster(address))
+    if engine != "processes":
+        raise ConfigError(f"--engine {engine}: wanted processes or ray")
+    if address is not None:
+        raise ConfigError("--address is that of a Ray cluster; add --engine ray")
     from ratioscope.ingest.indexing.processes import Processes
 
     return closing(Processes(workers) if workers else Processes())
