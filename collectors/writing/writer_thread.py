@@ -6,6 +6,7 @@ and may itself call `put`.
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -17,10 +18,11 @@ from ..batch.batch import Batch
 from ..batch.batch_rows import BatchRows
 from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
+from .step_patience import StepPatience
 from .weight_lines import WeightLines
 
 IDLE_SECONDS = 30.0
-"""After so long without anything to do, buffered rows are written, so that a process that is killed loses no more."""
+"""After so long without anything to do, buffered rows are written at the latest: a process that is killed loses no more."""
 _EVENTS = 10_000  # waiting events and flushes; some megabytes
 Done = Callable[[bool], None]
 
@@ -163,6 +165,7 @@ class WriterThread:
         self._starts: dict[str, object] = {}
         self._is_stopped = self._is_abandoned = self._is_busy = False
         self._has_moved = threading.Event()
+        self._patience, self._holds_rows = StepPatience(), False
         self._weight_lines = WeightLines()
         self._lost = 0  # sequences dropped before the last answer of `flush`
         self.progress = 0
@@ -285,9 +288,9 @@ class WriterThread:
                 return
 
     def _next(self) -> tuple[Item, Callable[[], None]]:
-        """The next item; after IDLE_SECONDS without one, an item that has buffered rows written."""
+        """The next item; one that has buffered rows written, if none comes while they wait for more of their step."""
         try:
-            return self._items.get(timeout=IDLE_SECONDS)
+            return self._items.get(timeout=self._patience.seconds(IDLE_SECONDS) if self._holds_rows else IDLE_SECONDS)
         except Empty:
             return _Flush(void), _nothing
 
@@ -297,6 +300,8 @@ class WriterThread:
             return
         match item:
             case Batch():
+                self._holds_rows = True
+                self._patience.came(item.step, time.monotonic())
                 records, readings = rows.of(item)
                 if records is None:
                     settled()
@@ -314,6 +319,7 @@ class WriterThread:
             case BeginItem():
                 target.begin()
             case _Flush():
+                self._holds_rows = False
                 target.finish(item.done)
             case _Stop():
                 (target.let_go if self._is_abandoned else target.close)()
