@@ -90,10 +90,9 @@ def token_columns(
     before each token, NaN where there is none.
     """
     infinity = float("inf")
-    token = mask & xp.isfinite(earlier) & (xp.isfinite(later) | (later == -infinity))
+    token, log_weight = log_weights(earlier, later, mask, xp)
     finite = token & xp.isfinite(later)
     present = finite & xp.isfinite(entropy) if entropy is not None else finite & False
-    log_weight = xp.where(token, later - earlier, -infinity)
     floor = xp.where(token, earlier, -infinity)
     at = xp.where(finite, later, 0.0)
     return TokenColumns(
@@ -112,6 +111,13 @@ def token_columns(
         surprisal_gap=xp.where(present, -at - entropy, 0.0) if entropy is not None else at * 0.0,
         pairs={shift: _pair(shifted, at, finite, xp) for shift, shifted in pairs.items()},
     )
+
+
+def log_weights(earlier: Array, later: Array, mask: Array, xp: Namespace) -> tuple[Array, Array]:
+    """(true where a token is unmasked and not set aside, its log-weight and -inf elsewhere)."""
+    infinity = float("inf")
+    token = mask & xp.isfinite(earlier) & (xp.isfinite(later) | (later == -infinity))
+    return token, xp.where(token, later - earlier, -infinity)
 
 
 def _pair(shifted: Array, later: Array, finite: Array, xp: Namespace) -> Pair:

@@ -11,6 +11,8 @@ from .statistic import NEUTRAL, Combine, Statistic
 Integers = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 """(statistics, cells)"""
+SMALL, LARGE = 1e-250, 1e250
+"""A sum of exponentials between these has neither overflowed, nor lost a term that matters by underflow."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,12 @@ def _logsumexp(matrix: Matrix, starts: Integers) -> Matrix:
 
 
 _REDUCTIONS: dict[Combine, Callable[[Matrix, Integers], Matrix]] = {"sum": _sum, "max": _max, "logsumexp": _logsumexp}
+
+
+def log_sums(logs: Matrix, exponentials: Matrix, starts: Integers) -> Matrix:
+    """logsumexp of groups, from the exponentials of the elements where these neither overflow nor underflow."""
+    sums = np.add.reduceat(exponentials, starts)
+    safe = (sums > SMALL) & (sums < LARGE)
+    if safe.all():
+        return np.log(sums)
+    return np.where(safe, np.log(sums), _logsumexp(logs[None], starts)[0])

@@ -21,7 +21,9 @@ NEUTRAL: dict[Combine, float] = {"sum": 0.0, "max": float("-inf"), "logsumexp": 
 Array = Any
 """numpy.ndarray or torch.Tensor. `Any`, because the two have no common type that a type checker knows."""
 Namespace = Any
-"""The module numpy or torch. Formulas use only functions with the same name in both: exp expm1 abs where maximum."""
+"""The module numpy or torch. Formulas use only functions with the same name in both: exp abs isfinite where, and operators.
+
+The program of an engine traces them: `metrics/engines/expressions.py` has the names that it knows."""
 
 
 @dataclass(frozen=True)

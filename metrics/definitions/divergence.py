@@ -13,20 +13,21 @@ from ..statistic import Array, Namespace, Statistic
 from .validity import FINITE
 
 SERIES_BELOW = 1 / 16
-_COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9, 1 / 10, 1 / 11)
+_COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9)
 
 
 def k3(x: Array, xp: Namespace) -> Array:
     """exp(x) - 1 - x, never negative; relative error below 1e-13 for every x.
 
-    expm1(x) - x cancels: at x = 1e-8 no digit is left. Below 1/16 the series x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed
-    instead; the first term that is left out is 2 x^10/12!, 1e-20 of the value.
+    The difference cancels: at x = 1e-8 no digit is left. Below 1/16 the series x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed
+    instead; the first term that is left out is 2 x^8/10!, 1.3e-16 of the value. From 1/16 on exp(x), which other statistics
+    have computed, loses no more than expm1(x) would.
     """
     series = 1.0 + x * 0.0
     small = xp.where(xp.abs(x) < SERIES_BELOW, x, 0.0)
     for coefficient in reversed(_COEFFICIENTS):
         series = 1.0 + coefficient * small * series
-    return xp.where(xp.abs(x) < SERIES_BELOW, 0.5 * small * small * series, xp.expm1(x) - x)
+    return xp.where(xp.abs(x) < SERIES_BELOW, 0.5 * small * small * series, xp.exp(x) - 1.0 - x)
 
 
 SUM_LOG_RATIO = Statistic("sum_log_ratio", lambda c, xp: c.log_ratio)

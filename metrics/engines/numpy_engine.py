@@ -17,43 +17,17 @@ import pyarrow as pa
 
 from ratioscope.record import GAPS, kin
 
-from ..columns import SHIFTS, SequenceColumns, TokenColumns, sequence_columns, token_columns
-from ..definitions.registry import STATISTICS, statistics_of
-from ..definitions.validity import TOKENS
+from ..columns import SequenceColumns, sequence_columns
+from ..definitions.registry import STATISTICS
 from ..metric import SAMPLED
-from ..reduction import Cells, Matrix, first_of_each, reduced
+from ..reduction import Cells, Matrix, ascending, first_of_each, reduced
 from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows, Integers, gap_rows, step_codes
-from .slices import CONTIGUOUS, Labels, SliceCodes, slices_of
+from .block_tokens import Block, Tokens, block_tokens, blocks, changes, token_weights
+from .level_statistics import LevelStatistics, statistics_by_level
+from .numpy_program import cell_sums
+from .slices import CONTIGUOUS, Codes, Labels, SliceCodes, slices_of
 from .spread import Floats, Spread, spread_fields
-
-BLOCK_TOKENS = 1 << 14
-
-
-@dataclass(frozen=True)
-class LevelStatistics:
-    """The statistics of a gap, by the level of their formula."""
-
-    token: tuple[Statistic, ...]
-    """Token statistics; those of slices by token come first."""
-    sliced: tuple[Statistic, ...]
-    """The token statistics that slices by token have."""
-    cluster: tuple[Statistic, ...]
-    sequence: tuple[Statistic, ...]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some whole sequences of a GapRows."""
-
-    first: int
-    """The first row."""
-    last: int
-    """One after the last row."""
-    start: int
-    """The first token."""
-    stop: int
-    """One after the last token."""
 
 
 def statistics(
@@ -102,7 +76,7 @@ def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes
             for place, piece in zip(found, block_cells(sums, block, groups, slices, levels), strict=True):
                 place.append(piece)
             if any(piece.name == "all" for piece in slices):
-                _spread(spread, sums, block, groups, levels)
+                _spread(spread, sums, block, groups)
         return [
             _table(
                 rows.gap, piece, _merged(cells, _order(levels, piece)), _order(levels, piece), attempts, steps, spread
@@ -111,48 +85,15 @@ def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes
         ]
 
 
-def statistics_by_level(gap: str) -> LevelStatistics:
-    """The statistics of a gap, by level."""
-    token, cluster, sequence = (
-        tuple(s for s in statistics_of(gap) if s.level == level) for level in ("token", "cluster", "sequence")
-    )
-    # Order: max and logsumexp, sums, sums of whole sequences. A slice by token then reduces a view of the first rows.
-    token = tuple(sorted(token, key=lambda s: (s.combine == "sum", s.combine, s.whole)))
-    return LevelStatistics(token, tuple(s for s in token if not s.whole), cluster, sequence)
-
-
-def blocks(rows: GapRows) -> Iterator[Block]:
-    """Blocks of about BLOCK_TOKENS tokens, each of at least one whole sequence."""
-    ends = np.cumsum(rows.lengths)
-    first, start = 0, 0
-    while first < len(ends):
-        last = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, side="right")))
-        stop = int(ends[last - 1])
-        yield Block(first, last, start, stop)
-        first, start = last, stop
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Unmasked tokens of a block, or sums over segments of them."""
-
-    sequence: Integers
-    """The sequence of each element, within the block."""
-    codes: Mapping[str, Integers]
-    """Name of a slice by token -> the code of each element."""
-    values: Matrix
-    """Token statistics, shape (statistics, elements)."""
-
-
 @dataclass(frozen=True)
 class BlockSums:
     """The sums of a block."""
 
     tokens: Tokens
-    segments: Tokens
-    """Sums over segments: adjacent tokens of one sequence with the same code in every contiguous slice."""
-    log_weight: Matrix
-    """The log-weight of each token, shape (tokens,)."""
+    starts: Integers
+    """The first token of each segment: adjacent tokens of one sequence with the same code in every contiguous slice."""
+    segments: Matrix
+    """Token statistics of the segments, shape (statistics, segments)."""
     sequences: Matrix
     """All statistics of each sequence, with or without a token, shape (statistics, sequences)."""
     columns: SequenceColumns
@@ -162,28 +103,18 @@ class BlockSums:
 
 def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], levels: LevelStatistics) -> BlockSums:
     """The token formulas of a block, evaluated and summed over its segments and sequences."""
-    every = np.repeat(np.arange(block.last - block.first), rows.lengths[block.first : block.last])
-    sampled = np.flatnonzero(rows.mask[block.start : block.stop])
-    columns = _columns(rows, block, every, sampled)
-    values = np.empty((len(levels.token), len(sampled)))
-    for row, statistic in zip(values, levels.token, strict=True):
-        row[:] = statistic.formula(columns, np)
-    codes = {piece.name: piece.codes[block.start : block.stop][sampled] for piece in slices if piece.by_token}
-    sequence = every[sampled]
-    segment = _segments([sequence, *(codes[name] for name in CONTIGUOUS if name in codes)])
-    at = first_of_each(segment)
-    segments = reduced(values, segment, levels.token).matrix
+    tokens = block_tokens(rows, block, slices)
+    starts = changes([tokens.sequence, *(tokens.codes[name] for name in CONTIGUOUS if name in tokens.codes)])
+    segments = cell_sums(tokens.program(whole=True), tokens.columns, starts)
     sums = np.empty((len(levels.token), block.last - block.first))
     sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
-    present = reduced(segments, sequence[at], levels.token)
+    present = reduced(segments, tokens.sequence[starts], levels.token)
     sums[:, present.codes] = present.matrix
     named = _named(sums, levels.token)
     whole = sequence_columns(named, np)
     own = [s.formula(named, np) for s in levels.cluster] + [s.formula(whole, np) for s in levels.sequence]
-    tokens = Tokens(sequence, codes, values)
-    parts = Tokens(sequence[at], {name: code[at] for name, code in codes.items()}, segments)
     stands_for = None if rows.stands_for is None else rows.stands_for[block.first : block.last]
-    return BlockSums(tokens, parts, columns.log_weight, np.concatenate((sums, np.stack(own))), whole, stands_for)
+    return BlockSums(tokens, starts, segments, np.concatenate((sums, np.stack(own))), whole, stands_for)
 
 
 def block_cells(
@@ -193,8 +124,7 @@ def block_cells(
     group = groups[block.first : block.last]
     for piece in slices:
         if piece.by_token:
-            tokens = sums.segments if piece.name in CONTIGUOUS else sums.tokens
-            yield _token_cells(tokens, piece, group, levels, sums.stands_for)
+            yield _token_cells(sums, piece, group, levels)
         else:
             code = piece.codes[block.first : block.last]
             order = _order(levels, piece)
@@ -215,71 +145,55 @@ def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | N
     return np.stack(rows)
 
 
-def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers, levels: LevelStatistics) -> None:
+def _spread(spread: Spread, sums: BlockSums, block: Block, groups: Integers) -> None:
     """Adds a block's log-weights to the distributions and tails of its groups."""
     group = groups[block.first : block.last]
     names, place = np.unique(group, return_inverse=True)
-    usable = sums.tokens.values[levels.token.index(TOKENS)] > 0
+    of_token, log_weight = token_weights(sums.tokens)
     whole = sums.columns.sequence > 0
-    of_token, times = sums.tokens.sequence[usable], sums.stands_for
+    times = sums.stands_for
     each = None if times is None else times[whole]
-    spread.add("token", names, place[of_token], sums.log_weight[usable], None if times is None else times[of_token])
+    spread.add("token", names, place[of_token], log_weight, None if times is None else times[of_token])
     spread.add("sequence", names, place[whole], sums.columns.log_weight[whole], each)
     spread.add("geometric", names, place[whole], sums.columns.mean_log_weight[whole], each)
 
 
-def _columns(rows: GapRows, block: Block, sequence: Integers, sampled: Integers) -> TokenColumns:
-    here = slice(block.start, block.stop)
-    earlier = rows.earlier[here].astype(np.float64)
-    visible = np.where(rows.mask[here], earlier, np.nan)
-    shifts = SHIFTS if kin(rows.gap) in SAMPLED else ()
-    return token_columns(
-        earlier[sampled],
-        rows.later[here][sampled].astype(np.float64),
-        np.ones(len(sampled), np.bool_),
-        np,
-        entropy=None if rows.entropy is None else rows.entropy[here][sampled].astype(np.float64),
-        pairs={shift: _shifted(visible, sequence, shift)[sampled] for shift in shifts},
-    )
-
-
-def _shifted(values: Matrix, sequence: Integers, shift: int) -> Matrix:
-    """values[t - shift] at t if both are in one sequence, else NaN."""
-    result = np.full(len(values), np.nan)
-    to, origin = (slice(shift, None), slice(None, -shift)) if shift > 0 else (slice(None, shift), slice(-shift, None))
-    same = sequence[to] == sequence[origin]
-    result[to] = np.where(same, values[origin], np.nan)
-    return result
-
-
-def _segments(codes: Sequence[Integers]) -> Integers:
-    """The segment of each token, numbered from 0. A segment ends where any of the codes changes."""
-    changes = np.zeros(len(codes[0]), np.bool_)
-    for code in codes:
-        changes[1:] |= code[1:] != code[:-1]
-    return np.cumsum(changes, dtype=np.int64)
-
-
-def _cells(sequences: Matrix, group: Integers, code: Integers, width: int, order: Sequence[Statistic]) -> Cells:
+def _cells(sequences: Matrix, group: Integers, code: Codes, width: int, order: Sequence[Statistic]) -> Cells:
     chosen = np.flatnonzero(code >= 0)
     return reduced(sequences[:, chosen], group[chosen] * width + code[chosen], order)
 
 
-def _token_cells(
-    tokens: Tokens, piece: SliceCodes, group: Integers, levels: LevelStatistics, stands_for: Floats | None
-) -> Cells:
+def _token_cells(sums: BlockSums, piece: SliceCodes, group: Integers, levels: LevelStatistics) -> Cells:
     width = len(piece.keys)
-    values, sequence, code = tokens.values[: len(levels.sliced)], tokens.sequence, tokens.codes[piece.name]
-    if (code < 0).any():
-        chosen = np.flatnonzero(code >= 0)
-        values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
-    pairs = reduced(values, sequence * width + code, levels.sliced)
+    pairs = _contiguous(sums, piece, levels) if piece.name in CONTIGUOUS else _scattered(sums.tokens, piece)
     named = _named(pairs.matrix, levels.sliced)
     clusters = np.stack([s.formula(named, np) for s in levels.cluster])
     cell = group[pairs.codes // width] * width + pairs.codes % width
     order = levels.sliced + levels.cluster
-    times = None if stands_for is None else stands_for[pairs.codes // width]
+    times = None if sums.stands_for is None else sums.stands_for[pairs.codes // width]
     return reduced(_weighted(np.concatenate((pairs.matrix, clusters)), order, times), cell, order)
+
+
+def _contiguous(sums: BlockSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:
+    """Statistics of each (sequence, code), coded by sequence * number of keys + code, from those of the segments."""
+    values, sequence = sums.segments[: len(levels.sliced)], sums.tokens.sequence[sums.starts]
+    code = sums.tokens.codes[piece.name][sums.starts]
+    if (code < 0).any():
+        chosen = np.flatnonzero(code >= 0)
+        values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
+    return reduced(values, sequence * len(piece.keys) + code, levels.sliced)
+
+
+def _scattered(tokens: Tokens, piece: SliceCodes) -> Cells:
+    """The same from the tokens, brought into the order of their codes."""
+    code = tokens.codes[piece.name]
+    chosen = np.flatnonzero(code >= 0) if (code < 0).any() else slice(None)
+    cell = tokens.sequence[chosen] * len(piece.keys) + code[chosen]
+    order = ascending(cell) if len(cell) else cell
+    cell, program = cell[order], tokens.program(whole=False)
+    columns = {name: tokens.columns[name][chosen][order] for name in program.columns}
+    starts = first_of_each(cell)
+    return Cells(cell[starts], cell_sums(program, columns, starts))
 
 
 def _named(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:

@@ -14,13 +14,22 @@ import pyarrow as pa
 
 from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, whole
 
-Codes = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.integer[Any]]
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
 """One label per row of the table, or an Arrow list of labels per row (one per token). Null: not in the slice."""
 
 POSITION_EDGES = np.array([0, *(2**k for k in range(31))], np.int64)
+
+
+def _least_single(probability: float) -> np.float32:
+    """The smallest float32 from the logarithm of a probability on, so that float32 are compared as float64 would be."""
+    logarithm = np.log(probability)
+    single = np.float32(logarithm)
+    return single if single >= logarithm else np.nextafter(single, np.float32(np.inf))
+
+
 PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
-_LOG_PROBABILITY_EDGES = np.log(np.array(PROBABILITY_EDGES[1:]))
+_LOG_PROBABILITY_EDGES = tuple(_least_single(edge) for edge in PROBABILITY_EDGES[1:])
 
 CONTIGUOUS = ("position", "turn", "lag")
 """Slices by token in which tokens of one code lie next to each other, so that a sequence has few groups of them."""
@@ -86,16 +95,19 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
 def position_slice(gap: GapRows) -> SliceCodes:
     """Position in the response, prompt excluded: [0, 1), [1, 2), [2, 4), [4, 8), ..."""
-    position = np.arange(int(gap.lengths.sum()), dtype=np.int64) - np.repeat(gap.starts, gap.lengths)
+    position = np.arange(int(gap.lengths.sum())) - np.repeat(gap.starts, gap.lengths)
     longest = int(gap.lengths.max(initial=0))
-    lookup = np.searchsorted(POSITION_EDGES, np.arange(longest + 1), side="right") - 1
+    lookup = (np.searchsorted(POSITION_EDGES, np.arange(longest + 1), side="right") - 1).astype(np.int8)
     return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), lookup[position], True)
 
 
 def probability_slice(gap: GapRows) -> SliceCodes:
     """Probability of the token under the earlier policy. Buckets include their lower end."""
-    codes = np.searchsorted(_LOG_PROBABILITY_EDGES, gap.earlier, side="right")
-    codes = np.where(np.isfinite(gap.earlier), codes, -1)
+    codes = np.where(np.isfinite(gap.earlier), 0, -1).astype(np.int8)
+    with np.errstate(invalid="ignore"):
+        for edge in _LOG_PROBABILITY_EDGES:
+            codes += gap.earlier >= edge
+    codes[gap.earlier == np.inf] = -1
     return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
 
 

@@ -35,6 +35,8 @@ class Spread:
         self._tails = tails
         self._cells: dict[Level, list[tuple[Integers, Matrix]]] = {level: [] for level in LEVELS}
         self._largest: dict[Level, list[tuple[Integers, Floats]]] = {level: [] for level in _TAIL_OF}
+        self._least: dict[tuple[Level, int], float] = {}
+        """(level, group) -> the least of K log-weights of the group, found in one block."""
 
     def add(
         self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
@@ -47,8 +49,19 @@ class Spread:
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
-            largest = largest_of_each(place, log_weight)
+            largest = self._candidates(level, names, place, log_weight)
             self._largest[level].append((names[place[largest]], log_weight[largest]))
+
+    def _candidates(self, level: Level, names: Integers, place: Integers, log_weight: Floats) -> Integers:
+        """Indices of the largest log-weights of each group, without those that K of an earlier block exceed."""
+        if len(names) > 1:
+            return largest_of_each(place, log_weight)
+        least = self._least.get((level, int(names[0])))
+        above = np.arange(len(log_weight)) if least is None else np.flatnonzero(log_weight > least)
+        chosen = above[largest_of_each(place[above], log_weight[above])]
+        if len(chosen) == K:
+            self._least[level, int(names[0])] = float(log_weight[chosen].min())
+        return chosen
 
     def columns(self, groups: Integers) -> dict[str, ArrowColumn]:
         """The list columns of these groups (ascending)."""

@@ -1,0 +1,110 @@
+"""The unmasked tokens of a block of whole sequences, with all that token formulas read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ratioscope.record import kin
+
+from ..columns import SHIFTS, log_weights
+from ..metric import SAMPLED
+from ..reduction import Integers
+from .arrow_columns import GapRows
+from .numpy_program import Column, Columns
+from .program import Program, token_program
+from .slices import Codes, SliceCodes
+from .spread import Floats
+
+BLOCK_TOKENS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole sequences of a GapRows."""
+
+    first: int
+    """The first row."""
+    last: int
+    """One after the last row."""
+    start: int
+    """The first token."""
+    stop: int
+    """One after the last token."""
+
+
+def blocks(rows: GapRows) -> Iterator[Block]:
+    """Blocks of about BLOCK_TOKENS tokens, each of at least one whole sequence."""
+    ends = np.cumsum(rows.lengths)
+    first, start = 0, 0
+    while first < len(ends):
+        last = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, side="right")))
+        stop = int(ends[last - 1])
+        yield Block(first, last, start, stop)
+        first, start = last, stop
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The unmasked tokens of a block."""
+
+    gap: str
+    sequence: Integers
+    """The sequence of each token, within the block."""
+    codes: Mapping[str, Codes]
+    """Name of a slice by token -> the code of each token."""
+    columns: Columns
+    """The columns that token formulas read; `earlier`, `later`, `entropy`, and the pairs."""
+    sound: bool
+    """True if none of them but the pairs holds a number that is not finite."""
+
+    def program(self, *, whole: bool) -> Program:
+        """The program of the gap's token statistics. whole: with those that relate tokens to their neighbours."""
+        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
+
+
+def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
+    """The sequence and the log-weight of every token that is not set aside."""
+    earlier, later = (tokens.columns[name].astype(np.float64) for name in ("earlier", "later"))
+    if tokens.sound:
+        return tokens.sequence, later - earlier
+    token, log_weight = log_weights(earlier, later, np.ones(len(earlier), np.bool_), np)
+    return tokens.sequence[token], log_weight[token]
+
+
+def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:
+    """The tokens of a block, with their codes in the slices by token."""
+    here, lengths = slice(block.start, block.stop), rows.lengths[block.first : block.last]
+    sequence, mask = np.repeat(np.arange(len(lengths)), lengths), rows.mask[here]
+    columns = {"earlier": rows.earlier[here], "later": rows.later[here]}
+    if rows.entropy is not None:
+        columns["entropy"] = rows.entropy[here]
+    sampled = slice(None) if mask.all() else np.flatnonzero(mask)
+    chosen = {name: values[sampled] for name, values in columns.items()}
+    sound = all(np.isfinite(values).all() for values in chosen.values())
+    visible = columns["earlier"] if mask.all() else np.where(mask, columns["earlier"], np.float32(np.nan))
+    shifts = SHIFTS if kin(rows.gap) in SAMPLED else ()
+    pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
+    codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
+    return Tokens(rows.gap, sequence[sampled], codes, chosen | pairs, sound)
+
+
+def changes(codes: Sequence[Codes]) -> Integers:
+    """The places at which any of the codes changes, the first among them."""
+    differs = np.zeros(len(codes[0]), np.bool_)
+    differs[:1] = True
+    for code in codes:
+        differs[1:] |= code[1:] != code[:-1]
+    return np.flatnonzero(differs)
+
+
+def _shifted(values: Column, lengths: Integers, shift: int) -> Column:
+    """values[t - shift] at t if both are in one sequence, else NaN."""
+    result, size = np.full_like(values, np.nan), abs(shift)
+    to, origin = (slice(size, None), slice(None, -size)) if shift > 0 else (slice(None, -size), slice(size, None))
+    result[to] = values[origin]
+    ends = np.cumsum(lengths)
+    for back in range(size):  # the tokens at the edge of a sequence, whose neighbour lies in another one
+        edge = (ends - lengths + back) if shift > 0 else (ends - 1 - back)
+        result[edge[lengths > back]] = np.nan
+    return result

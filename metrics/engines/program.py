@@ -1,0 +1,122 @@
+"""Programs: the formulas of a gap's statistics in steps that an engine carries out on one chunk of tokens after another.
+
+A step is an operation on registers. A register holds one number per token of the chunk; it is used again once nothing needs
+its content. Whatever formulas share is computed once, and a sum that several statistics have is added up once.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ratioscope.record import kin
+
+from ..columns import SHIFTS, token_columns
+from ..metric import SAMPLED
+from ..statistic import Combine
+from .expressions import Graph, Symbol
+from .level_statistics import statistics_by_level
+
+LOGPROBS = ("earlier", "later", "entropy")
+"""The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation on registers."""
+
+    operation: str
+    result: int
+    """The register of the result; for a reduction the row of the sums."""
+    arguments: tuple[int | float, ...]
+    """Registers, or numbers (float). `logsumexp` reads exponentials and their logarithms, `count` only a number."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The steps that give the statistics of cells."""
+
+    columns: tuple[str, ...]
+    """The input columns; they fill the first registers, and stay there."""
+    steps: tuple[Step, ...]
+    registers: int
+    """Number of registers."""
+    combines: tuple[Combine, ...]
+    """How each row of the sums is combined."""
+    rows: tuple[int, ...]
+    """The row of the sums that each statistic has."""
+
+
+@cache
+def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Program:
+    """The program of a gap's token statistics.
+
+    whole: with those that relate tokens to their neighbours. entropy: it is on record. sound: earlier, later and entropy hold
+    finite numbers only.
+    """
+    levels = statistics_by_level(gap)
+    order = levels.token if whole else levels.sliced
+    shifts = SHIFTS if whole and kin(gap) in SAMPLED else ()
+    graph = Graph(frozenset(LOGPROBS if sound else ()))
+    names = ("earlier", "later", *(("entropy",) if entropy else ()), *(f"pair {shift}" for shift in shifts))
+    columns = token_columns(
+        graph.column("earlier"),
+        graph.column("later"),
+        graph.constant(1.0),
+        graph,
+        entropy=graph.column("entropy") if entropy else None,
+        pairs={shift: graph.column(f"pair {shift}") for shift in shifts},
+    )
+    return _program(graph, names, [graph.symbol(s.formula(columns, graph)) for s in order], [s.combine for s in order])
+
+
+def _program(graph: Graph, columns: Sequence[str], values: Sequence[Symbol], combines: Sequence[Combine]) -> Program:
+    """The program that combines these values over each cell."""
+    wanted: list[_Sums] = [
+        (combine, (graph.exp(value).number, value.number) if combine == "logsumexp" else (value.number,))
+        for value, combine in zip(values, combines, strict=True)
+    ]
+    rows = {sums: row for row, sums in enumerate(dict.fromkeys(wanted))}
+    constants = {n: float(node[1]) for n, node in enumerate(graph.nodes) if node[0] == "constant"}
+    order = list(_order(graph, rows, constants))
+    last = {number: place for place, (_, arguments) in enumerate(order) for number in arguments}
+    register = {graph.column(name).number: place for place, name in enumerate(columns)}
+    kept, free, count, steps = set(register), list[int](), len(register), list[Step]()
+    for place, (target, arguments) in enumerate(order):
+        read = tuple(constants[n] if n in constants else register[n] for n in arguments)
+        if isinstance(target, tuple):
+            is_count = target[0] == "sum" and arguments[0] in constants
+            steps.append(Step("count" if is_count else target[0], rows[target], read))
+        else:
+            if not free:
+                free.append(count)
+                count += 1
+            register[target] = free.pop()
+            steps.append(Step(graph.nodes[target][0], register[target], read))
+        # Only now: a result never overwrites what its own step reads, so that compiled loops need no order.
+        free += {register[n] for n in arguments if last[n] == place and n not in kept and n not in constants}
+    return Program(tuple(columns), tuple(steps), count, tuple(s[0] for s in rows), tuple(rows[s] for s in wanted))
+
+
+_Sums = tuple[Combine, tuple[int, ...]]
+"""How a row of the sums is combined, and the nodes it is combined of."""
+
+
+def _order(
+    graph: Graph, rows: Iterable[_Sums], constants: Collection[int]
+) -> Iterator[tuple[int | _Sums, tuple[int, ...]]]:
+    """(what is computed, the nodes it reads): each node before what reads it, and each sum as soon as its nodes are known."""
+    done = set[int](constants)
+
+    def needed(number: int) -> Iterator[tuple[int | _Sums, tuple[int, ...]]]:
+        kind, *arguments = graph.nodes[number]
+        if number in done or kind == "column":
+            return
+        done.add(number)
+        for argument in arguments:
+            yield from needed(argument)
+        yield number, tuple(arguments)
+
+    for sums in rows:
+        for number in sums[1]:
+            yield from needed(number)
+        yield sums, sums[1]
