@@ -27,7 +27,9 @@ A run that is over, and was not recorded, has often left dumps or logs. `ratiosc
 The format of each file is detected. `--from NAME` names it. Every row is imported, or listed in `import/rejected.jsonl` of the
 run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files of no known kind
 are named. Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time.
-An import that is ended leaves no run behind.
+An import that is ended leaves no run behind. Files may be compressed (`.gz`, `.zst`) and may lie in folders of folders. Files of
+slime and miles are joined by the number of the rollout that they state, whatever their names. A log of numbers beside dumps is
+named; import it by itself.
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. `--most-memory GIB` bounds what one file may take in memory.

@@ -23,7 +23,7 @@ def print_report(output: Path, readings: list[Reading], matches: Matches | None,
         say(f"{count(number, 'file')}: {title}")
     for lacks in dict.fromkeys(f.read_as.part.lacks for f in files if f.read_as and f.read_as.part.lacks):
         say(f"not in such files: {lacks}")
-    if passed := [name for reading in readings for name in reading.passed_over]:
+    if passed := _passed_over(readings):
         say(f"{count(len(passed), 'file')} passed over, which are of no kind that is read: {', '.join(passed[:5])}")
     for side, rows in (pair for reading in readings for pair in reading.only.items()):
         say(f"{count(rows, 'sequence')} only in the files of the {side} side")
@@ -63,10 +63,16 @@ def print_json_report(
             "first_rejected": [asdict(rejected) for rejected in done.first_rejected],
             "join": None if matches is None else asdict(matches),
             "one_side_only": [reading.only for reading in readings],
-            "passed_over": [name for reading in readings for name in reading.passed_over],
+            "passed_over": _passed_over(readings),
             "files": [_said_of(file) for file in _files(readings)],
         }
     )  # fmt: skip
+
+
+def _passed_over(readings: Iterable[Reading]) -> list[str]:
+    """Names of files that were passed over; those of which something can be made come first."""
+    names = [name for reading in readings for name in reading.passed_over]
+    return sorted(names, key=lambda name: not name.endswith(")"))
 
 
 def _files(readings: Iterable[Reading]) -> list[File]:
@@ -82,8 +88,8 @@ def _said_of(file: File) -> dict[str, object]:
 
 def why(readings: list[Reading], done: Written) -> str:
     """Why nothing was imported: the first row that was rejected, or that no file is of a known kind."""
+    passed = _passed_over(readings)
     if done.first_rejected:
-        return said(done.first_rejected[0])
-    passed = [name for reading in readings for name in reading.passed_over]
+        return "; ".join((said(done.first_rejected[0]), *(name for name in passed[:5] if name.endswith(")"))))
     named = ", ".join(passed[:5]) or "no file holds a row"
     return f"no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"

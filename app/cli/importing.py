@@ -132,7 +132,7 @@ def said(rejected: Rejected) -> str:
 
 def _unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Sample]:
     """The samples; one whose id the step has already is listed as a duplicate. Ids of the newest steps are known."""
-    known: dict[int, dict[tuple[Any, Any], int]] = {}
+    known: dict[int, dict[tuple[Any, Any], Sample]] = {}
     for row in rows:
         if isinstance(row, Rejected):
             listing.add(row)
@@ -144,11 +144,12 @@ def _unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Sam
             known[step] = {}
         key = row.values.get("sequence_ids"), row.values.get("minibatch")
         if key[0] is not None and key in known[step]:
-            reason = f"step {step} has the sequence {str(key[0])[:80]} already, as row {known[step][key]}"
+            first = known[step][key]
+            reason = f"step {step} has the sequence {str(key[0])[:80]} already, as row {first.row} of {first.file}"
             listing.add(Rejected(row.file, row.row, "sequence_ids", reason))
             continue
         if key[0] is not None:
-            known[step][key] = row.row
+            known[step][key] = Sample(row.step, {}, {}, row.file, row.row)
         yield row
 
 

@@ -10,7 +10,7 @@ from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, Names, is_metric, trainer_named
 from ratioscope.ingest.importers.scalars.logged import Choice, Logged
-from ratioscope.ingest.importers.scalars.sources import BY_NAME, Found, found, named_source
+from ratioscope.ingest.importers.scalars.sources import BY_NAME, Found, found, log_kind, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 
@@ -52,12 +52,12 @@ def scalar_log(asked: Asked) -> Found | None:
 
 
 def _holds_dumps(folder: Path) -> bool:
-    """True if a file below it has the name of a dump."""
+    """True if a file below it has the name of a dump, and is no log of numbers."""
     return any(
-        candidates(Path(root, name).relative_to(folder).as_posix())
+        candidates(path.relative_to(folder).as_posix()) and log_kind(path) is None
         for root, _, names in os.walk(folder)
         for name in names
-        if name != "trainer_state.json"
+        if (path := Path(root, name)).is_file() and not path.is_symlink()
     )
 
 

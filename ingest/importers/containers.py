@@ -12,8 +12,8 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ratioscope.inside import open_regular
 
 from ..files.page_sizes import decoded_bytes, leaves_of
 from .archives import json_members
+from .compressed import laid_out, plain_name, unpacked
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits
 from .restricted.inert import opened
@@ -54,7 +55,13 @@ class Content:
 def content(path: Path, container: str, names: Mapping[str, Any], limits: Limits) -> Iterator[Content]:
     """The content of a regular file. Links and pipes are refused."""
     with open_regular(path.parent, path.name) as file:
-        yield CONTAINERS[container](file, names, limits)
+        read = CONTAINERS[container]
+        if container in _STREAMED:
+            stream = unpacked(file, path.name, path.stat().st_size)
+            yield replace(read(stream, names, limits), tell=file.tell)
+        else:
+            with laid_out(file, path.name, limits.nbytes) as whole:
+                yield read(whole, names, limits)
 
 
 def _lines(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
@@ -235,8 +242,19 @@ CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], Limits], C
     "sqlite traces": _table_of_database("traces"), "json object": _json_object, "inspect": _inspect,
     "martingale": _table_of_database("sequences", Linked("llm_revisions"), Linked("scores", "sequence_digest", "digest")),
 }  # fmt: skip
-ENDINGS = {
+_STREAMED = ("json lines", "csv")
+"""Containers that are read from front to back."""
+_ENDINGS = {
     ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".npz": "npz",
     ".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".pkl": "pickle", ".pickle": "pickle", ".dp": "pickle",
 }  # fmt: skip
 """Ending of a file -> its container, for files that no format knows."""
+
+
+def container_of(path: str) -> str | None:
+    """The container that the name of a file stands for, compressed or not; None where it is none that is read.
+
+    >>> container_of("rows.jsonl.gz")
+    'json lines'
+    """
+    return _ENDINGS.get(PurePosixPath(plain_name(path)).suffix.lower())

@@ -9,7 +9,8 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, UnsafeFile
 
-from .containers import ENDINGS, Content
+from .compressed import plain_name
+from .containers import Content, container_of
 from .formats import BY_NAME, FORMATS
 from .restricted.inert import Name, opened
 from .row import Row, Unreadable, inside
@@ -37,7 +38,7 @@ def candidates(path: str, wanted: Format | None = None) -> tuple[Candidate, ...]
     found = tuple(_named(path, known))
     if found or wanted is None:
         return found
-    container = ENDINGS.get(PurePosixPath(path).suffix.lower())
+    container = container_of(path)
     containers = (container, "json object") if container == "json" else (container,)
     facts = (
         {"step": int(number[1])}
@@ -50,7 +51,7 @@ def candidates(path: str, wanted: Format | None = None) -> tuple[Candidate, ...]
 def _named(path: str, known: Iterable[Format]) -> Iterator[Candidate]:
     for each in known:
         for part in each.parts:
-            if (found := re.search(rf"(?:^|/)(?:{part.file})$", path)) is not None:
+            if (found := re.search(rf"(?:^|/)(?:{part.file})$", plain_name(path))) is not None:
                 facts = {name: _number(value) for name, value in found.groupdict().items() if value is not None}
                 yield Candidate(each, part, facts)
 
@@ -101,7 +102,7 @@ def _has(mark: str, part: Part, whole: Any, first: Sequence[Any]) -> bool:
 
 def generic(path: str, lines: Sequence[Column]) -> Candidate | None:
     """A table of any kind, with the columns that the user named, and those that have the names of the Record."""
-    container = ENDINGS.get(PurePosixPath(path).suffix.lower())
+    container = container_of(path)
     if container is None:
         return None
     named = {column.into for column in lines}
@@ -111,7 +112,7 @@ def generic(path: str, lines: Sequence[Column]) -> Candidate | None:
     part = Part(
         "a table", ".*", container, table, counted_by=counted if is_whole else "", marks=(_mark(counted, is_whole),)
     )
-    number = re.search(r"step[_=-]?(\d{1,15})", path) or re.search(r"(\d{1,15})\.\w+$", path)
+    number = re.search(r"step[_=-]?(\d{1,15})", path) or re.search(r"(\d{1,15})\.\w+$", plain_name(path))
     return Candidate(Format(TABLE, "a table", "", (part,)), part, {"step": int(number[1])} if number else {})
 
 

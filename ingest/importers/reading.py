@@ -9,19 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import SourceError, UnsafeFile
+from ratioscope.inside import open_regular
 
+from .compressed import plain_name
 from .containers import content
 from .detection import TABLE, Candidate, candidates, fitting, generic, names_of
 from .joining import joined_rows
 from .restricted.budget import Budget, Limits
+from .restricted.torch_files import stated_number
 from .samples import Rejected, Sample, samples
+from .scalars.sources import log_kind
 from .table import Column, Format, Part
 
 MOST_FILES = 1 << 20
+_HEAD = 1 << 14
 
 
 class _PassedOver(Exception):
-    """A file of no format, and without columns that have the names of the Record."""
+    """A file of no format, and without columns that have the names of the Record; or a log of numbers, with what to do."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class File:
     """Its path below the source."""
     size: int
     found: tuple[Candidate, ...]
+    step: int = -1
+    """The step of its rows as far as it is known before they are read: files of one step are read together."""
     read_as: Candidate | None = None
     rows: int = 0
     rejected: int = 0
@@ -77,7 +84,7 @@ def opened(source: Path, options: Options) -> Reading:
     paths = list(_below(source))
     if not paths:
         raise SourceError(f"{source}: there is no file here; give a dump, or a folder of dumps")
-    files = [File(path, name, size, _kinds(name, options)) for path, name, size in paths]
+    files = [_file(path, name, size, _kinds(name, options)) for path, name, size in paths]
     known = [file for file in files if file.found]
     if not known:
         named = ", ".join(file.name for file in files[:5])
@@ -85,7 +92,7 @@ def opened(source: Path, options: Options) -> Reading:
             f"{source}: no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"
         )
     passed_over = [file.name for file in files if not file.found]
-    return Reading(sorted(known, key=lambda file: (_step(file), file.name)), passed_over)
+    return Reading(sorted(known, key=lambda file: (file.step, file.name)), passed_over)
 
 
 def _kinds(name: str, options: Options) -> tuple[Candidate, ...]:
@@ -106,9 +113,21 @@ def _with_lines(part: Part, lines: tuple[Column, ...]) -> Part:
     return replace(part, columns=(*lines, *(line for line in part.columns if line.into not in named)))
 
 
-def _step(file: File) -> int:
-    steps = (candidate.facts.get("step") for candidate in file.found)
-    return next((step for step in steps if isinstance(step, int)), -1)
+def _file(path: Path, name: str, size: int, found: tuple[Candidate, ...]) -> File:
+    """The file, with its step as a number inside states it, or else its name."""
+    inside = next((each.format.step_inside for each in found if each.format.step_inside), "")
+    stated = _stated(path, inside) if inside else None
+    named = (each.facts.get("step") for each in found)
+    step = stated if stated is not None else next((each for each in named if isinstance(each, int)), -1)
+    return File(path, name, size, found, step)
+
+
+def _stated(path: Path, name: str) -> int | None:
+    try:
+        with open_regular(path.parent, path.name) as file:
+            return stated_number(file.read(_HEAD), name)
+    except OSError:  # it is told when the file is read
+        return None
 
 
 def _below(source: Path) -> Iterator[tuple[Path, str, int]]:
@@ -136,7 +155,7 @@ def read(
 ) -> Iterator[Sample | Rejected]:
     """The samples of all files. Files of a format that is joined are read together where their step is the same."""
     done = 0
-    for _, group in groupby(reading.files, _step):
+    for _, group in groupby(reading.files, lambda file: file.step):
         together = list(group)
         rows = (row for file in together for row in _of_file(reading, file, options, done, progress))
         if any(_join_on(file) for file in together):
@@ -174,8 +193,8 @@ def _of_file(
             file.rows += 1
             file.rejected += isinstance(row, Rejected)
             yield row
-    except _PassedOver:
-        reading.passed_over.append(file.name)
+    except _PassedOver as reason:
+        reading.passed_over.append(f"{file.name}{reason}")
     except (SourceError, OSError) as error:
         file.refused = f"{error}" if isinstance(error, UnsafeFile) else f"it cannot be read: {error}"
         yield Rejected(file.name, None, None, file.refused)
@@ -198,6 +217,8 @@ def _rows(
                 return
     if refused is not None:
         raise refused
+    if (log := log_kind(file.path)) is not None and not options.lines:
+        raise _PassedOver(f" ({log.title}; import it by itself)")
     if all(candidate.format.name == TABLE for candidate in file.found) and not options.lines:
         raise _PassedOver
     wanted = ", ".join(dict.fromkeys(candidate.format.title for candidate in file.found))
@@ -208,7 +229,7 @@ def _with_steps(
     file: File, left: Any, options: Options, done: int, progress: Callable[[int], None] | None
 ) -> Iterator[Sample | Rejected]:
     assert file.read_as is not None
-    part, facts = file.read_as.part, {**file.read_as.facts, "file": Path(file.name).stem}
+    part, facts = file.read_as.part, {**file.read_as.facts, "file": Path(plain_name(file.name)).stem}
     if part.refused:
         raise UnsafeFile(part.refused)
     part = replace(part, columns=(*part.columns, *options.keys))

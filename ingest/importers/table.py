@@ -93,6 +93,8 @@ class Format:
     parts: tuple[Part, ...]
     join_on: tuple[str, ...] = ()
     """The keys that rows of different parts are joined by; empty: a row is complete by itself."""
+    step_inside: str = ""
+    """The name of a number near the beginning of a .pt file that tells which files belong together, whatever their names."""
     names: Mapping[str, Name] = field(default_factory=dict)
     """The names that its pickles may mention beside what any may."""
     notes: str = ""

@@ -33,6 +33,7 @@ CHECKOUTS = {
     "ms_swift": Checkout("pypi:ms-swift", "4.6.0", "swift"),
     "slime": Checkout("THUDM/slime", "624b824a898a", "slime"),
     "miles": Checkout("radixark/miles", "31f1ca961a94", "miles"),
+    "nemo_rl": Checkout("NVIDIA-NeMo/RL", "7ea279abfbeb", "nemo_rl"),
 }
 """Adapter -> its source."""
 

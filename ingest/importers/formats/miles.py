@@ -2,7 +2,7 @@
 
 from ..table import Format, Part, columns
 
-_ANY = r"(?![^/]*eval)[^/]*?(?P<step>\d+)[^/]*\.pt"
+_ANY = r"(?![^/]*eval)[^/]*\.pt"
 _TRAIN = Part(
     what="training columns of a rank",
     file=_ANY,
@@ -96,6 +96,7 @@ FORMATS = (
         trainer="miles",
         parts=(_TRAIN, _ROLLOUT),
         join_on=("step", "index"),
+        step_inside="rollout_id",
     ),
     Format(name="miles-columns", title="miles dashboard_columns Parquet", trainer="miles", parts=(_COLUMNS,)),
     Format(name="miles-loss", title="miles policy_loss_debug .pt", trainer="miles", parts=(_LOSS,)),

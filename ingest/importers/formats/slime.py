@@ -2,8 +2,8 @@
 
 from ..table import Format, Part, columns
 
-_ANY = r"(?![^/]*eval)[^/]*?(?P<step>\d+)[^/]*\.pt"
-"""The user chooses the names; the first number is that of the rollout."""
+_ANY = r"(?![^/]*eval)[^/]*\.pt"
+"""The user chooses the names; the number of the rollout lies inside."""
 _ROLLOUT = Part(
     what="samples of a rollout",
     file=_ANY,
@@ -94,6 +94,7 @@ FORMATS = (
         trainer="slime",
         parts=(_TRAIN, _TRAIN_OLD, _ROLLOUT),
         join_on=("step", "position"),
+        step_inside="rollout_id",
     ),
     Format(name="slime-evaluation", title="slime evaluation .pt", trainer="slime", parts=(_EVALUATION,)),
 )

@@ -185,14 +185,6 @@ _GENERATIONS = Part(
     refused="it holds texts and scores, no log-probs and no token ids: there is nothing to measure. The rollout-skip cache"
     " (skip.rollout.enable) holds the sampler's log-probs; ratioscope run and attach record both sides",
 )
-_METRICS = Part(
-    what="metrics of the file logger",
-    file=r".*\.jsonl",
-    container="json lines",
-    marks=("step", "data"),
-    columns=(),
-    refused="it holds metrics that verl computed, no tokens: nothing can be measured again",
-)
 FORMATS = (
     Format(
         name="verl-cache",
@@ -201,5 +193,5 @@ FORMATS = (
         parts=(_PROTOCOL, _QUEUE),
         names={**_TENSORDICT, **classes(("verl.protocol.DataProto",))},
     ),
-    Format(name="verl-generations", title="verl rollout JSONL", trainer="verl", parts=(_GENERATIONS, _METRICS)),
+    Format(name="verl-generations", title="verl rollout JSONL", trainer="verl", parts=(_GENERATIONS,)),
 )

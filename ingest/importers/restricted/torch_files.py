@@ -1,5 +1,6 @@
 """Files of torch.save as plain values, without torch: the zip form, and the older form of several pickles in a row."""
 
+import re
 import struct
 from typing import Any
 
@@ -45,6 +46,16 @@ def _of_archive(data: memoryview, names: Names, budget: Budget) -> Any:
         return _storage(stored, name, count)
 
     return plain_value(found[f"{root}/data.pkl"], names, budget, persistent=storage)
+
+
+def stated_number(head: bytes, name: str) -> int | None:
+    """The whole number that follows a name near the beginning of a file of torch.save; None where none does.
+
+    head: the beginning of the file. It tells which files belong together before any is read as a whole.
+    """
+    after = rb"(?:q.|r.{4}|\x94)?(?:K(.)|M(..)|J(.{4}))"  # kept under a number or not; of one, two or four bytes
+    found = re.search(re.escape(name.encode()) + after, head, re.DOTALL)
+    return None if found is None else int.from_bytes(found[found.lastindex or 1], "little", signed=found[3] is not None)
 
 
 def _of_older_form(data: memoryview, names: Names, budget: Budget) -> Any:

@@ -9,7 +9,7 @@ from ratioscope.errors import SourceError, UnsafeFile
 
 from ..samples import Rejected
 from ..wandb_log import MAGIC, Entry, Health, entries, message_fields, records
-from .logged import Choice, Logged, number, step_field, whole_step
+from .logged import Choice, Logged, number, step_field, whole_step, without_place
 
 _LOOKED_AT = 20
 SWANLAB = b":SWL\xd6\xe1\x02"
@@ -27,14 +27,21 @@ def wandb_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
     first = list(islice(history, _LOOKED_AT))
     step = step_field([entry.values for entry in first], choice, "_step")
     for place, entry in enumerate(chain(first, history)):
-        values = wandb_numbers(entry, choice, step)
-        if not values:
-            continue
-        if (own := whole_step(entry.values.get(step))) is None:
-            yield Rejected(path.name, place, step, f"it has no whole number as {step}; another step: --map step=_step")
-        else:
-            yield Logged(path.name, place, own, values)
+        yield from wandb_row(path.name, place, entry, step, choice)
     yield from damage(path.name, health)
+
+
+def wandb_row(file: str, place: int, entry: Entry, step: str, choice: Choice) -> Iterator[Logged | Rejected]:
+    """A row of the history; nothing where it holds no number."""
+    values = wandb_numbers(entry, choice, step)
+    if not values:
+        return
+    if (other := without_place(entry.values)) is not None:
+        yield Rejected(file, place, *other)
+    elif (own := whole_step(entry.values.get(step))) is None:
+        yield Rejected(file, place, step, f"it has no whole number as {step}; another step: --map step=_step")
+    else:
+        yield Logged(file, place, own, values)
 
 
 def wandb_numbers(entry: Entry, choice: Choice, step: str) -> dict[str, float]:

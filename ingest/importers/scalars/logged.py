@@ -12,6 +12,10 @@ STEP_NAMES = (
     "train/step", "iteration", "iter", "update", "_step",
 )  # fmt: skip
 """Fields that hold the step, the most certain first: of a row with several, a trainer's own step comes before the logger's."""
+EVENTS = {
+    "producer/event": "it is a record of the Fireworks cookbook's producer: its step counts events, not steps of training",
+}  # fmt: skip
+"""Fields of rows that share a log with those of the trainer and have no place among its steps, and why."""
 MOST_NAMES = 20_000
 LONGEST_NAME = 500
 MOST_STEP = 10**15
@@ -100,6 +104,11 @@ def whole_step(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return int(value) if 0 <= value <= MOST_STEP and value == int(value) else None
+
+
+def without_place(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(field, reason) of a row that has no place among the steps of training; None for a row of the trainer."""
+    return next(((name, reason) for name, reason in EVENTS.items() if name in row), None)
 
 
 def step_field(rows: Iterable[Mapping[str, Any]], choice: Choice, other: str = "") -> str:

@@ -8,14 +8,16 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeFile
 
-from ..containers import ENDINGS, content
-from ..restricted.budget import Limits
+from ..compressed import plain_name
+from ..containers import Content, container_of, content
+from ..detection import candidates, fitting
+from ..restricted.budget import Budget, Limits
 from ..samples import LOGPROBS, Rejected
 from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
 from .logged import STEP_NAMES, Choice, Logged, flat, number
 from .stores import mlflow_rows, tables, trackio_rows
-from .text_files import table_rows, trainer_state_rows, verl_rows
+from .text_files import FIREWORKS_STEPS, fireworks_rows, table_rows, trainer_state_rows, verl_rows
 
 _FIRST = 1 << 20
 """Bytes of a text that are looked at."""
@@ -62,7 +64,18 @@ def is_table(path: Path) -> bool:
     numbers = sum(map(_is_number, others))
     is_dump = any(isinstance(value, list) for value in others) or any(name in named[0] for name in LOGPROBS)
     again = sum(a == b for a, b in zip(steps, steps[1:], strict=False))
-    return step is not None and not is_dump and 2 * again < len(steps) and numbers > len(others) - numbers
+    is_log = step is not None and not is_dump and 2 * again < len(steps) and numbers > len(others) - numbers
+    return is_log and not _has_marks(path, rows)
+
+
+def _has_marks(path: Path, rows: Sequence[Any]) -> bool:
+    """True if the rows are those of a dump, by its name and its fields."""
+    return fitting(Content(rows=iter(rows)), candidates(path.name), Budget())[0] is not None
+
+
+def _is_fireworks(path: Path) -> bool:
+    rows = _first_rows(path)
+    return bool(rows) and all(isinstance(row, dict) and "step" in row and row.keys() & FIREWORKS_STEPS for row in rows)
 
 
 def _is_number(value: Any) -> bool:
@@ -76,7 +89,7 @@ def _is_number(value: Any) -> bool:
 
 def _first_rows(path: Path, most: int = 8) -> list[Any]:
     try:
-        with content(path, ENDINGS[path.suffix.lower()], {}, Limits(_FIRST * 64)) as opened:
+        with content(path, container_of(path.name) or "", {}, Limits(_FIRST * 64)) as opened:
             rows = opened.whole if isinstance(opened.whole, list) else opened.rows or ()
             return list(islice(rows, most))
     except (RatioscopeError, KeyError, OSError):
@@ -108,6 +121,10 @@ SOURCES = (
         "trainer-state", "trainer_state.json of the Hugging Face trainers", "trainer_state.json", _is_trainer_state,
         trainer_state_rows,
     ),
+    ScalarSource(
+        "fireworks-metrics", "metrics.jsonl of the Fireworks cookbook", "*.jsonl", _is_fireworks, fireworks_rows,
+        "records of the producer, whose steps are events",
+    ),
     ScalarSource("scalar-table", "a table of numbers by step", "*.jsonl *.ndjson *.json *.csv *.parquet", is_table, table_rows),
 )  # fmt: skip
 BY_NAME = {source.name: source for source in SOURCES}
@@ -131,13 +148,18 @@ def named_source(name: str) -> ScalarSource:
     return BY_NAME[name]
 
 
+def log_kind(path: Path) -> ScalarSource | None:
+    """The kind of log that a file is; None for a file that is none."""
+    return next((each for each in SOURCES if _fits(each, path)), None)
+
+
 def found(path: Path, wanted: ScalarSource | None = None) -> Found | None:
     """The log at a path: a file, or a folder of the files of one run. None where there is none; SourceError for several.
 
     Without a wanted source a folder is searched for files of loggers alone, because any dump may be a table.
     """
     if path.is_file():
-        source = wanted or next((each for each in SOURCES if _fits(each, path)), None)
+        source = wanted or log_kind(path)
         return None if source is None else Found(source, (path,))
     if not path.is_dir():
         raise SourceError(f"{path}: there is no such file or folder; check the path")
@@ -182,4 +204,5 @@ def _last_step(file: Path) -> int:
 
 
 def _fits(source: ScalarSource, path: Path) -> bool:
-    return any(path.match(pattern) for pattern in source.files.split()) and source.known(path)
+    name = Path(plain_name(path.name))
+    return any(name.match(pattern) for pattern in source.files.split()) and source.known(path)

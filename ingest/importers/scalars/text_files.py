@@ -7,11 +7,11 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from ..containers import ENDINGS, content
+from ..containers import container_of, content
 from ..restricted.budget import Limits
 from ..row import Unreadable
 from ..samples import Rejected
-from .logged import Choice, Logged, flat, number, numbers, step_field, whole_step
+from .logged import Choice, Logged, flat, number, numbers, step_field, whole_step, without_place
 
 Row = Mapping[str, Any]
 LOOKED_AT = 20
@@ -21,9 +21,9 @@ _FACTOR = 64 << 20
 
 def table_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
     """A row of numbers in each line, the step among them."""
-    with content(path, ENDINGS[path.suffix.lower()], {}, Limits(_FACTOR * 16)) as opened:
+    with content(path, container_of(path.name) or "json lines", {}, Limits(_FACTOR * 16)) as opened:
         rows = opened.rows if opened.rows is not None else _of_list(path, opened.whole)
-        if path.suffix.lower() == ".csv":
+        if container_of(path.name) == "csv":
             rows = map(_with_numbers, rows)
         yield from logged_rows(path.name, rows, choice)
 
@@ -44,6 +44,24 @@ def trainer_state_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected
         yield from logged_rows(path.name, rows, choice)
 
 
+FIREWORKS_STEPS = frozenset(("train/step", "rollout/step", "producer/event"))
+"""Fields of which each record of the Fireworks cookbook has one."""
+
+
+def fireworks_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+    """Records of the trainer; `step` is theirs. The cookbook writes null for what is not finite."""
+    with content(path, "json lines", {}, Limits()) as opened:
+        yield from logged_rows(path.name, map(_with_nan, opened.rows or ()), choice)
+
+
+def _with_nan(row: Any) -> Any:
+    return (
+        {name: float("nan") if value is None else value for name, value in row.items()}
+        if isinstance(row, Mapping)
+        else row
+    )
+
+
 def logged_rows(file: str, rows: Iterable[Any], choice: Choice) -> Iterator[Logged | Rejected]:
     """Each row as numbers with a step. A row that is no object, or has no whole step, is rejected."""
     every = iter(rows)
@@ -55,6 +73,9 @@ def logged_rows(file: str, rows: Iterable[Any], choice: Choice) -> Iterator[Logg
             yield Rejected(file, place, None, reason)
             continue
         named = dict(flat(row))
+        if (other := without_place(named)) is not None:
+            yield Rejected(file, place, *other)
+            continue
         if (own := whole_step(named.get(step))) is None:
             yield Rejected(file, place, step, no_step(named, step))
             continue

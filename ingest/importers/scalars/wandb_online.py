@@ -14,8 +14,8 @@ from ratioscope.errors import ConfigError, MissingExtra, SourceError
 
 from ..samples import Rejected
 from ..wandb_log import Entry
-from .framed_logs import wandb_numbers
-from .logged import Choice, Logged, step_field, whole_step
+from .framed_logs import wandb_row
+from .logged import Choice, Logged, step_field
 from .sources import ScalarSource
 
 SCHEME = "wandb:"
@@ -45,12 +45,7 @@ def online_rows(
     place = 0
     for part in (first, rows):
         for row in part:
-            own = whole_step(row.get(step))
-            values = wandb_numbers(Entry("history", _dotted(row)), choice, step)
-            if values and own is None:
-                yield Rejected(name, place, step, f"it has no whole number as {step}; another step: --map step=_step")
-            elif values and own is not None:
-                yield Logged(name, place, own, values)
+            yield from wandb_row(name, place, Entry("history", _dotted(row)), step, choice)
             place += 1
 
 
