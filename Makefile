@@ -92,6 +92,8 @@ clean:  ## remove the environment and every cache
 	@$(PIP) install --no-deps --upgrade --target .venv/upstream --requirement tests/upstream/requirements.txt
 	@# its files are read, not run as a package, so that the Python it asks for does not matter
 	@$(PIP) install --no-deps --upgrade --target .venv/upstream --python-version 3.12 --only-binary=:all: skyrl==0.4.0
+	@# of the Fireworks cookbook's lock file: this SDK changes the tinker that it is imported with, so it has one of its own
+	@$(PIP) install --no-deps --upgrade --target .venv/upstream/cookbook fireworks-ai==1.2.9 tinker==0.23.0 tinker-cookbook==0.4.3
 	@touch $@
 
 .venv/.chromium: .venv/bin/python

@@ -1,5 +1,6 @@
 """The Records of one step as the arrays that a dialect reads."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ TOKENS: dict[str, tuple[str, pa.DataType]] = {
     "rollout_versions": ("versions", pa.int64()),
 }
 """Per-token column of a Record -> its name in a dialect's batch, and its type there."""
+RAW = "raw_rollout_logprobs"
+"""In `extra`: the sampler's log-probs before temperature and masks, of which a trainer logs metrics of its own."""
 
 
 def record_arrays(records: pa.Table) -> dict[str, Any]:
@@ -39,6 +42,8 @@ def record_arrays(records: pa.Table) -> dict[str, Any]:
     for column, (name, kind) in TOKENS.items():
         if _recorded(records, column):
             arrays[name] = _flat(records, column, kind, lengths)
+    if _recorded(records, "extra"):
+        arrays |= _raw(records["extra"], lengths)
     if _recorded(records, "group_id"):
         arrays["group_ids"] = _codes(records["group_id"])
     if _recorded(records, "reward"):
@@ -71,6 +76,25 @@ def _flat(records: pa.Table, column: str, kind: pa.DataType, lengths: Integers) 
     if wrong.any():
         raise SchemaError(f"'{column}' is not as long as the log-probs in {int(wrong.sum())} of {len(records)} rows")
     return flat_values(values, lengths, pa.scalar(1, kind)).to_numpy(zero_copy_only=False)
+
+
+def _raw(extra: "pa.ChunkedArray[Any]", lengths: Integers) -> dict[str, Any]:
+    """RAW (rows, positions), NaN where a row has none and behind its end; nothing if no row has any."""
+    named = np.flatnonzero(np.array([f'"{RAW}"' in (text or "") for text in extra.to_pylist()], bool))
+    if not len(named):
+        return {}
+    raw = np.full((len(lengths), int(lengths.max(initial=0))), np.nan, np.float32)
+    for row in named.tolist():
+        values = json.loads(extra[row].as_py()).get(RAW)
+        if values is None:
+            continue
+        if not isinstance(values, list) or len(values) != lengths[row]:
+            found = f"{len(values)} values" if isinstance(values, list) else type(values).__name__
+            raise SchemaError(
+                f"'{RAW}' in extra has {found} in a row of {lengths[row]} tokens; wanted a list, one per token"
+            )
+        raw[row, : len(values)] = np.asarray(values, np.float32)  # null reads as NaN
+    return {RAW: raw}
 
 
 def _codes(column: "pa.ChunkedArray[Any]") -> Integers:

@@ -30,6 +30,7 @@ class Checkout:
 
 
 CHECKOUTS = {
+    "fireworks": Checkout("fw-ai/cookbook", "76821fa1", "training"),
     "ms_swift": Checkout("pypi:ms-swift", "4.6.0", "swift"),
     "slime": Checkout("THUDM/slime", "624b824a898a", "slime"),
     "miles": Checkout("radixark/miles", "31f1ca961a94", "miles"),

@@ -244,4 +244,4 @@ drive(None, recipe="async")
 
 def test_the_table_says_what_is_recorded() -> None:
     row = adapter_named("fireworks")
-    assert row is not None and row.against == "stand-ins" and "{run}" in row.lines and "rollout" in row.records
+    assert row is not None and row.against == "source" and "{run}" in row.lines and "rollout" in row.records

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from support.dialect_golden import GoldenRun, differences, golden_runs
 
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.dialects import fireworks
+from ratioscope.record import arrow_schema
 
 RUNS = golden_runs("fireworks")
 
@@ -101,6 +103,27 @@ def test_raw_logprobs_move_only_the_inference_metrics_and_their_coverage() -> No
     moved = {name for name in plain if plain[name] != with_raw[name]}
     assert moved == {"train/inference_k1", "train/inference_k3", "train/raw_inference_logprob_coverage"}
     assert with_raw["train/raw_inference_logprob_coverage"] == pytest.approx(6 / 10)
+
+
+def test_raw_logprobs_are_read_from_the_records_too() -> None:
+    extras = ('{"raw_rollout_logprobs": [-0.9]}', '{"raw_rollout_logprobs": [-0.9, null]}', '{"run_id": "a"}', None)
+    rows = [
+        {"step": 1, "sequence_id": str(i), "rollout_logprobs": [-1.0] * n, "old_logprobs": [-1.1] * n,
+         "current_logprobs": [-1.1] * n, "advantages": [1.0], "extra": extra}
+        for i, (n, extra) in enumerate(zip((1, 2, 1, 1), extras, strict=True))
+    ]  # fmt: skip
+    metrics = fireworks.evaluate(pa.Table.from_pylist(rows, schema=arrow_schema()), {}).metrics
+    assert metrics["train/raw_inference_logprob_coverage"] == pytest.approx(3 / 5)
+    rows[1]["extra"], wanted = '{"raw_rollout_logprobs": [-0.7, -0.7]}', (-0.2 - 0.4) / 2
+    records = pa.Table.from_pylist(rows, schema=arrow_schema())
+    assert fireworks.evaluate(records, {}).metrics["train/inference_k1"] == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("raw", ["[-0.9]", '"-0.9"'])
+def test_raw_logprobs_of_another_length_are_refused(raw: str) -> None:
+    row = {"step": 1, "sequence_id": "a", "rollout_logprobs": [-1.0] * 2, "extra": f'{{"raw_rollout_logprobs": {raw}}}'}
+    with pytest.raises(SchemaError, match="raw_rollout_logprobs.*wanted a list, one per token"):
+        fireworks.evaluate(pa.Table.from_pylist([row], schema=arrow_schema()), {})
 
 
 @given(st.integers(1, 4))
