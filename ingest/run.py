@@ -208,6 +208,11 @@ class Run:
         return list(self._visible.steps)
 
     @property
+    def steps_with_rows(self) -> list[int]:
+        """Steps with token rows, ascending; a budget of 0 leaves the others with statistics alone."""
+        return sorted(self._visible.token_files)
+
+    @property
     def policies(self) -> tuple[str, ...]:
         """Policies with log-probs in any token row of the run."""
         recorded = {

@@ -14,8 +14,8 @@ from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, percent
 from ..presentation.escape import plotly as escaped
-from ..presentation.escape import visible
 from ..presentation.limit import limit_words
+from ..presentation.run_names import told_apart
 from ..presentation.theme import LIGHT, MARKS, Theme, faded
 from ..presentation.value_text import measured
 from .drawing.bands import ERRORS, NO_ERROR, interval
@@ -177,10 +177,8 @@ def _add_shares(figure: go.Figure, bars: _Bars, theme: Theme) -> None:
 
 def _lay_out(figure: go.Figure, bars: _Bars, chosen: Sequence[str], theme: Theme) -> None:
     """Two panels that share their rows: names on the left, N on the right."""
-    labels = [
-        f"{CHOSEN if row['key'] in chosen else ''}{short_label(row['label'])}"
-        for row in bars.parts.iter_rows(named=True)
-    ]
+    named = zip(bars.parts["key"], short_labels(bars.parts["label"].to_list()), strict=True)
+    labels = [f"{CHOSEN if key in chosen else ''}{name}" for key, name in named]
     sizes, ends = [short(tokens) for tokens in bars.parts["tokens"]], [0.4, len(labels) + 0.6]
     side = {"range": ends, "tickvals": bars.rows, "fixedrange": True, "showgrid": False, "zeroline": False}
     figure.update_layout(
@@ -264,10 +262,9 @@ def _words(row: dict[str, object], metric: Metric) -> str:
     )
 
 
-def short_label(name: str) -> str:
-    """The name for an axis, escaped. A long name loses its middle, because names of machines differ at the ends."""
-    shown = visible(name) or "(empty)"
-    return escaped(shown if len(shown) <= LABEL else f"{shown[: LABEL - 10]}…{shown[-9:]}")
+def short_labels(names: Sequence[str]) -> list[str]:
+    """The names for an axis, escaped; long names are cut where they are equal."""
+    return [escaped(name or "(empty)") for name in told_apart(names, LABEL)]
 
 
 def short(number: float) -> str:

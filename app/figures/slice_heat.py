@@ -19,7 +19,7 @@ from .drawing.floats import floats
 from .drawing.marks import add_events
 from .drawing.scale import Floats, Scale, suitable
 from .drawing.step_axis import fit_labels, step_axis
-from .slice_bars import short_label
+from .slice_bars import short_labels
 
 ROW = 20
 HEADROOM = 0.7
@@ -67,7 +67,7 @@ def slice_heat(
     labels = dict(parts.select("key", "label").drop_nulls("key").rows())
     figure.update_yaxes(
         tickvals=list(range(len(keys))),
-        ticktext=[short_label(labels[key]) for key in keys],
+        ticktext=short_labels([labels[key] for key in keys]),
         range=[len(keys) - 0.5, -0.5 - HEADROOM],
         showgrid=False,
         fixedrange=True,

@@ -1,8 +1,15 @@
-"""Names of runs where there is little room: cut in the middle, because what tells runs apart stands at their ends."""
+"""Names of runs, machines and sequences where there is little room: cut so that what tells them apart stays."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from .escape import visible
 
 ROOM = 34
+SKIPPED = "\0"
+_WORDS = re.compile(r"[^\W_]+|[\W_]+")
+_SEVERAL = re.compile(f"{SKIPPED}+")
 
 
 def shortened(name: str, room: int = ROOM) -> str:
@@ -16,3 +23,40 @@ def shortened(name: str, room: int = ROOM) -> str:
         return shown
     first = (room - 1) // 3
     return f"{shown[:first]}…{shown[len(shown) - (room - 1 - first) :]}"
+
+
+def told_apart(names: Sequence[str], room: int = ROOM) -> list[str]:
+    """The names in at most so many characters each. Names that a cut in the middle makes equal keep the words that differ
+    instead, each with the word before it; what even that leaves equal is numbered.
+
+    >>> told_apart(["http://engine-a.cluster.local:8000", "http://engine-b.cluster.local:8000"], 20)
+    ['…engine-a…', '…engine-b…']
+    """
+    whole = list(map(visible, names))
+    cut = {name: shortened(name, room) for name in whole}
+    if not _are_apart(cut):
+        cut |= {name: shortened(words, room) for name, words in _differences([n for n in cut if len(n) > room]).items()}
+    if not _are_apart(cut):
+        shared = Counter(cut.values())
+        cut |= {name: f"{cut[name][: room - 4]}…{n}" for n, name in enumerate(cut, 1) if shared[cut[name]] > 1}
+    return [cut[name] for name in whole]
+
+
+def _are_apart(cut: Mapping[str, str]) -> bool:
+    return len(set(cut.values())) == len(cut)
+
+
+def _differences(names: Sequence[str]) -> dict[str, str]:
+    """name -> its words that are not the same in all names, each with the word before it, and … for the others."""
+    words = [_WORDS.findall(name) for name in names]
+    same = [len(set(place)) == 1 for place in zip(*words, strict=False)]
+    tail = [len(set(place)) == 1 for place in zip(*map(reversed, words), strict=False)]
+    aligned = len(set(map(len, words))) == 1
+    first, last = (flags.index(False) if False in flags else len(flags) for flags in (same, tail))
+    found = {}
+    for name, own in zip(names, words, strict=True):
+        differs = [not same[n] if aligned else first <= n < len(own) - last for n in range(len(own))]
+        kept = [any(differs[n : n + 3]) for n in range(len(own))]
+        found[name] = "".join(word if keep else SKIPPED for word, keep in zip(own, kept, strict=True))
+        found[name] = _SEVERAL.sub("…", found[name])
+    return found

@@ -1,7 +1,7 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,13 @@ from ...browser.listener import is_narrow
 from ...figures.drawing.log_x import with_log_x
 from ...presentation.digits import count
 from ...presentation.escape import visible
+from ...presentation.run_names import told_apart
 from ...presentation.theme import DARK, LIGHT, NARROW, Theme, ThemeName
 from ..model.export import PageContents, csv_of
 
 IMAGES = ("svg", "png")
+CELL = 24
+"""Characters of a name that is cut to leave room for the numbers beside it."""
 LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _FREEING = threading.Lock()
@@ -129,10 +132,21 @@ def clicked(key: str) -> Any:
     return None if isinstance(found, str) else found
 
 
-def table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
-    """Draws the frame as a table, with invisible characters made visible. options: of st.dataframe."""
+def table(frame: pl.DataFrame, name: str, *, cut: Sequence[str] = (), **options: Any) -> Any:
+    """Draws the frame as a table, with invisible characters made visible.
+
+    cut: columns of names that are shown as short as they can be told apart; the page's downloads have them whole. options: of
+    st.dataframe.
+    """
     page_contents().tables[name] = lambda: frame
-    return _table(frame, name, **options)
+    return _table(
+        frame.with_columns(_told_apart(frame[column]) for column in cut if column in frame.columns), name, **options
+    )
+
+
+def _told_apart(names: pl.Series) -> pl.Series:
+    known = names.drop_nulls().unique(maintain_order=True).to_list()
+    return names.replace_strict(known, told_apart(known, CELL), return_dtype=pl.String) if known else names
 
 
 def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:

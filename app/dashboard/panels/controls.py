@@ -16,11 +16,13 @@ from ...presentation.escape import visible
 from ...presentation.gap_words import difference_words, direction
 from ..model.scope import Steps, steps_of
 from ..model.served_runs import Served
-from ..model.view import View
+from ..model.view import View, asked_gap
 from .choices import choice, dropdown
 
 NOT_SAMPLED = "plain means over rollout samples, not divergences: the tokens were not sampled from"
 ONLY_RECORDED = "its thresholds and tests are of whole steps, and a reading is of chosen sequences"
+LONGEST = 620
+"""Pixels of the picker of runs: the ends of names tell runs apart."""
 MOST_OTHERS = 7
 """Most runs beside the shown one; there are eight colours."""
 
@@ -43,7 +45,7 @@ def run_picker(served_runs: Served) -> str:
         key="run",
         bind="query-params",
         label_visibility="collapsed",
-        width=270,
+        width=min(LONGEST, max(270, 64 + 8 * max(map(len, served_runs.runs)))),
         format_func=visible,
     )
     name = chosen if chosen is not None and chosen in served_runs.runs else served_runs.first
@@ -129,13 +131,13 @@ def field(key: str, placeholder: str, width: int, help: str | None = None) -> st
 
 
 def step_picker(view: View, gap: str = "") -> int:
-    """The chosen step, by default the worst one at which the gap is known; a number between recorded steps gives the nearest.
+    """The chosen step, by default the worst one whose sequences can be listed; a number between recorded steps gives the nearest.
 
     The widget's default is no step, so that the shown step is always in the URL, also after the run has grown.
     """
     steps = view.steps
     if asked("step") is None:
-        st.session_state["step"] = worst_step(view, view.read_steps(gap) or steps)
+        st.session_state["step"] = worst_step(view, steps_with_rows(view, gap))
     chosen = st.number_input(
         "step",
         min_value=steps[0],
@@ -146,9 +148,14 @@ def step_picker(view: View, gap: str = "") -> int:
         bind="query-params",
         width=170,
     )
-    step = worst_step(view, view.read_steps(gap) or steps) if chosen is None else nearest(steps, int(chosen))
+    step = worst_step(view, steps_with_rows(view, gap)) if chosen is None else nearest(steps, int(chosen))
     in_address("step", step)
     return step
+
+
+def steps_with_rows(view: View, gap: str) -> list[int]:
+    """The steps whose sequences can be listed; all steps if there is none."""
+    return (view.read_steps(gap) if asked_gap(gap) else view.run.steps_with_rows) or view.steps
 
 
 def asked(key: str) -> str | int | None:

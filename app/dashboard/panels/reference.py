@@ -11,6 +11,7 @@ from ratioscope.ingest.files.reference_file import Pinned, pin, pinned, unpin
 from ...presentation.escape import streamlit_label as label
 from ...presentation.escape import visible
 from ...presentation.noise_floor import NoiseFloor
+from ...presentation.run_names import shortened
 from ...referee.baselines import baseline, baseline_names
 from ...referee.floor_of_run import reference_floor
 from ..model.live import beside
@@ -73,7 +74,7 @@ def pin_button(served_runs: Served, name: str) -> None:
     project = _folders(served_runs, Path(path))[-1]
     is_pinned = known is not None and known.kind == "run" and str(folder / known.name) == path
     st.button(
-        "unpin the reference" if is_pinned else f"pin {label(name, 40)} as reference",
+        "unpin the reference" if is_pinned else f"pin {label(shortened(name))} as reference",
         key=f"pin_{name}",
         icon=":material/keep_off:" if is_pinned else ":material/keep:",
         help="Every chart and card of the runs in its folder then compares with it.",

@@ -129,6 +129,28 @@ def test_prompts_are_listed_and_one_of_them_shows_its_samples(opened: Open, runs
     assert "is not in this step" in words(opened("sequences", ["stale"], step="14", group="nowhere"))
 
 
+@pytest.mark.parametrize("page", ["sequences", "tokens"])
+def test_a_step_without_token_rows_leads_to_one_that_has_some(opened: Open, page: str) -> None:
+    app = opened(page, "many_steps")
+    assert app.session_state["step"] % 2_500 == 0, "the worst step of those whose rows were kept"
+    app = opened(page, "many_steps", step="5100")
+    assert "no token rows of this step were kept" in words(app)
+    app.button(key="step_with_rows").click().run()
+    assert app.session_state["step"] == 5_000 and "no token rows" not in words(app)
+
+
+def test_long_ids_leave_room_for_the_numbers_and_stay_apart(opened: Open, tmp_path: Path) -> None:
+    ids = [f"gpqa-diamond-{'0f8fad5b' * 6}/attempt-3/sample-{n:05d}" for n in range(3)]
+    group = f"https://data.internal.example/{'swe-bench/' * 9}"
+    with Collector(tmp_path / "run") as collector:
+        old, rollout = [[-1.0, -2.0]] * 3, [[-1.1, -2.3]] * 3
+        collector.log(step=0, rollout_logprobs=rollout, old_logprobs=old, sequence_ids=ids, group_ids=[group] * 3)
+    app = opened("sequences", tmp_path / "run")
+    shown = _ids(app)
+    assert len(set(shown)) == 3 and {name[-5:] for name in shown} == {"00000", "00001", "00002"}
+    assert max(map(len, [*shown, *app.dataframe[0].value["group_id"]])) <= 24
+
+
 def test_no_prompt_is_listed_where_a_filter_leaves_none(opened: Open) -> None:
     app = well(opened("sequences", ["stale"], step="14", list="prompts", find="zzz"))
     assert not app.dataframe and "0 of 32 rows on record" in words(app)

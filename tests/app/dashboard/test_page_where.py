@@ -15,7 +15,7 @@ from support.frames import traces
 from support.hostile import HOSTILE
 from support.pages_open import Open, charts
 
-from ratioscope.app.figures.slice_bars import LABEL, short_label, slice_bars
+from ratioscope.app.figures.slice_bars import LABEL, short_labels, slice_bars
 from ratioscope.app.figures.slice_heat import slice_heat
 from ratioscope.app.presentation.metric_places import names_at
 from ratioscope.app.presentation.slice_names import SLICES
@@ -135,7 +135,7 @@ def test_a_heat_map_has_a_cell_where_there_are_tokens_and_holes_elsewhere(runs: 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "vllm-engine-017.cluster.example", "x" * 27])
 def test_a_hostile_bucket_is_text(text: str) -> None:
-    shown = short_label(text)
+    (shown,) = short_labels([text])
     assert "<" not in shown and len(shown) <= 5 * LABEL
     parts = pl.DataFrame(
         [{"key": "k", "label": text[:5000].encode("utf-8", "replace").decode(), "value": 1.0, "error": None, "tokens": 3.0,
@@ -145,6 +145,13 @@ def test_a_hostile_bucket_is_text(text: str) -> None:
     figure = slice_bars(parts, BY_NAME["kl_k3"], "mismatch", "x")
     drawn = str(figure.to_json())
     assert "<script" not in drawn and "\\u003cscript" not in drawn
+
+
+def test_replicas_whose_names_differ_in_the_middle_stay_apart() -> None:
+    names = [f"http://vllm-decode-worker-{n}.rollout.rl-training.svc.cluster.local:8000" for n in (0, 1, 12)]
+    shown = short_labels(names)
+    assert len(set(shown)) == 3 and all(len(name) <= LABEL for name in shown)
+    assert "worker-0" in shown[0] and "worker-12" in shown[2]
 
 
 @pytest.mark.parametrize("value", [0.0, math.inf, -1e-3, 1e30, 1e-30])

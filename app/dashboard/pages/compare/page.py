@@ -22,6 +22,8 @@ from .courses import side_courses
 from .pairs import pair_by_pair
 from .sides import Side, chosen_sides, says_nothing, with_gap
 
+SETTING = st.column_config.TextColumn(width=200)
+
 
 def render(scope: Scope) -> None:
     a, b = chosen_sides(scope)
@@ -145,4 +147,10 @@ def _settings(a: Side, b: Side) -> None:
     if differences.is_empty():
         st.caption("None. Trainer, versions and configuration are the same in run.json, or were not recorded.")
     else:
-        table(differences, "Settings that differ", height="content" if len(differences) < 20 else 460)
+        height = "content" if len(differences) < 20 else 460
+        table(
+            differences,
+            "Settings that differ",
+            height=height,
+            column_config={"A": SETTING, "B": SETTING, "setting": SETTING},
+        )

@@ -18,11 +18,11 @@ from ...model.view import View, asked_gap
 from ...panels.charts import table
 from ...panels.choices import choice, dropdown
 from ...panels.clicked_rows import CELLS, clicked_row
-from ...panels.controls import severity_of, step_picker
+from ...panels.controls import nearest, severity_of, step_picker, steps_with_rows
 from ...panels.layout import control_row
 from ...panels.links import go_to
 from ...panels.read_steps import read_here
-from ...panels.step_buttons import step_buttons
+from ...panels.step_buttons import show_step, step_buttons
 from .filters import KEY, Filters, filter_widgets
 from .prompt_groups import group_picker, has_groups, say_group, show_groups
 
@@ -72,6 +72,8 @@ def rows_of(view: View, step: int, gap: str) -> pl.DataFrame:
     if frame.is_empty():
         why = f"not available, because {view.run.no_tokens}" if view.run.no_tokens else NO_ROWS
         st.caption(f"step {step}: {why}")
+        if (there := nearest(steps_with_rows(view, gap), step)) != step and not view.run.no_tokens:
+            show_step(f"show step {there}, the nearest with token rows", "step_with_rows", there)
         return frame
     if not read_here(view, gap, step):
         return frame.clear()
@@ -141,6 +143,7 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
     table(
         columns.select("", "sequence_id", *pictured, pl.exclude("", "sequence_id", *pictured)),
         f"Sequences of step {step}, worst first by {order}",
+        cut=("sequence_id", "group_id", "replica", "finish_reason"),
         key="sequence_rows",
         on_select=_sequence_chosen,
         selection_mode=CELLS,

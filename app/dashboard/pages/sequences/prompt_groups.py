@@ -13,6 +13,7 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
 from ....presentation.metric_places import sequence_measures_at
 from ...panels.charts import table
+from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import asked
 
 SHOWN = 500
@@ -86,16 +87,17 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
     st.session_state["_groups"] = groups["group_id"].head(SHOWN).to_list()
     st.caption(
         f"{count(len(groups), 'prompt')} in this step, the worst first. max_abs_log_ratio is the largest |x| of any token;"
-        " kl_k3 and log_ratio_mean are means over the tokens of all samples; lengths and rewards are means over samples. Select"
-        " a prompt to see its samples."
+        " kl_k3 and log_ratio_mean are means over the tokens of all samples; lengths and rewards are means over samples. Click a"
+        " prompt to see its samples."
     )
     number = st.column_config.NumberColumn(format="%.4g")
     table(
         groups.head(SHOWN),
         "Prompts of the step, the worst first",
         key="prompt_rows",
+        cut=("group_id",),
         on_select=_group_chosen,
-        selection_mode="single-row",
+        selection_mode=CELLS,
         height="content" if len(groups) < 20 else 720,
         column_config={name: number for name, kind in groups.schema.items() if kind == pl.Float64},
     )
@@ -122,7 +124,7 @@ def say_group(samples: pl.DataFrame, of: int) -> None:
 
 
 def _group_chosen() -> None:
-    rows = st.session_state["prompt_rows"].selection.rows
-    if rows:
-        st.session_state["group"] = visible(st.session_state["_groups"][rows[0]])
+    row = clicked_row(st.session_state["prompt_rows"], len(st.session_state["_groups"]))
+    if row is not None:
+        st.session_state["group"] = visible(st.session_state["_groups"][row])
         st.session_state["list"] = "sequences"
