@@ -23,7 +23,7 @@ BETWEEN = 3
 """Cells between two columns of a table."""
 MOST_FOLDED = 40
 """Most rows of a table whose columns continue below it. Of a longer one the reader would lose the row that a number is of."""
-STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red"}
+STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "not graded": "dim"}
 
 
 def console(*, stderr: bool = False) -> "Console":

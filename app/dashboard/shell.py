@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.errors import RatioscopeError
+from ratioscope.ingest.analysis.no_gap import why_no_gap
 
 from ..browser.listener import listen, page_begins
 from ..presentation.escape import streamlit_label as label
@@ -18,7 +19,7 @@ from .model.live import followed, live_line, may_grow, note_drawn, pause_button
 from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
-from .pages import PAGES, Page
+from .pages import PAGES, Choice, Page
 from .panels.charts import LOG_X, begin_page
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens
@@ -84,7 +85,7 @@ def prepared(card: Page) -> Callable[[], object]:
         chosen = followed(served_runs.runs[name])
     except RatioscopeError as error:
         return partial(st.error, label(str(error), 600))
-    heeds = card.choices if chosen.run.steps and chosen.run.gaps else frozenset()
+    heeds = _heeded(card, chosen)
     with header:
         gap = _gap(chosen, takes_readings="readings" in heeds) if "gap" in heeds else ""
         with st.container(width="content"):
@@ -98,8 +99,8 @@ def prepared(card: Page) -> Callable[[], object]:
         others = others_picker(served_runs, name) if "others" in heeds else ()
     if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
         return partial(_with_tools, tools, partial(say_no_metric, chosen))
-    if not (chosen.run.steps and chosen.run.gaps):
-        return partial(_with_tools, tools, partial(say_empty, str(chosen.run.path), chosen.run.info.get("trainer")))
+    if not card.shows_empty and (why := chosen.of(why_no_gap)):
+        return partial(_with_tools, tools, partial(say_empty, chosen, why))
     if card.reads_tokens and chosen.run.no_tokens:
         return partial(_with_tools, tools, partial(say_no_tokens, chosen))
     beside = tuple(runs_beside(served_runs, others).values())
@@ -114,6 +115,13 @@ def prepared(card: Page) -> Callable[[], object]:
         reference=reference.view,
     )
     return partial(_with_tools, tools, partial(_rendered, card, scope))
+
+
+def _heeded(card: Page, shown: View) -> frozenset[Choice]:
+    """The choices that the page can offer for this run: a run without tokens has none to filter."""
+    if not (shown.run.steps and shown.run.gaps):
+        return frozenset()
+    return card.choices - {"only"} if shown.run.no_tokens else card.choices
 
 
 def _gap(shown: View, *, takes_readings: bool) -> str:

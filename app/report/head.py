@@ -48,7 +48,7 @@ def head_of(
     verdict: Finding, diagnosed: tuple[Diagnosis, str, Answer, KnownContext] | str, baseline: Pairs = ()
 ) -> Head:
     """diagnosed: the diagnosis with its gap, answer and context, or why there is none. baseline: facts on a known-good run."""
-    severity = verdict.severity.label
+    severity = verdict.word
     if isinstance(diagnosed, str):
         facts = (*baseline, *_verdict_facts(verdict), ("diagnosis", diagnosed))
         return Head(severity, verdict.title, facts, None, None)

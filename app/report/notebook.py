@@ -31,7 +31,7 @@ def notebook_html(run: "Run") -> str:
     parts = [f"<b>{html(run.name, LONGEST)}</b>: {size}"]
     if steps:
         verdict = verdict_of(run)
-        parts.append(f"{MARKS[verdict.severity.label]} {html(verdict.brief, 2 * LONGEST)}")
+        parts.append(f"{MARKS[verdict.word]} {html(verdict.brief, 2 * LONGEST)}")
         if drawn := _line(run):
             parts.append(drawn)
         parts.append(

@@ -10,12 +10,13 @@ import numpy as np
 
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME
+from ratioscope.metrics.grading.finding import NOT_GRADED
 
 from ..presentation.cause_facts import capital
 from ..presentation.digits import count, digits
 from ..presentation.escape import html as escaped
 from ..presentation.gap_words import direction
-from ..presentation.run_list import LARGEST, LEAST, NOT_GRADED, WORDS, graded
+from ..presentation.run_list import LARGEST, LEAST, WORDS, graded
 from ..report import shown
 from ..report.sparkline import HEIGHT, WIDTH, svg_path
 from .document import FIRST, one_file
@@ -85,7 +86,7 @@ def entry_of(run: Material, file: str) -> Entry:
     return Entry(
         name=run.data.name,
         file=file,
-        verdict=graded(head.severity) if run.run.gaps and run.run.steps else NOT_GRADED,
+        verdict=graded(head.severity),
         found=capital(head.title),
         since="" if verdict.since_step is None else f"{count(verdict.since_step)}{over}",
         size=absent if score is None else shown.value_of(score),
@@ -107,7 +108,7 @@ def start_page(entries: list[Entry]) -> str:
     """The list of the runs, each a link to its file."""
     verdicts = Counter(entry.verdict for entry in entries)
     said = ", ".join(f"{count(verdicts[word])} {word.partition(' ')[2]}" for word in WORDS if verdicts[word])
-    worst = entries[0].verdict if entries else NOT_GRADED
+    worst = entries[0].verdict if entries else graded(NOT_GRADED)
     head = "".join(f"<th>{title}</th>" for title in HEAD)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, entries))}</tbody></table>"
     about = (

@@ -10,6 +10,7 @@ from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.proof import with_proof
 
 from .evidence import evidence_of
+from .no_gap import why_no_gap
 from .weight_proof import weight_proof
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def diagnosis_of(run: "Run", gap: str | None = None, steps: Sequence[int] | None
     if not len(sampled.evidence):
         if reason := run.no_tokens:
             raise SourceError(f"{reason}, which a diagnosis reads")
+        if reason := why_no_gap(run):
+            raise SourceError(reason)
         raise SourceError(
             f"the run {run.name} has no token rows with both sides of the {chosen} at these steps, only their statistics: "
             "record token rows with a budget above 0 (step_bytes, run_bytes of the collector)"
@@ -102,6 +105,8 @@ def diagnosed_gap(run: "Run", gap: str | None = None) -> str:
     """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it."""
     chosen = gap or next((name for name in SAMPLED if name in run.gaps), None)
     if chosen is None or chosen not in run.gaps:
+        if gap is None and (reason := why_no_gap(run)):
+            raise SourceError(reason)
         there = ", ".join(run.gaps) or "no gap"
         raise SourceError(
             f"the run {run.name} has {there}; a diagnosis wants {gap or 'the mismatch or the total'}: record both of its sides"

@@ -1,6 +1,6 @@
 """The grades and the verdict of a run, computed once for the command line, the pages and the report, so that they agree."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -12,6 +12,7 @@ from ratioscope.metrics.grading.severity import decided, grade_signals, with_rea
 from ratioscope.metrics.grading.signals import SIGNALS
 
 from .feature_requirements import missing_of
+from .no_gap import why_no_gap
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -47,7 +48,9 @@ def whole_run_grades(run: "Run", floors: Floors | None = None) -> pl.DataFrame:
 
 def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
     """The verdict: what is wrong, since when, how sure, what to try, what was not checked. graded: `signal_grades` of the run."""
-    return verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
+    found = verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
+    why = "" if found.signal else why_no_gap(run)
+    return replace(found, evidence=why) if why else found
 
 
 def missing_checks(run: "Run") -> dict[str, str]:

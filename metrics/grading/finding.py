@@ -21,6 +21,7 @@ class Severity(IntEnum):
 
 
 LABELS = tuple(severity.label for severity in Severity)
+NOT_GRADED = "not graded"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ class Finding:
     """Everything that the run's own rules mute or tune, in one sentence; empty if nothing."""
 
     @property
+    def word(self) -> str:
+        """The severity, or that nothing could be graded."""
+        return self.severity.label if self.signal else NOT_GRADED
+
+    @property
     def when(self) -> str:
         """Since which step, and whether it is over, in words; empty for a healthy run."""
         if self.since_step is None or self.severity == Severity.HEALTHY:
@@ -108,4 +114,4 @@ class Finding:
     def brief(self) -> str:
         """The sentence without the checks."""
         head = ", ".join(part for part in (self.title, self.when) if part)
-        return f"{self.severity.label}: {head} ({self.confidence} confidence). {self.evidence}".rstrip()
+        return f"{self.word}: {head} ({self.confidence} confidence). {self.evidence}".rstrip()

@@ -95,7 +95,7 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
         stage("pages")
         size = (_one_file if is_file else _folder)(read, target)
     verdict = read.data.verdict
-    say(verdict.brief, verdict.severity.label)
+    say(verdict.brief, verdict.word)
     say(f"wrote {target} ({size / 1e6:.1f} MB): {'one page' if is_file else f'open {target / FIRST}'}")
     _say_who_reads(target, text=read.data.text)
 

@@ -43,10 +43,10 @@ def diagnose(
         head = {"name": opened_run.name, "severity": verdict.severity.label} | ({"baseline": beside} if beside else {})
         print_json(head | {"proofs": proofs} | plain_diagnosis(result) | plain_known(known))
         return
-    say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.severity.label)
+    say(f"{opened_run.name}: {result.diagnosis.answer}", verdict.word)
     own = f"; {known.correction.short}" if known.correction.short else ""
     when = f", {verdict.when}" if verdict.when else ""
-    say(f"severity: {verdict.severity.label}{when}; K3 {result.diagnosis.gap:.2g} nats/token{own}")
+    say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.2g} nats/token{own}")
     if beside:
         say(beside)
     for proof in proofs:

@@ -47,7 +47,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
         print_json(facts_of(opened_run) | graded | ({"baseline": beside} if beside else {}))
         return 0
     facts = facts_of(opened_run)
-    say(f"{opened_run.name}: {verdict.brief}", verdict.severity.label)
+    say(f"{opened_run.name}: {verdict.brief}", verdict.word)
     if beside:
         say(beside)
     say(f"diagnosis: {undiagnosed if diagnosis is None else diagnosis.diagnosis.answer}")
@@ -106,7 +106,7 @@ def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
             ("path", facts["path"]),
             ("trainer", _trainer(facts)),
             ("machine", _machine(facts)),
-            ("gaps", ", ".join(facts["gaps"]) or "none: no step has the log-probs of two policies"),
+            ("gaps", ", ".join(facts["gaps"]) or "none"),
             *(
                 [("readings", "; ".join(_reading(name, own) for name, own in facts["readings"].items()))]
                 if facts["readings"]

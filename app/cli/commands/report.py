@@ -120,7 +120,7 @@ def report(
             }
         )
     else:
-        say(data.verdict.brief, data.verdict.severity.label)
+        say(data.verdict.brief, data.verdict.word)
         say(f"wrote {output} ({written / 1e6:.1f} MB)")
     return failing(data.verdict.severity, fail_on)
 

@@ -141,7 +141,7 @@ def _lines() -> Show:
         for line in words[printed:]:
             say(f"{time.strftime('%H:%M:%S')} {line}")
         if headline != said:
-            say(f"{time.strftime('%H:%M:%S')} {headline}", look.verdict.severity.label)
+            say(f"{time.strftime('%H:%M:%S')} {headline}", look.verdict.word)
         said, printed = headline, len(words)
         sys.stdout.flush()
 
@@ -153,7 +153,7 @@ def _now(look: "Look") -> str:
     verdict = look.verdict
     when = f", {verdict.when}" if verdict.when else ""
     still = sum(alert.is_open for alert in look.alerts)
-    return f"{verdict.severity.label}: {verdict.title}{when}; {still} open alert{'' if still == 1 else 's'}"
+    return f"{verdict.word}: {verdict.title}{when}; {still} open alert{'' if still == 1 else 's'}"
 
 
 def _drawn(look: "Look", words: list[str]) -> "Group":
@@ -169,7 +169,7 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
 
     newest = sorted(look.alerts, key=lambda alert: (alert.is_open, alert.last_step), reverse=True)[:LAST_ALERTS]
     rows = [
-        line(f"{look.name}: {_now(look)}", look.verdict.severity.label),
+        line(f"{look.name}: {_now(look)}", look.verdict.word),
         line(f"{look.state.word} {look.state.ago}"),
     ]
     rows += [

@@ -39,6 +39,8 @@ class Page:
     """runs: the page is about all served runs. It is drawn even if the chosen run is unreadable or empty."""
     reads_tokens: bool = False
     """True if all that the page shows is read from tokens, of which a scalar log has none."""
+    shows_empty: bool = False
+    """True if the page has something to say of a run without a gap."""
     prefetch: Callable[[View], Iterable[CacheRequest]] = lambda _: ()
     """Frames and figures that the first visit needs; the server makes them while another page of the run is open."""
 
@@ -136,6 +138,7 @@ PAGES = (
         "Dropped, lost, damaged and missing data, and the state of each writer.",
         health.render,
         frozenset(),
+        shows_empty=True,
     ),
     Page(
         "runs", "Runs", "Every run in the folders that this dashboard serves.", runs.render, frozenset(), about="runs"

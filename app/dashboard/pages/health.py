@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import streamlit as st
 
+from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 
@@ -25,20 +26,17 @@ def render(scope: Scope) -> None:
         st.warning(f"{label(writer)}: {label(state, 400)}", icon=":material/warning:")
     for note in run.notes:
         st.caption(f":material/info: {label(note, 400)}")
-    _listed("Writers", run.writers, "The run has no commit log.")
-    counts = run.conservation
-    _listed("Dropped", _dropped(counts), "Nothing was dropped.")
-    if len(run.drops):
-        _listed("Dropped, by step", run.drops, "")
-    _listed("Lost", _lost(counts), "Every writer that ended had written all of its sequences.")
-    _listed("Set aside", _set_aside(run), "Every file of the run could be read.")
-    _listed("Not shown", _not_shown(run), "Everything that was recorded is shown.")
+    if why := scope.view.of(why_no_gap):
+        st.info(label(why, 800))
+    _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
+    _losses(run)
     _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")
     _listed("Weights of the engines", weights_table(run), NO_DIGESTS)
     _listed("Events", run.events, "No event was recorded.")
     st.subheader("Run", anchor=False)
-    recorded = f"policies {', '.join(run.policies)} · gaps {', '.join(run.gaps)}"
-    st.caption(f"{label(_shown(run.path), 300)} · steps {run.steps[0]} to {run.steps[-1]} · {recorded}")
+    steps = f"steps {run.steps[0]} to {run.steps[-1]}" if run.steps else "no step"
+    recorded = f"policies {', '.join(run.policies) or 'none'} · gaps {', '.join(run.gaps) or 'none'}"
+    st.caption(f"{label(_shown(run.path), 300)} · {steps} · {recorded}")
     st.json(run.info, expanded=False)
 
 
@@ -71,9 +69,26 @@ def _cards(run: Run) -> None:
             "damaged or foreign files, and files that no commit names",
         ),
     )
-    with st.grid(9, min_column_width=140):
+    with st.grid(9, min_column_width=128):
         for name, value, about in facts:
             st.metric(name, value, border=True, help=about)
+
+
+def _losses(run: Run) -> None:
+    """A table for each way in which data can be missing and is, and one line on the other ways."""
+    counts = run.conservation
+    ways = (
+        ("Dropped", _dropped(counts), "Nothing was dropped."),
+        ("Dropped, by step", run.drops, ""),
+        ("Lost", _lost(counts), "Every writer that ended had written all of its sequences."),
+        ("Set aside", _set_aside(run), "Every file of the run could be read."),
+        ("Not shown", _not_shown(run), "Everything that was recorded is shown."),
+    )
+    for title, frame, _ in ways:
+        if len(frame):
+            _listed(title, frame, "")
+    if well := [none for _, frame, none in ways if none and frame.is_empty()]:
+        st.caption(f":material/check: {' '.join(well)}")
 
 
 def _set_aside(run: Run) -> pl.DataFrame:

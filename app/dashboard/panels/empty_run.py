@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from ...presentation.escape import streamlit_label as label
 from ..model.view import View
 from .logged_numbers import logged_numbers
 
@@ -12,10 +13,16 @@ FIRST = "TRL"
 WAITS = "This page updates by itself as soon as there is something to show."
 
 
-def say_empty(path: str = "", trainer: object = None) -> None:
-    """Advice for a run that has nothing to show yet. path: of the run; trainer: as run.json names it."""
-    st.info(f"The run has no step with the log-probs of two policies yet. {WAITS}")
-    how_to_attach(path, trainer)
+def say_empty(view: View, why: str) -> None:
+    """Advice for a run that has no gap to show. why: see why_no_gap."""
+    st.info(f"{label(why, 800)} {WAITS if view.is_growing else 'The run has ended.'}")
+    how_to_attach(view.path, view.run.info.get("trainer"))
+
+
+def say_no_run() -> None:
+    """Advice for a list of runs of which none has a gap."""
+    st.info(f"No run here has the log-probs of two policies for the same tokens yet. {WAITS}")
+    how_to_attach()
 
 
 def say_no_metric(view: View) -> None:

@@ -21,12 +21,12 @@ def name_tab(view: View | None = None) -> None:
     if view is None or not (view.run.steps and view.run.gaps):
         st.set_page_config(page_title="ratioscope", page_icon=PLAIN, layout="wide")
         return
-    word = view.verdict().severity.label
+    word = view.verdict().word
     waiting = open_alerts(view)
     number = f"({waiting}) " if waiting else ""
     st.set_page_config(page_title=f"{number}{MARKS[word]} {word} · {view.run.name} · ratioscope", page_icon=_icon(word))
 
 
 def _icon(word: str) -> str:
-    ground = f'<rect width="16" height="16" rx="3" fill="{LIGHT.severity[word]}"/>'
+    ground = f'<rect width="16" height="16" rx="3" fill="{LIGHT.severity.get(word, LIGHT.muted)}"/>'
     return ICON.format(ground, "#ffffff", "#ffffff")

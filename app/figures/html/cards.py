@@ -40,12 +40,11 @@ def verdict_line(
     answer: of the diagnosis; None if there is none. note: a few words at the end of the first line. brief: without proof,
     meaning, remedy and checks. links: without meaning and checks, because links below it lead there.
     """
-    word = finding.severity.label
-    when = f", {finding.when}" if finding.when else ""
+    word = finding.word
     leads = answer is not None and answer.leads
-    first = (
-        f"{escaped(answer.sentence.removesuffix('.'))}{when}" if answer and leads else f"{escaped(finding.title)}{when}"
-    )
+    title = answer.sentence.removesuffix(".") if answer and leads else finding.title
+    when = "" if leads and links and _dates(title, finding) else finding.when
+    first = escaped(f"{title}, {when}" if when else title)
     sure = answer.confidence if answer and answer.confidence else finding.confidence
     meaning, remedy = _advice(finding, answer)
     parts = [
@@ -63,6 +62,11 @@ def verdict_line(
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
         f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{below}</div>'
     )
+
+
+def _dates(title: str, finding: Finding) -> bool:
+    """True if the line of the cause would have two dates: its own, or that of an episode which the links below tell."""
+    return finding.until_step is not None or f"step {finding.since_step} " in f"{title} "
 
 
 def _sentence(title: str) -> str:
@@ -229,12 +233,16 @@ def _band(course: _Course) -> str:
 
 
 def _verdict_style(theme: Theme, word: str) -> str:
-    root = f".rs-verdict-{theme.name}"
+    root, edge, ink = (
+        f".rs-verdict-{theme.name}",
+        theme.severity.get(word, theme.border),
+        theme.ink.get(word, theme.muted),
+    )
     return (
-        f"{root}{{border-left:4px solid {theme.severity[word]};padding:2px 0 4px 14px;font:14px/1.5 {FONT};color:{theme.text}}}"
+        f"{root}{{border-left:4px solid {edge};padding:2px 0 4px 14px;font:14px/1.5 {FONT};color:{theme.text}}}"
         f"{root} p{{margin:0;color:{theme.muted};max-width:110ch}}"
         f"{root} p.v{{font-size:17px;color:{theme.text};display:flex;flex-wrap:wrap;gap:2px 12px;align-items:baseline}}"
-        f"{root} p.v b{{color:{theme.ink[word]}}}{root} small{{font-size:13px;color:{theme.muted}}}"
+        f"{root} p.v b{{color:{ink}}}{root} small{{font-size:13px;color:{theme.muted}}}"
         f"{root} p:not(.v){{font-size:13.5px}}{root} strong{{color:{theme.text}}}"
     )
 

@@ -4,12 +4,18 @@ from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.pages_open import Open
+from support.pages_open import Open, plain
 from support.paths import ROOT
 from support.run_folders import FakeWriter, write_run_file
 
+from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.trainers import OTHER, TITLES, chosen_lines, title_of
+from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+from ratioscope.ingest.analysis.grades import verdict_of
+from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.run import open_run
 
 README, TRAINERS = ((ROOT / name).read_text() for name in ("README.md", "docs/trainers.md"))
@@ -55,6 +61,41 @@ def test_the_lines_for_any_other_trainer_record_a_run(tmp_path: Path) -> None:
     known: dict[str, object] = {"step": 3, "rollout": [[-1.0]], "old": [[-1.1]], "current": [[-1.2]], "mask": [[True]]}
     exec(lines + "\ncollector.close()", known)
     assert open_run(tmp_path / "a run").steps == [3]
+
+
+LOGGED: dict[str, tuple[list[dict[str, list[list[float]]]], str]] = {
+    "one side": ([{"rollout_logprobs": [[-1.0]]}], "Only the log-probs of rollout are on record. Pass old_logprobs="),
+    "the other side": ([{"old_logprobs": [[-1.0]]}], "Only the log-probs of old are on record. Pass rollout_logprobs="),
+    "sides that never meet": (
+        [{"rollout_logprobs": [[-1.0]]}, {"old_logprobs": [[-1.0]]}],
+        "both rollout and old: rollout has “<b>0</b>” at step 4, old has “<b>1</b>” at step 4. Log both under the same step",
+    ),
+    "nothing": ([], "No step is on record."),
+}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_run_without_a_gap_says_what_it_holds_and_what_it_lacks(opened: Open, tmp_path: Path, name: str) -> None:
+    logged, wanted = LOGGED[name]
+    with Collector(tmp_path / "run") as collector:
+        for number, sides in enumerate(logged):
+            collector.log(step=4, sequence_ids=[f"<b>{number}</b>"], **sides)  # type: ignore[arg-type]
+    for page in PAGES:
+        told = plain(opened(page.path, tmp_path / "run"))
+        assert wanted in told or page.about == "runs", page.path
+        assert ("The run has ended." in told) == (page.about == "run" and not page.shows_empty)
+    assert "Writers" in plain(opened("health", tmp_path / "run"))
+    run = open_run(tmp_path / "run")
+    found = verdict_of(run)
+    assert (found.word, found.evidence) == ("not graded", why_no_gap(run)) and wanted in found.evidence
+    assert found.brief.startswith("not graded: ")
+    with pytest.raises(SourceError) as refused:
+        diagnosis_of(run)
+    assert str(refused.value) == found.evidence
+
+
+def test_a_run_that_is_still_written_is_waited_for(opened: Open, tmp_path: Path) -> None:
+    assert "This page updates by itself" in plain(opened("overview", begun(tmp_path / "run", None)))
 
 
 def test_a_folder_without_runs_shows_where_they_would_lie(opened: Open, tmp_path: Path) -> None:

@@ -8,19 +8,20 @@ import polars as pl
 import streamlit as st
 
 from ratioscope.ingest.rows.text_columns import changed
+from ratioscope.metrics.grading.finding import NOT_GRADED
 from ratioscope.process import here
 
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import SPOKEN, metrics_at
-from ....presentation.run_list import LARGEST, LEAST, NOT_GRADED, NOT_READ, UNREADABLE, WORDS, graded
+from ....presentation.run_list import LARGEST, LEAST, NOT_READ, UNREADABLE, WORDS, graded
 from ....presentation.run_names import shortened
 from ...model.run_state import RunState
 from ...model.scope import Scope
 from ...model.served_runs import Served, served
 from ...panels.charts import table
 from ...panels.controls import MOST_OTHERS
-from ...panels.empty_run import say_empty
+from ...panels.empty_run import say_no_run
 from ...panels.links import go_to
 from ...panels.reference import pin_button
 from .summaries import Summary, summaries
@@ -83,7 +84,7 @@ def render(scope: Scope) -> None:
         st.caption(f":material/info: {label(served_runs.note, 300)}")
     summarised = [summaries().known(path) for path in served_runs.runs.values()]
     if not any(known is None or known.gaps or known.error for known in summarised):
-        say_empty()
+        say_no_run()
 
 
 @st.fragment(run_every="2s")
@@ -183,7 +184,7 @@ def _row(name: str, path: str, known: Summary | None, state: RunState) -> tuple[
         word = NOT_READ if known is None else UNREADABLE
         why = "" if known is None else known.error
         return (name, *stands, word, why, *[None] * (len(SCHEMA) - 8), "", path)
-    verdict = graded(known.severity) if known.severity else NOT_GRADED
+    verdict = graded(known.severity or NOT_GRADED)
     healthy = known.severity == "healthy"
     return (
         name, *stands, verdict, "" if healthy else known.title, None if healthy else known.since, known.gap, known.kl_k3,

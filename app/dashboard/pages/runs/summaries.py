@@ -84,7 +84,7 @@ def summary_of(run: Run) -> Summary:
         return known
     frame = run.metrics().sort("step")
     verdict = verdict_of(run)
-    graded = replace(known, gaps=gaps, severity=verdict.severity.label, title=_title(verdict), since=verdict.since_step)
+    graded = replace(known, gaps=gaps, severity=verdict.word, title=_title(verdict), since=verdict.since_step)
     return _with_metrics(graded, frame, next((gap for gap in gaps if gap in SAMPLED), gaps[0]))
 
 

@@ -1,0 +1,49 @@
+"""Why no gap of a run can be measured, and what to record so that one can: the first thing to go wrong in a new recording."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+TRAINED = ("old", "current")
+
+
+def why_no_gap(run: "Run") -> str:
+    """What is found, and what to record, in sentences; empty if the run has a number of a gap, or is a log without tokens.
+
+    Ids that it quotes are text of the trainer's.
+    """
+    if run.no_tokens or run.metrics(by=("step",)).width > 1:
+        return ""
+    if not run.steps:
+        return f"No step is on record{_dropped(run)}."
+    recorded = run.policies
+    trained = next((policy for policy in TRAINED if policy in recorded), None)
+    if "rollout" in recorded and trained is not None:
+        return (
+            f"No sequence has the log-probs of both rollout and {trained}{_apart(run, trained)}. "
+            "Log both under the same step and the same sequence_ids."
+        )
+    wanted = "rollout_logprobs=" if "rollout" not in recorded else "old_logprobs= or current_logprobs="
+    found = f"Only the log-probs of {' and '.join(recorded)} are on record" if recorded else "No log-prob is on record"
+    return f"{found}{_dropped(run)}. Pass {wanted} to the collector too, under the same step and sequence_ids."
+
+
+def _apart(run: "Run", trained: str) -> str:
+    """An example of each side at the newest steps that have one."""
+    rows = run.tokens(run.steps[-2:]).select("step", "sequence_id", "rollout_logprob", f"{trained}_logprob").collect()
+    sides = {
+        policy: rows.drop_nulls(f"{policy}_logprob").sort("step", descending=True) for policy in ("rollout", trained)
+    }
+    if any(side.is_empty() for side in sides.values()):
+        return ""
+    seen = (f"{policy} has “{side['sequence_id'][0]}” at step {side['step'][0]}" for policy, side in sides.items())
+    return f": {', '.join(seen)}"
+
+
+def _dropped(run: "Run") -> str:
+    counts = run.conservation
+    if not counts.dropped:
+        return ""
+    most = max(counts.reasons, key=lambda part: part.sequences)
+    return f", and {counts.dropped:,} of {counts.offered:,} offered sequences were dropped ({most.reason})"
