@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes: without bytecode each compiles what it imports
 
-.PHONY: help demo test .others .chaos quick test-upstream chaos check .words .mypy .pyright bench gallery docs dist clean
+.PHONY: help demo test .others .chaos quick test-upstream chaos check .words .mypy .pyright bench bench-large gallery docs dist clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -51,7 +51,11 @@ check: .venv/.dev  ## lint, format, types, and who imports whom
 .pyright:
 	@$(BIN)/pyright --warnings
 
-bench: .venv/.dev  ## measure speed, as ratios side by side
+bench: .venv/.dev  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
+	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))
+	@cd docs && ../$(BIN)/python performance.py
+
+bench-large: .venv/.dev .venv/.chromium  ## run each benchmark of benchmarks/ by itself, hours
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file" && $(BIN)/python $$file || exit 1; done
 
 gallery: .venv/.dev .venv/.chromium  ## draw every page and the report into docs/gallery

@@ -1,0 +1,36 @@
+"""Measures, and keeps the figures in docs/performance.json; `make docs` writes docs/performance.md from them.
+
+    python -m benchmarks.performance [--quick] [--only log,size] [--out docs/performance.json]
+
+--quick: small sizes and few rounds, to see whether everything runs. Figures of parts that are not measured stay as they were.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from . import logging_cost, readers, size, verdict
+from .measured import as_json, machine
+
+PARTS = {"log": logging_cost, "size": size, "readers": readers, "verdict": verdict}
+OUT = Path(__file__).parents[2] / "docs" / "performance.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--out", type=Path, default=OUT)
+    chosen = parser.parse_args()
+    kept = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    for name in chosen.only.split(","):
+        began = time.perf_counter()
+        found = as_json(list(PARTS[name].parts(chosen.quick)))
+        kept[name] = {"machine": machine(), "seconds": round(time.perf_counter() - began), "parts": found}
+        chosen.out.write_text(json.dumps(kept, indent=1) + "\n")
+        print(f"{name}: {kept[name]['seconds']} s")
+
+
+if __name__ == "__main__":
+    main()

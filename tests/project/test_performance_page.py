@@ -1,0 +1,60 @@
+"""docs/performance.md: slopes, tables, and contenders that take turns."""
+
+import math
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.paths import ROOT
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """(the page's script, its plots). The modules lie beside the pages that they write."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    for name in ("performance", "loglog", "drawing"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import loglog  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+    import performance  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+    return performance, loglog
+
+
+@given(st.floats(-2, 3), st.floats(0.01, 100))
+def test_the_slope_of_a_power_law_is_its_power(power: float, factor: float) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "docs")
+        import loglog  # pyright: ignore[reportMissingImports]
+
+        sizes = (10.0, 100.0, 1e4)
+        values = [(factor * size**power,) * 2 for size in sizes]
+        found, error = loglog.slope(loglog.Curve("line", sizes, values))
+        assert found == pytest.approx(power, abs=1e-9) and error == pytest.approx(0, abs=1e-6)
+        assert loglog.last_slope(loglog.Curve("line", sizes, values)) == pytest.approx(power, abs=1e-9)
+
+
+def test_a_table_states_medians_spreads_and_ratios(scripts: tuple[Any, Any]) -> None:
+    rows = [{"name": "ours", "values": [1.0, 2.0, 3.0]}, {"name": "theirs", "values": [20.0, 10.0, 30.0]}]
+    lines = list(scripts[0]._table({"unit": "ms", "against": "ours", "rows": rows}))
+    assert lines[2:] == ["| ours | 2 | 1 to 3 | 1 |", "| theirs | 20 | 10 to 30 | 10 |"]
+
+
+def test_a_plot_holds_every_point_and_name(scripts: tuple[Any, Any]) -> None:
+    curve = scripts[1].Curve("log", (1e3, 1e6), ((1.0, 2.0), (50.0, 60.0)))
+    picture = scripts[1].plot([curve], "Log", "tokens", "ms")
+    assert picture.count("<circle") == 2 and ">log</text>" in picture and "nan" not in picture
+
+
+def test_contenders_take_turns_and_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.performance.measured import in_turns
+
+    order: list[str] = []
+    ticks = iter(range(1000))
+    works = {name: lambda name=name: order.append(name) for name in "abc"}
+    rows = in_turns(works, 2, clock=lambda: float(next(ticks)))
+    assert "".join(order) == "abcbcacab"
+    assert [(row.name, row.values) for row in rows] == [(name, (1.0, 1.0)) for name in "abc"]
+    assert not math.isnan(rows[0].values[0])
