@@ -12,6 +12,8 @@ from ratioscope.metrics.grading.signals import SIGNALS
 from .digits import count
 from .theme import MARKS
 
+BRIEFLY = "out of bounds for too few steps"
+
 
 def counted(run_alerts: Sequence[Alert]) -> str:
     """The number of alerts, of those at act, and of those still open."""
@@ -73,7 +75,7 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
             signal.name,
             tested[signal.name],
             signal.watch,
-            "out of bounds for too few steps" if tested[signal.name] >= signal.watch else "",
+            BRIEFLY if tested[signal.name] >= signal.watch else "",
         )
         for signal in rules.signals
         if signal.name in tested and signal.name not in rang
@@ -83,12 +85,23 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
     return frame if frame["note"].str.len_chars().sum() else frame.drop("note")
 
 
+def passed_words(passed: pl.DataFrame) -> str:
+    """The number of checks without an alert, those apart that were out of bounds too briefly for one.
+
+    >>> passed_words(pl.DataFrame({"check": ["kl_k3", "surprisal"], "note": ["", BRIEFLY]}))
+    '1 check passed, 1 was out of bounds too briefly for an alert'
+    """
+    brief = int((passed["note"] != "").sum()) if "note" in passed.columns else 0
+    briefly = f", {brief} {'was' if brief == 1 else 'were'} out of bounds too briefly for an alert" if brief else ""
+    return f"{count(len(passed) - brief, 'check')} passed{briefly}"
+
+
 def not_graded(shown: pl.DataFrame, verdict: Finding) -> list[str]:
     """Each signal that no row of the grades has, with the reason. shown: as signal_grades returns them."""
     tested = set(shown["signal"])
     absent = {check.name: check.absent for check in verdict.checks}
     return [
-        f"{signal.title} ({signal.name}), {absent.get(signal.name) or 'because its gap is not shown'}"
+        f"{signal.title} ({signal.name}), {absent.get(signal.name) or 'because this run or choice has no gap that it reads'}"
         for signal in SIGNALS
         if signal.name not in tested
     ]

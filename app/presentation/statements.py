@@ -32,14 +32,18 @@ class Statement:
     """The whole of it, for a tooltip."""
 
 
-def statements(finding: Finding, growing: "Doubling | None" = None) -> Iterator[Statement]:
-    """The statements, in the order in which a reader asks. growing: the exponential that the gap follows now, if any."""
+def statements(finding: Finding, growing: "Doubling | None" = None, *, has_tokens: bool = True) -> Iterator[Statement]:
+    """The statements, in the order in which a reader asks. growing: the exponential that the gap follows now, if any.
+
+    has_tokens: False for a scalar log, of which there is no diagnosis.
+    """
     if finding.severity > Severity.HEALTHY:
         yield _now(finding)
         yield _worst(finding)
     if growing is not None:
         yield _trend(growing)
-    yield Statement(*CAUSE, help="Evidence, remedy and confirmation of each likely cause, and what is ruled out.")
+    if has_tokens:
+        yield Statement(*CAUSE, help="Evidence, remedy and confirmation of each likely cause, and what is ruled out.")
     if finding.checks:
         yield _checks(finding)
 

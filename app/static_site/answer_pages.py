@@ -66,7 +66,7 @@ def _proof(run: Material) -> Chart | None:
 
 
 def _links(run: Material) -> list[tuple[str, str, str, str]]:
-    told = statements(run.data.verdict, doubling_of(run.run, run.gap))
+    told = statements(run.data.verdict, doubling_of(run.run, run.gap), has_tokens=not run.run.no_tokens)
     return [(each.name, each.words, each.page, each.help) for each in told]
 
 

@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ..figures.alert_lanes import alert_lanes
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.over_steps import metric_over_steps
-from ..presentation.alert_words import counted, in_order, not_graded, passed_checks, rows_of
+from ..presentation.alert_words import counted, in_order, not_graded, passed_checks, passed_words, rows_of
 from ..presentation.digits import count, digits
 from ..presentation.metric_topics import of_gap
 from ..report import shown
@@ -115,7 +115,7 @@ def alerts(run: Material) -> tuple[Block, ...]:
         ]
     passed = passed_checks(found.graded, ordered, rules)
     if len(passed):
-        blocks += [Heading(f"{count(len(passed), 'check')} passed"), frame_rows("checks that passed", passed)]
+        blocks += [Heading(passed_words(passed)), frame_rows("checks without an alert", passed)]
     if reasons := not_graded(found.graded, run.data.verdict):
         blocks.append(Drawer(f"Not graded ({len(reasons)})", tuple(Words(scrubbed_text(reason)) for reason in reasons)))
     return (*blocks, Drawer("Thresholds of the grades", (_thresholds(run),)))

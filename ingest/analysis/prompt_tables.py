@@ -18,7 +18,7 @@ from ..run import Run
 
 Key = Literal["prompt_text", "group_id", "sequence_id"]
 KEYS: dict[Key, str] = {
-    "prompt_text": "the same prompt, by the digest of its text",
+    "prompt_text": "the same prompt, found by the digest of its text",
     "group_id": "the same group_id: sound only where both runs give a prompt the same one",
     "sequence_id": "the same sequence_id: sound only where both runs measured the same samples",
 }

@@ -132,7 +132,7 @@ def _helps(
         distance = _in_standard_errors(risks[second][common] - own)
         confidence = "high" if distance >= SURE else "medium" if distance >= LIKELY else "low"
         why += f" Next is {second}, {_between(float(own.mean()), others[second], distance)}."
-    why += f" A correction treats what the gap does, not why it is there. {verdict.remedy}"
+    why += " A correction treats what the gap does, not why it is there: the diagnosis names the cause."
     return Advice("one helps", best, f"{best} helps most", why, confidence)
 
 

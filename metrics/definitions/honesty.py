@@ -47,7 +47,7 @@ def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callabl
         "If it exceeds 5 in size and the mean is off by more than 0.01, the recorded logprobs are not the sampler's.",
         needs=needs, value=value, gaps=SAMPLED, level="token" if level == "token" else "sequence",
         estimator="z of a martingale difference", range="(-inf, inf)", weighting=f"every {level} counts once",
-        absent="it cannot be tested: k-hat is above its threshold, not available, or the weights are equal",
+        absent="it was not tested: a few extreme weights dominate (Pareto k-hat too high), or all weights are equal",
         kind="z", topic="honesty", title=f"Mean weight per {level}, z-score",
     )  # fmt: skip
 

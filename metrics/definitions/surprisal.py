@@ -21,7 +21,7 @@ def _z(total: Values, squares: Values, n: Values) -> Values:
     return ratio(total, n) / np.where(error > 0, error, np.nan)
 
 
-_ABSENT = "no entropy of the later policy is on record; pass entropy= to the collector"
+_ABSENT = "the entropy of the later policy is not on record; pass entropy= of that policy to the collector"
 
 METRICS = (
     Metric("surprisal_gap", "nats", "mean(-later - entropy)",

@@ -92,8 +92,8 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     """
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
-    least = "at least " if row["at_least"] else ""
-    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, least=least)
+    most, ess = "at most " if row["at_least"] else "", 1 / (1 + max(value, 0.0))  # of signals on 1/ess - 1
+    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, most=most, ess=ess)
 
 
 def worst_of(signal: Signal, rows: pl.DataFrame) -> int:

@@ -196,7 +196,7 @@ SIGNALS: tuple[Signal, ...] = (
            "but sampled at another temperature. Below 1: sampling excluded tokens (top-p, top-k, min-p).",
            "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one),
-    Signal("kl_k3", "kl_k3", "the policies are far apart", SAMPLED, _kl, HEALTHY_K3, 0.1,
+    Signal("kl_k3", "kl_k3", "engine and trainer disagree on the same tokens", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {value:.4g} nats/token",
            "The two policies differ by this much at every token. Runs collapse from 0.1 on. Near 1, the weights are many updates "
            "old, or the two sides score other inputs. Stale weights agree at lag 0 and right after a sync; other "
@@ -216,7 +216,7 @@ SIGNALS: tuple[Signal, ...] = (
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
            f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}"),
     Signal("chi2_of_ess_token", "ess_token", "a few tokens have most of the weight", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
-           "1/ess_token - 1 is {least}{value:.3g}",
+           "the effective sample size is {most}{ess:.3g} of the tokens",
            "Per-token importance weights would leave a small effective sample size.",
            "First find out why the policies differ so much; then truncate or mask token weights.",
            "published reading of chi-squared: below 1 low, from 10 high and in need of correction", limit=_ess_of_chi2),
@@ -234,7 +234,7 @@ SIGNALS: tuple[Signal, ...] = (
            "convention: PPO clip fractions of 0.1 to 0.2 are ordinary"),
     Signal("chi2_of_ess_sequence", "ess_sequence", "sequence-level weights cannot be used at these lengths", SAMPLED,
            _chi2_of_ess("sequence"), 10.0, None,
-           "1/ess_sequence - 1 is {least}{value:.3g}",
+           "the effective sample size is {most}{ess:.3g} of the sequences",
            "Noise with standard deviation s per token gives sequence log-weights one of s sqrt(length): noise alone makes the "
            "weights of long sequences useless, which is no fault. A variance_ratio far above 1 means more than noise.",
            "Correct per token or by the geometric mean, not by the product over the sequence.",

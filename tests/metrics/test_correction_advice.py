@@ -15,7 +15,15 @@ from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS
 
 ACT = Finding(
-    Severity.ACT, "the policies are far apart", "kl_k3", "mismatch", 3, "high", "KL", "meaning", "Look where."
+    Severity.ACT,
+    "engine and trainer disagree on the same tokens",
+    "kl_k3",
+    "mismatch",
+    3,
+    "high",
+    "KL",
+    "meaning",
+    "Look where.",
 )
 HEALTHY = replace(ACT, severity=Severity.HEALTHY, title="no signal is out of its bounds")
 
@@ -56,7 +64,7 @@ def test_the_clear_winner_is_named_with_its_margin() -> None:
     found = advice({"a": values(0.5, seed=1), "b": values(0.7, seed=2)}, values(1.0), ACT)
     assert (found.outcome, found.best, found.confidence) == ("one helps", "a", "high")
     assert "below that of no correction, lower in 40 of 40 steps" in found.why and "Next is b" in found.why
-    assert ACT.remedy in found.why
+    assert found.why.endswith("not why it is there: the diagnosis names the cause.")
 
 
 def test_what_is_too_close_is_said_to_be() -> None:

@@ -132,8 +132,8 @@ def test_chi_squared_says_at_least_where_the_tail_is_not_known() -> None:
     signal = next(one for one in SIGNALS if one.name == "chi2_of_ess_token")
     rows = grade_signals(frame).filter(signal=signal.name).iter_rows(named=True)
     assert [reading(signal, row) for row in rows] == [
-        "mismatch: 1/ess_token - 1 is 99",
-        "mismatch: 1/ess_token - 1 is at least 99",
+        "mismatch: the effective sample size is 0.01 of the tokens",
+        "mismatch: the effective sample size is at most 0.01 of the tokens",
     ]
 
 

@@ -13,15 +13,17 @@ def choice(
     options: Sequence[Option],
     key: str,
     *,
+    default: Option | None = None,
     help: str | None = None,
     label_visibility: Literal["visible", "collapsed"] = "visible",
 ) -> Option:
-    """The chosen one of a row of options, the first unless chosen."""
+    """The chosen one of a row of options; the default, or else the first, unless chosen."""
+    usual = options[0] if default is None else default
     chosen = st.segmented_control(
-        name, options, default=options[0], required=True, key=key, bind="query-params", help=help,
+        name, options, default=usual, required=True, key=key, bind="query-params", help=help,
         label_visibility=label_visibility,
     )  # fmt: skip
-    return options[0] if chosen is None or chosen not in options else chosen
+    return usual if chosen is None or chosen not in options else chosen
 
 
 def dropdown(

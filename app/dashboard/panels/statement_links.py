@@ -13,7 +13,8 @@ from .links import go_to
 def statement_links(view: View, gap: str) -> None:
     """Now, the worst, the trend of the gap, the cause and the checks."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="statements"):
-        for statement in statements(view.verdict(), view.of(doubling_of, gap)):
+        found = statements(view.verdict(), view.of(doubling_of, gap), has_tokens=not view.run.no_tokens)
+        for statement in found:
             st.button(
                 f"**{statement.name}** {label(statement.words, 300)} ›",
                 key=f"to_{statement.name}",

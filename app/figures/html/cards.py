@@ -116,7 +116,8 @@ def _card(
     at = f" · step {frame['step'][-1]}" if len(frame) else ""
     spoken, _, spread = measured(metric, value, error).partition(" ± ")
     sure = "± 1 se · " if spread else ""
-    below = f"{sure}{count(size, metric.level)}{at}" if value is not None else "not available"
+    sized = count(size, metric.level) if size else "no standard error"
+    below = f"{sure}{sized}{at}" if value is not None else "not available"
     spread = f"<small> ± {spread}</small>" if spread else ""
     grade = _grade(value, limits)
     return (
@@ -252,7 +253,7 @@ def _card_style(theme: Theme) -> str:
     return (
         f"{root}{{display:grid;grid-template-columns:repeat(auto-fit,minmax(158px,1fr));gap:10px;"
         f"font:12px/1.4 {FONT};color:{theme.muted}}}"
-        f"{root}>div{{border:1px solid {theme.border};border-radius:5px;padding:9px 12px 7px;min-width:0}}"
+        f"{root}>div{{border:1px solid {theme.border};border-radius:5px;padding:9px 12px 7px;min-width:0;max-width:330px}}"
         f"{root}>div>span{{display:block}}{root}>div>span b{{font-weight:400}}"
         f"{root}>.watch{{border-color:{theme.severity['watch']}}}{root}>.watch p{{color:{theme.ink['watch']}}}"
         f"{root}>.act{{border:2px solid {theme.severity['act']};padding:8px 11px 6px}}{root}>.act p{{color:{theme.ink['act']}}}"

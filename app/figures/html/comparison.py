@@ -95,20 +95,20 @@ def _row(at: int, row: Row, best: Mapping[str, float | None], theme: Theme) -> s
     note = f"<small>{escaped(row.note, 300)}</small>" if row.note else ""
     name = f"<th><div>{swatch(at, theme)}<span>{escaped(row.name, 120)}{note}</span></div></th>"
     cells = "".join(_cell(row, column, best[column.name]) for column in COLUMNS)
-    return f'<tr>{name}<td class="o">{escaped(row.over)}</td>{cells}</tr>'
+    return f'<tr>{name}<td class="o" data-of="over">{escaped(row.over)}</td>{cells}</tr>'
 
 
 def _cell(row: Row, column: Column, best: float | None) -> str:
-    value = row.values.get(column.name) if row.values is not None else None
+    value, of = row.values.get(column.name) if row.values is not None else None, f'data-of="{escaped(column.title)}"'
     if value is None or isnan(value.low):
-        return '<td class="n">–</td>'
+        return f'<td class="n" {of}>–</td>'
     say = percent if column.share else digits
     close = value.high - value.low <= 1e-12 * max(1.0, abs(value.low)) or value.high == value.low
     shown = say(value.low) if close else f"{say(value.low)} to {say(value.high)}"
     distance = _distance(row, column)
     if best is not None and distance is not None and distance <= best + 1e-12:
-        return f'<td class="n best" title="best of this column">{BEST} {escaped(shown)}</td>'
-    return f'<td class="n">{escaped(shown)}</td>'
+        return f'<td class="n best" {of} title="best of this column">{BEST} {escaped(shown)}</td>'
+    return f'<td class="n" {of}>{escaped(shown)}</td>'
 
 
 def _style(root: str, theme: Theme) -> str:
@@ -124,4 +124,8 @@ def _style(root: str, theme: Theme) -> str:
         f".{root} tbody th img{{flex:none;margin-top:4px}}"
         f".{root} small{{display:block;color:{theme.muted};font-size:12px}}"
         f".{root} td.best{{font-weight:600}}"
+        f"@media(max-width:640px){{.{root} thead{{display:none}}.{root} tr{{display:grid;grid-template-columns:1fr 1fr;"
+        f"gap:0 18px;padding:8px 0;border-bottom:1px solid {theme.border}}}.{root} tbody th{{grid-column:1/-1}}"
+        f".{root} tbody th,.{root} td{{border:0;padding:2px 0}}.{root} td{{display:flex;justify-content:space-between}}"
+        f".{root} td::before{{content:attr(data-of);color:{theme.muted};font-weight:400;padding-right:8px}}}}"
     )

@@ -86,7 +86,10 @@ def alert() -> Alert:
 def test_a_run_that_has_ended_is_one_line(capsys: Captured) -> None:
     assert main(["watch", str(sample_runs()["stale"])]) == cli.OK
     (line,) = capsys.readouterr().out.splitlines()
-    assert "trl-vllm-stale: act: the policies are far apart, since step 21; 3 open alerts; ended" in line
+    assert (
+        "trl-vllm-stale: act: engine and trainer disagree on the same tokens, since step 21; 3 open alerts; ended"
+        in line
+    )
 
 
 def test_each_new_alert_reaches_the_command_and_the_webhook_once(tmp_path: Path, server: Server) -> None:

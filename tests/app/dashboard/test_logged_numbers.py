@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.pages_open import Open, charts, plain
+from support.pages_open import Open, charts, html, plain
 
 from ratioscope.app.cli import main
 from ratioscope.app.dashboard.pages import PAGES
@@ -40,6 +40,12 @@ def test_a_number_is_drawn_once_it_is_picked_with_what_is_known_of_it(opened: Op
     values = json.loads(own)["data"][0]["customdata"]
     assert values[0] == "0.1" and values[5] == "0.6"
     assert "∞" in own, own
+
+
+def test_the_overview_of_a_log_offers_nothing_that_wants_tokens(opened: Open, known: Path) -> None:
+    app = opened("overview", known)
+    assert {"to_checks"} <= {button.key for button in app.button} and not {"to_cause"} & {b.key for b in app.button}
+    assert "only" not in {field.key for field in app.text_input} and "no standard error · step 6" in html(app)
 
 
 def test_a_metric_that_the_log_lacks_is_named_and_has_no_empty_chart(opened: Open, known: Path) -> None:

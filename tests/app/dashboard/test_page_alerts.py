@@ -15,7 +15,7 @@ import pytest
 import streamlit as st
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, traces
-from support.pages_open import Open, plain
+from support.pages_open import Open, charts, plain
 
 from ratioscope.app.dashboard.model import acknowledging
 from ratioscope.app.dashboard.model.acknowledging import open_alerts
@@ -230,3 +230,8 @@ def test_no_alert_page_reads_token_rows(opened: Open, monkeypatch: pytest.Monkey
     for name in ("sequences", "sequence", "tokens", "records"):
         monkeypatch.setattr(Run, name, None)
     assert "alert" in plain(opened("alerts", "stale"))
+
+
+def test_a_run_without_an_alert_has_no_empty_chart_of_them(opened: Open) -> None:
+    app = opened("alerts", "one_step")
+    assert not charts(app) and "no alert" in plain(app) and "8 checks passed" in plain(app)

@@ -161,6 +161,17 @@ def _paired(app: AppTest) -> AppTest:
     return well(app.run())
 
 
+def test_runs_whose_steps_lie_far_apart_are_laid_over_each_other(opened: Open, tmp_path: Path) -> None:
+    for name, first in (("early", 0), ("late", 1_000_000)):
+        with Collector(tmp_path / name) as collector:
+            for step in range(first, first + 3):
+                collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.1]])
+    far = opened("compare", [tmp_path / "early", tmp_path / "late"])
+    assert "steps since the first of each range" in "".join(charts(far))
+    near = opened("compare", ["stale", "healthy"])
+    assert "steps since the first of each range" not in "".join(charts(near))
+
+
 def test_several_seeds_a_side_are_a_mean_with_the_error_between_them(opened: Open, tmp_path: Path) -> None:
     for seed in range(4):
         recorded("trl_vllm_base" if seed % 2 else "trl_vllm_stale4", tmp_path / f"seed{seed}", name=f"s{seed}")

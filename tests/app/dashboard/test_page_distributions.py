@@ -140,3 +140,7 @@ def test_of_many_cells_the_outermost_can_be_clicked() -> None:
     assert len(clicks.x) == CLICKS
     for place in set(np.asarray(clicks.x).tolist()):
         assert (np.asarray(clicks.x) == place).sum() >= 4
+
+
+def test_one_step_is_not_compared_with_itself(opened: Open) -> None:
+    assert "one step alone has a distribution" in words(opened("distributions", "one_step"))

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import product
 from typing import Any, get_args
@@ -348,7 +349,11 @@ def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
         "It means.",
         "Sync.",
     )
-    healthy = Finding(Severity.HEALTHY, "no signal is out of its bounds", "", "", None, "low", "e", "m", "r")
+    healthy = Finding(
+        Severity.HEALTHY, "no signal is out of its bounds", "kl_k3", "mismatch", None, "low", "e", "m", "r"
+    )
+    unknown = replace(healthy, signal="", title="nothing could be graded")
+    assert "– not graded" in verdict_line(unknown) and "healthy" not in verdict_line(unknown)
     assert all(word in verdict_line(act) for word in ("■ act", "since step 7", "high confidence", "Sync."))
     assert "● healthy" in verdict_line(healthy) and "since" not in verdict_line(healthy)
 

@@ -254,7 +254,7 @@ def test_the_diagnosis_is_in_all_of_them(data: ReportData, html: str, twin: dict
 
 def test_what_is_not_available_says_why(data: ReportData, html: str) -> None:
     for document in (Page(html).text, markdown_report(data).replace("\\", "")):
-        assert "not available, because no entropy of the later policy" in document
+        assert "not available, because the entropy of the later policy" in document
         assert "because engine replicas were not recorded" in document
 
 

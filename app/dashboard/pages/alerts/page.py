@@ -12,7 +12,7 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
 from ....figures.alert_lanes import alert_lanes
-from ....presentation.alert_words import counted, not_graded, passed_checks
+from ....presentation.alert_words import counted, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import MARKS
@@ -46,7 +46,8 @@ def render(scope: Scope) -> None:
         st.warning(label(changed, 2000))
     _say(run_alerts, rules, in_force, shown)
     cause_line(scope.view)
-    _timeline(scope, run_alerts)
+    if run_alerts:
+        _timeline(scope, run_alerts)
     listed(scope, run_alerts)
     _silent(shown, run_alerts, rules, scope.view.verdict())
     _in_force(rules, in_force)
@@ -151,9 +152,9 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     """The signals without an alert with their largest values and limits, and the signals that could not be graded."""
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
-        st.markdown(f"**{MARKS['healthy']} {count(len(passed), 'check')} passed**")
+        st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
         numbers = {name: st.column_config.NumberColumn(format="%.4g") for name in ("highest", "watch from")}
-        table(passed, "Checks that passed", key="passed", column_config=numbers)
+        table(passed, "Checks without an alert", key="passed", column_config=numbers)
     if reasons := not_graded(shown, verdict):
         st.caption(f"Not graded: {label(' · '.join(reasons), 1200)}")
 

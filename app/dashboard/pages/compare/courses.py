@@ -21,7 +21,7 @@ ALIGNED = ("step", "steps since the first")
 def side_courses(a: Side, b: Side, gap: str) -> None:
     with control_row("side_courses"):
         name = dropdown("metric", names_at("chart", gap), "course", width=260)
-        relative = choice("over", ALIGNED, "align") == ALIGNED[1]
+        relative = choice("over", ALIGNED, "align", default=ALIGNED[_are_far_apart(a, b)]) == ALIGNED[1]
     metric = BY_NAME[name]
     runs = [
         SideRun(place, label_of, shown.metrics(("step",), side.steps.chosen(shown.steps), gap))
@@ -43,6 +43,13 @@ def side_courses(a: Side, b: Side, gap: str) -> None:
         f"{gap} {name} over the steps of A and of B",
         numbers=partial(_course_numbers, runs, f"{gap}/{name}"),
     )
+
+
+def _are_far_apart(a: Side, b: Side) -> bool:
+    """True if the steps between two runs are more than those of both: on one axis each would be a stroke."""
+    ends = [(steps[0], steps[-1]) for side in (a, b) for shown in side.views if (steps := side.recorded(shown))]
+    between = max((first for first, _ in ends), default=0) - min((last for _, last in ends), default=0)
+    return between > sum(last - first + 1 for first, last in ends)
 
 
 def _events(a: Side, b: Side, relative: bool) -> list[tuple[str, pl.DataFrame]]:

@@ -29,7 +29,9 @@ def pair_by_pair(a: Side, b: Side, gap: str) -> None:
         name = _name(a, b, key, gap)
         job = jobs().pairs(name)
         _offer(job, name, a, b, key, gap)
-    st.caption(f"Partners have {KEYS[key]}. Comparing partners removes the variation between prompts.")
+    st.caption(
+        f"Sequences of both runs are paired, which removes the variation between prompts. Partners have {KEYS[key]}."
+    )
     if job is None:
         return
     if job.progress.at_work:

@@ -39,6 +39,9 @@ def compared_steps(scope: Scope, level: Level, step: int | None) -> None:
             numbers=lambda: scope.distribution(level).filter(pl.col("step").is_in(chosen)),
         )
     with right:
+        if len(recorded) == 1:
+            st.caption("Quantiles of two steps are not available, because one step alone has a distribution here.")
+            return
         _quantiles(scope, level, recorded, worst if step is None else step)
 
 

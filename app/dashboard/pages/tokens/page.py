@@ -238,7 +238,9 @@ def _tint_picker(gap: str) -> tuple[str, Band]:
     by = dropdown("colour by", [value.name for value in VALUES], "tint", width=170, help=formulas)
     usual = (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
     about = "hatches tokens whose weight lies outside this band; 0.8 to 1.2 is the usual PPO clip"
-    return by, BANDS[dropdown("hatch weights outside", list(BANDS), "band", width=190, default=usual, help=about)]
+    return by, BANDS[
+        dropdown("hatch tokens whose weight is outside", list(BANDS), "band", width=190, default=usual, help=about)
+    ]
 
 
 def _token_chosen() -> None:
