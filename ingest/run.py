@@ -43,6 +43,7 @@ from .files.progress import OnProgress
 from .files.quarantine import CountedSetAside, Quarantined, printable
 from .files.rules_file import rules_of_folder
 from .files.run_file import run_file
+from .remote.opening import local_run, mirror_at
 from .rows.claims import Claims, ClaimsOfRun
 from .rows.reading_rows import Fit, ReadingRows
 from .rows.readings import Reading, Readings
@@ -80,11 +81,13 @@ class Size:
 
 
 def open_run(path: str | os.PathLike[str], *, rules: RunRules | None = None) -> "Run":
-    """The run in this folder; SourceError if there is none, or if a newer ratioscope wrote it. Damaged files are no error.
+    """The run in this folder, or at this URL; SourceError if there is none, or if a newer ratioscope wrote it.
 
+    Damaged files are no error. A URL may be of any store that fsspec knows, such as s3://bucket/runs/a: its commit logs are
+    copied into the user's cache now and at each `refresh`, and its other files as they are needed.
     rules: those by which it is graded; None: those of ratioscope.toml in its folder, or the usual ones.
     """
-    return Run(run_folder(path), rules=rules)
+    return Run(run_folder(local_run(path)), rules=rules)
 
 
 class Run:
@@ -95,6 +98,7 @@ class Run:
 
     def __init__(self, path: Path, cache: Cache | None = None, rules: RunRules | None = None) -> None:
         self.path = path
+        self._mirror = mirror_at(path)
         self.revision = 0
         self._lock = threading.RLock()
         self._run_file = run_file(path)
@@ -117,7 +121,7 @@ class Run:
         self._catalog.refresh()
 
     def __repr__(self) -> str:
-        return f"<Run {self.name!r}: {len(self.steps)} steps, {', '.join(self.gaps) or 'no gap'} at {str(self.path)!r}>"
+        return f"<Run {self.name!r}: {len(self.steps)} steps, {', '.join(self.gaps) or 'no gap'} at {self.place!r}>"
 
     def _repr_html_(self) -> str | None:
         """The display in a notebook: verdict and sparkline. None where that cannot be drawn: the notebook then shows the text."""
@@ -127,7 +131,12 @@ class Run:
             return None
 
     def refresh(self) -> bool:
-        """Reads what was committed since the last call, and changed rules; True if there is any."""
+        """Reads what was committed since the last call, and changed rules; True if there is any.
+
+        A store is asked every two seconds at most. If it does not answer, the run stays as it is known, and `notes` says why.
+        """
+        if self._mirror is not None:
+            self._mirror.follow()
         with self._lock:
             rules = rules_of_folder(self.path) if self._given_rules is None else self._given_rules
             changed = self._catalog.refresh()
@@ -154,6 +163,21 @@ class Run:
         return self._run_file.name(self.path)
 
     @property
+    def place(self) -> str:
+        """Where the run is, for people: its folder, or its URL without secrets."""
+        return str(self.path) if self._mirror is None else self._mirror.store.address.shown
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the run is on a store, and its files are fetched as they are needed."""
+        return self._mirror is not None
+
+    @property
+    def behind(self) -> str:
+        """Why a run on a store is known as it was earlier, or in part; empty while the store answers, and for any other run."""
+        return "" if self._mirror is None else self._mirror.note
+
+    @property
     def rules(self) -> RunRules:
         """The rules by which the run is graded."""
         return self._rules
@@ -162,6 +186,7 @@ class Run:
     def notes(self) -> tuple[str, ...]:
         """Sentences about how the run was read: what is missing, recovered, or computed from token rows."""
         own = [self._run_file.note] if self._run_file.note else []
+        own = [f"{self.place}: {self.behind}", *own] if self.behind else own
         extra = sorted(self._rows.extra)
         own += (
             [f"token files have columns that no Record has, and that are not read: {', '.join(extra)}"] if extra else []

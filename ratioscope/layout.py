@@ -28,6 +28,8 @@ STATISTICS = "statistics"
 READINGS = "readings"
 SCALARS = "scalars"
 COMMITS = "commits"
+MIRROR_MARK = ".copy"
+"""A file in the copy of a run that lies on a store: nothing may be written into that folder, see ingest/remote/mirror.py."""
 SEGMENT_STEPS = 64
 _OFFLINE_WRITER = "offline-"
 

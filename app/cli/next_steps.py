@@ -46,7 +46,7 @@ def after_diagnose(run: "Run", *, is_bridged: bool) -> tuple[Next, ...]:
 
 def print_next(run: "Run", steps: Sequence[Next]) -> None:
     """Prints the commands below a blank line, with the path of the run in place of RUN."""
-    path = _shown(Path(run.path))
+    path = shlex.quote(run.place) if run.is_remote else _shown(Path(run.path))
     say()
     for place, (command, what) in enumerate(steps):
         head, tail = command.split(" ", 1) if " " in command else (command, "")

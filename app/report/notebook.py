@@ -35,7 +35,7 @@ def notebook_html(run: "Run") -> str:
         if drawn := _line(run):
             parts.append(drawn)
         parts.append(
-            f"<small>Causes and remedies: <code>ratioscope diagnose {html(shlex.quote(str(run.path)), LONGEST)}</code></small>"
+            f"<small>Causes and remedies: <code>ratioscope diagnose {html(shlex.quote(run.place), LONGEST)}</code></small>"
         )
     return f"<div>{'<br/>'.join(parts)}</div>"
 

@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import layout
-from ratioscope.inside import folder
+from ratioscope.errors import SourceError
+from ratioscope.inside import folder, is_file
 from ratioscope.process import host_name
 from ratioscope.record import SCHEMA_VERSION
 
@@ -32,6 +33,8 @@ class OfflineWriter:
     """Writes its open line together with its first other line, so that a verb that changes nothing writes nothing."""
 
     def __init__(self, root: Path, verb: str) -> None:
+        if is_file(root, layout.MIRROR_MARK):
+            raise SourceError(f"{root} is a copy of a run on a store; wanted the folder in which the run was recorded")
         self._root, self._verb = root, verb
         self.writer = layout.offline_writer(f"{host_name()}-{os.getpid()}-{secrets.token_hex(3)}")
         self._log = CommitLog(root, layout.commit_file(self.writer))

@@ -15,7 +15,7 @@ def info(run: "Run") -> dict[str, Any]:
     counts = run.conservation
     return {
         "name": run.name,
-        "path": str(run.path),
+        "path": run.place,
         "digest": run.digest,
         "trainer": run.info.get("trainer"),
         "versions": run.info.get("versions"),
@@ -43,7 +43,7 @@ def info(run: "Run") -> dict[str, Any]:
         "lost": counts.lost,
         "hidden": counts.hidden,
         "rows_set_aside": counts.set_aside,
-        "claimed_twice": run.claims.rows,
+        "claimed_twice": run.claims.rows if run.claims.looked_at or not run.claims.of else None,
         "states": run.states,
         "drops": run.drops.to_dicts(),
         "events": [_plain(row) for row in run.events.to_dicts()],
@@ -71,8 +71,8 @@ def _attempts(run: "Run") -> dict[str, Any]:
 
 
 def _readings(run: "Run") -> dict[str, Any]:
-    """name -> facts of a reading, and how its rows fit the recorded sequences. Reads these rows; {} costs nothing."""
-    fits = run.reading_fits() if run.readings else {}
+    """name -> facts of a reading, and how its rows fit the recorded sequences. Reads these rows, but of no run on a store."""
+    fits = run.reading_fits() if run.readings and not run.is_remote else {}
     return {
         name: {
             "steps": len(reading.steps),

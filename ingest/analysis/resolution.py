@@ -34,7 +34,8 @@ def given_grids(info: Mapping[str, Any]) -> dict[str, Grid]:
 def resolutions(run: "Run") -> dict[str, Grid]:
     """Policy -> the grid on which its log-probs are stored; one with all digits of float32 is absent. Reads one step at most."""
     found = given_grids(run.info)
-    step = max(run.row_digests(), default=None)
+    first_or_last = min if run.is_remote else max  # the first one is fetched once, however the run grows
+    step = first_or_last(run.row_digests(), default=None)
     wanted = [policy for policy in run.policies if policy not in found]
     if step is None or not wanted or not len(records := columns_of(run, step, ())):
         return found

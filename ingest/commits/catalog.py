@@ -29,6 +29,9 @@ class Catalog:
     files: ParquetFiles
     use_short_forms: bool = False
     """True to use the short form of a log that `compact` condensed, unless a file omitted there is needed."""
+    lists_store: bool = False
+    """True to list all files of a run on a store. Else a committed file is missed when it is needed, and files without a commit
+    are looked for where a log is damaged."""
     histories: dict[str, WriterHistory] = field(default_factory=dict)
     """writer -> the content of its log; the logs of verbs are among them."""
     version: int = 0
@@ -253,7 +256,7 @@ class Catalog:
     def _unnamed(self) -> set[str]:
         """Parquet files on disk that nothing accounts for."""
         accounted = self._committed() | set(self._recovered) | set(self.set_aside) | self.gone()
-        return listing(self.root).parquet_files - accounted
+        return listing(self.root, whole=self.lists_store).parquet_files - accounted
 
     def _committed(self) -> set[str]:
         return {path for history in self.histories.values() for path in (*history.token_files, *history.segments)}
@@ -305,7 +308,8 @@ class Catalog:
 
     def _compare_with_folders(self) -> bool:
         """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
-        on_disk = listing(self.root)
+        is_whole = bool(self.histories) and all(history.is_whole for history in self.histories.values())
+        on_disk = listing(self.root, whole=self.lists_store or not is_whole)
         self._run_id = stated_id(self.root)
         before = (dict(self._recovered), dict(self._set_aside))
         for path, reason in on_disk.foreign.items():
@@ -318,6 +322,8 @@ class Catalog:
     def _set_missing_aside(self, on_disk: Listing) -> None:
         """Sets aside committed files that are not on disk."""
         paths = on_disk.parquet_files
+        if on_disk.is_partial:
+            return
         missing = [item for item in self._items() if item.path not in paths and item.path not in self._set_aside]
         for item in missing:
             self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")

@@ -19,6 +19,7 @@ from ratioscope.record import GAPS, POLICIES, SLICED_BY
 from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
 from ..files.quarantine import SetAside
 from ..files.required_columns import demand_columns, demand_scalars, demand_segment
+from ..remote.store import Unreachable
 from .entries import Segment, TokenFile, committed
 
 COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
@@ -77,6 +78,8 @@ def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile 
         if is_offline(writer_of(path)):
             return _recovered_merge(files, path)
         return recovered_token_file(files, path) if path.startswith("tokens/") else recovered_segment(files, path)
+    except Unreachable:
+        raise
     except RatioscopeError as error:
         set_aside(path, str(error))
         return None
@@ -112,6 +115,8 @@ def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
     try:
         with files.opened(segment.path, None, None) as parquet:
             table = read(parquet, ("step", "slice", *COUNTS))
+    except Unreachable:
+        raise
     except RatioscopeError:
         return {}
     table = table.filter(pc.equal(table["slice"], "all"))

@@ -1,4 +1,7 @@
-"""The files in a run's folders: Parquet files and logs by path, and foreign files. Opens none, follows no link."""
+"""The files in a run's folders: Parquet files and logs by path, and foreign files. Opens none, follows no link.
+
+The folder of a run on a store holds a part of its files, see ingest/remote/mirror.py.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -9,6 +12,7 @@ from ratioscope.inside import Entry, entries, kind
 from ratioscope.layout import COMMITS, READINGS, SCALARS, STATISTICS, TOKENS
 from ratioscope.record import reading_fault
 
+from ..remote.opening import mirror_at
 from .quarantine import printable
 
 _STEP_FOLDER = re.compile(r"step=-?\d{1,19}")
@@ -33,6 +37,8 @@ class Listing:
     """Files of readings."""
     foreign: dict[str, str] = field(default_factory=dict)
     """path -> why it is no file of a run."""
+    is_partial: bool = False
+    """True if a store may have further files of the run, which were not listed."""
     entries: int = 0
     """Number of directory entries that were looked at."""
 
@@ -42,9 +48,18 @@ class Listing:
         return self.token_files | self.segments | self.scalars
 
 
-def listing(root: Path) -> Listing:
-    """Everything in the folders of a run, in one pass. At most a few million entries are looked at."""
-    result = Listing()
+def listing(root: Path, *, whole: bool = False) -> Listing:
+    """Everything in the folders of a run, in one pass. At most a few million entries are looked at.
+
+    whole: for a run on a store, list what the store has, too. That takes a request per thousand files.
+    """
+    mirror = mirror_at(root)
+    result = Listing(is_partial=mirror is not None and not whole)
+    for path in mirror.paths() if mirror is not None and whole else ():
+        part = path.partition("/")[0]
+        {TOKENS: result.token_files, STATISTICS: result.segments, SCALARS: result.scalars}.get(
+            part, result.readings
+        ).add(path)
     _files(root, COMMITS, ".jsonl", result.logs, result)
     _files(root, STATISTICS, ".parquet", result.segments, result)
     _files(root, SCALARS, ".parquet", result.scalars, result)

@@ -1,5 +1,7 @@
 """Opens the Parquet files of a run: follows no link, checks the digest first, and bounds what is decoded.
 
+A file of a run on a store is fetched first, see ingest/remote/mirror.py.
+
 A digest is checked once per (inode, size, mtime) of a file. Page checksums are verified on every read in addition: without
 them and without a digest, both pyarrow and polars return wrong numbers for a flipped bit.
 """
@@ -7,8 +9,8 @@ them and without a digest, both pyarrow and polars return wrong numbers for a fl
 import hashlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -22,12 +24,16 @@ from ratioscope.inside import open_regular, status
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.record import PROMPT_FIELDS
 
+from ..remote.opening import mirror_at
+from ..remote.side_by_side import side_by_side
 from .page_sizes import decoded_bytes, leaves_of
 from .quarantine import named_reasons
 
 MOST_ROWS = 1 << 22
 MOST_COLUMNS = 4096
 MOST_GROUPS = 1 << 12
+MOST_FOOTER = 1 << 22
+"""Bytes of a footer that is read without its file. The footer of a token file has 20 KB."""
 MOST_VALUES = 1 << 28
 """Values in one column of one file at most: a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
 EXPANSION, TEXT_EXPANSION = 64, 1024
@@ -41,6 +47,8 @@ _WORTH_THREADS = 1 << 20
 SMALL, LARGE = 1 << 18, 1 << 24
 """A file of at most SMALL bytes is read into memory whole; up to LARGE bytes where all of it must be read for its digest."""
 
+Source = BufferedReader | pa.BufferReader
+"""The bytes of a file: on disk, or in memory."""
 Signature = tuple[int, int, int]
 """(inode, size in bytes, mtime in ns) of a file: equal signatures are taken for an unchanged file."""
 
@@ -85,7 +93,7 @@ class Opened:
     path: str
     """Path relative to the run."""
     parquet: pq.ParquetFile
-    source: BufferedReader | pa.BufferReader
+    source: Source
     """The bytes that `parquet` reads."""
     nbytes: int
     """Size of the file."""
@@ -130,6 +138,7 @@ class ParquetFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._mirror = mirror_at(root)
         self._checked: dict[tuple[str, str], Signature] = {}
         self._allowance = Allowance()
 
@@ -152,8 +161,7 @@ class ParquetFiles:
     @contextmanager
     def opened(self, path: str, size: int | None, sha256: str | None) -> Iterator[Opened]:
         """The opened file, if it has this size and digest (None: unknown). SourceError says what is wrong with it."""
-        with named_reasons(), open_regular(self.root, path) as file:
-            source = self._checked_bytes(path, file, size, sha256)
+        with named_reasons(), self._checked_file(path, size, sha256) as (file, source):
             metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
             # Texts are read as dictionaries, so that they can be measured before they are decoded.
@@ -166,19 +174,69 @@ class ParquetFiles:
 
     def digest(self, path: str) -> str:
         """The sha256 of the file on disk."""
-        with named_reasons(), open_regular(self.root, path) as file:
+        with named_reasons(), self._checked_file(path, None, None) as (file, _):
+            file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def footer(self, path: str, size: int | None, sha256: str | None) -> pq.FileMetaData:
         """The footer of the file, if the file has this size and digest."""
-        with named_reasons(), open_regular(self.root, path) as file:
-            metadata = pq.read_metadata(self._checked_bytes(path, file, size, sha256))
+        with named_reasons(), self._checked_file(path, size, sha256) as (_, source):
+            metadata = pq.read_metadata(source)
             demand_reasonable(metadata)
             return metadata
 
-    def _checked_bytes(
-        self, path: str, file: BufferedReader, size: int | None, sha256: str | None
-    ) -> BufferedReader | pa.BufferReader:
+    def footers(self, files: Iterable[tuple[str, int]]) -> dict[str, pq.FileMetaData]:
+        """path -> the footer of each file that only a store has, read alone: the digest of a whole file is not checked for it.
+
+        files: with their sizes. A footer that cannot be read is left out, so that the file is fetched and its fault is named.
+        """
+        if self._mirror is None:
+            return {}
+        found: dict[str, pq.FileMetaData] = {}
+        mirror = self._mirror
+
+        def read_one(file: tuple[str, int]) -> None:
+            with suppress(SourceError, FileNotFoundError), named_reasons():
+                found[file[0]] = pq.read_metadata(pa.BufferReader(mirror.end_of(*file, MOST_FOOTER)))
+                demand_reasonable(found[file[0]])
+
+        side_by_side(read_one, [(path, size) for path, size in files if not self.is_here(path)])
+        return found
+
+    def is_here(self, path: str) -> bool:
+        """False for a file that only the store of the run may have."""
+        return self._mirror is None or self.place(path).exists()
+
+    def bring_all(self, files: Iterable[tuple[str, int | None]]) -> None:
+        """Fetches those of the files, given with their sizes, that only the store of the run has; several at a time."""
+        if self._mirror is not None:
+            self._mirror.bring_all(files)
+
+    @contextmanager
+    def _checked_file(self, path: str, size: int | None, sha256: str | None) -> Iterator[tuple[BufferedReader, Source]]:
+        """The file and its checked bytes. A copy from a store that is not as committed is fetched once more."""
+        if self._mirror is not None:
+            self._mirror.bring(path, size)
+        try:
+            file, source = self._opened_file(path, size, sha256)
+        except Changed:
+            if self._mirror is None:
+                raise
+            self._mirror.bring(path, size, again=True)
+            self._mirror.follow(every=0)  # the store may announce a newer state of the file by now
+            file, source = self._opened_file(path, size, sha256)
+        with file:
+            yield file, source
+
+    def _opened_file(self, path: str, size: int | None, sha256: str | None) -> tuple[BufferedReader, Source]:
+        file = open_regular(self.root, path)
+        try:
+            return file, self._checked_bytes(path, file, size, sha256)
+        except BaseException:
+            file.close()
+            raise
+
+    def _checked_bytes(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> Source:
         """The file, or its bytes in memory: Arrow calls Python for each read of a file, which is slow for a small file."""
         file_status = os.fstat(file.fileno())
         if size is not None and file_status.st_size != size:
@@ -193,7 +251,7 @@ class ParquetFiles:
         return source
 
 
-def _demand_digest(source: BufferedReader | pa.BufferReader, sha256: str) -> None:
+def _demand_digest(source: Source, sha256: str) -> None:
     """Raises Changed (a SourceError) if these bytes do not have the committed digest."""
     if isinstance(source, BufferedReader):
         digest = hashlib.file_digest(source, "sha256").hexdigest()

@@ -9,7 +9,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..files.folder import run_folder
 from ..files.listing import listing, logs
 from ..files.run_file import stated_id
 from ..remote.address import address_of
+from ..remote.side_by_side import side_by_side
 from ..remote.store import Store, Stored
 
 PUSH_LOG = layout.commit_file(PUSHED).as_posix()
@@ -134,7 +134,7 @@ def _upload(work: _Push, taken: Snapshot, kept: Path) -> None:
     work.done.there = (
         len(taken.files) + len(taken.growing) + len(taken.logs) - len(immutable) - len(segments) - len(newer)
     )
-    _side_by_side(work, immutable)
+    side_by_side(work.put_own, immutable, _UPLOADS)
     _announce(work, {path: taken.growing[path] for path in segments if path in work.there}, kept)
     for path in segments:
         work.put(taken.growing[path], path)
@@ -178,18 +178,6 @@ def _last_commits(root: Path, log: str, nbytes: int) -> dict[str, tuple[str | No
                 path, sha256 = str(entry.get("file")), entry.get("sha256")
                 found[path] = (sha256 if nbytes >= 0 else found.get(path, (None, None))[0], sha256)
     return found
-
-
-def _side_by_side(work: _Push, paths: Iterable[str]) -> None:
-    """Uploads files that never change, several at a time. After an error, or Ctrl+C, no further one is begun."""
-    with ThreadPoolExecutor(_UPLOADS) as pool:
-        started = [pool.submit(work.put_own, path) for path in paths]
-        try:
-            for upload in started:
-                upload.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _announce(work: _Push, segments: Mapping[str, Path], kept: Path) -> None:

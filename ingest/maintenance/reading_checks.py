@@ -13,6 +13,7 @@ from ratioscope.layout import COMMIT_COPY, READINGS
 from ..commits.catalog import Catalog
 from ..commits.reading_files import ReadingFile, committed_reading
 from ..files.progress import OnProgress
+from ..remote.store import Unreachable
 from ..rows.reading_rows import Fit, demanded_rows
 from ..run import open_run
 from .file_checks import Trouble
@@ -53,6 +54,8 @@ def damage_of(catalog: Catalog, file: ReadingFile) -> str | None:
     """Why the file cannot be read; None where it is as committed."""
     try:
         demanded_rows(catalog.files, file)
+    except Unreachable:
+        raise
     except RatioscopeError as error:
         return str(error)
     return None
@@ -63,6 +66,8 @@ def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in catalog.unnamed_readings():
         try:
             yield path, _commit(catalog, path)
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             catalog.quarantine(path, str(error))
 

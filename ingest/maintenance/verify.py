@@ -26,6 +26,7 @@ from ..files.parquet_files import ParquetFiles
 from ..files.progress import OnProgress
 from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
+from ..remote.store import Unreachable
 from ..rows.claims import ADVICE, every_claim
 from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
 from .reading_checks import misfits, reading_troubles
@@ -92,7 +93,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProg
     """
     root = run_folder(path)
     files = ParquetFiles(root)
-    catalog = Catalog(root, files)
+    catalog = Catalog(root, files, lists_store=True)
     note = run_file(root).note
     catalog.refresh()
     verification = Verification(deep)
@@ -191,6 +192,8 @@ def _trouble(files: ParquetFiles, item: TokenFile | Segment, deep: bool) -> Trou
                 demand_segment_file(files, item, deep=deep)
     except RowsDisagree as error:
         return Trouble(item.path, str(error), "rows that agree with each other and with their commit", _RECORDED)
+    except Unreachable:
+        raise
     except RatioscopeError as error:
         stands = (
             "its statistics stand" if is_rows else "its steps are computed from token rows, where these are on record"

@@ -1,27 +1,36 @@
-"""The files of a run on a store: a listing, ranges, whole files, and uploads. fsspec is the door, and its errors end here.
+"""The files of a run on a store: listings, ranges, whole files, and uploads. fsspec is the door, and its errors end here.
 
-Credentials come from the environment or the store's own settings, and are never stored or shown.
+Credentials come from the environment or the store's own settings, and are never stored or shown. Every request has a deadline.
 """
 
+import os
 import re
+import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
-from ratioscope.errors import ConfigError, MissingExtra, SourceError
+from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.redaction import without_secrets
 
 from .address import Address
+from .deadline import answered
+from .filesystems import S3, every_file, filesystem_of, part_of
 
-_WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "hf", "abfs", "abfss", "az", "adl", "memory", "oci")
+_WHOLE_AT_ONCE = (*S3, "gs", "gcs", "hf", "abfs", "abfss", "az", "adl", "memory", "oci")
 """Stores on which an upload appears whole or not at all. On others it gets a name with a dot first, and then its own."""
-_SETTINGS: dict[str, dict[str, Any]] = {
-    scheme: {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3}}}
-    for scheme in ("s3", "s3a")
-}
-_FAILED = re.compile(r"\s+")
+PATIENCE_VARIABLE = "RATIOSCOPE_STORE_SECONDS"
+_PATIENCE = 60.0
+"""Seconds that a request may take, unless $RATIOSCOPE_STORE_SECONDS states others."""
+_SLOWEST = 50_000
+"""Bytes per second: an upload that is slower for long is given up."""
+_CHUNK = 1 << 23
+_MOST_NAMES = 1 << 20
+_SPACE = re.compile(r"\s+")
+
+Answer = TypeVar("Answer")
 
 
 class Unreachable(SourceError):
@@ -36,6 +45,8 @@ class Stored:
     """Bytes."""
     mark: str
     """Changes when the file's content does: the store's tag, version or time."""
+    is_folder: bool = False
+    """True for a folder, on stores that have any."""
 
 
 @dataclass
@@ -45,27 +56,68 @@ class Store:
     address: Address
     calls: int = 0
     """Requests made through this door: a listing of many files counts as one."""
+    received: int = 0
+    """Bytes that were read through it."""
+    seconds: float = field(default_factory=lambda: patience())
+    """Seconds that a request may take. The listing of a whole run may take twice as long."""
     _opened: tuple[Any, str] | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def files(self) -> dict[str, Stored]:
         """Path relative to the run -> file. Empty where there is nothing. Unreachable if the store did not say so."""
         filesystem, root = self._place()
-        with self._asked():
+
+        def ask() -> dict[str, dict[str, Any]]:
             filesystem.invalidate_cache()
-            try:
-                found = filesystem.find(root, detail=True)
-            except FileNotFoundError:
-                return {}
+            return every_file(filesystem, root)
+
+        try:
+            found = self._asked(ask, 2 * self.seconds)
+        except FileNotFoundError:
+            return {}
         below = {name[len(root) + 1 :]: facts for name, facts in found.items() if name.startswith(f"{root}/")}
-        return {path: Stored(int(facts.get("size") or 0), _mark(facts)) for path, facts in below.items()}
+        return {path: _stored(facts) for path, facts in below.items()}
+
+    def names(self, folder: str = "") -> dict[str, Stored]:
+        """Name -> file or folder directly in a folder of the run. Empty where there is nothing. Unreachable."""
+        filesystem, root = self._place()
+        place = f"{root}/{folder}".rstrip("/")
+
+        def ask() -> list[dict[str, Any]]:
+            filesystem.invalidate_cache()
+            found: list[dict[str, Any]] = filesystem.ls(place, detail=True)[: _MOST_NAMES + 1]
+            return [facts if _is_described(facts) else {**facts, **filesystem.info(facts["name"])} for facts in found]
+
+        try:
+            found = self._asked(ask)
+        except FileNotFoundError:
+            return {}
+        if len(found) > _MOST_NAMES:
+            raise SourceError(f"{self.address}/{folder} holds more than {_MOST_NAMES} names; no run has so many")
+        paths = {str(facts["name"]).rstrip("/"): facts for facts in found}
+        return {path[len(place) + 1 :]: _stored(facts) for path, facts in paths.items() if path.startswith(f"{place}/")}
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Bytes of a file from `start` to `end`. FileNotFoundError; Unreachable."""
         filesystem, root = self._place()
-        with self._asked():
-            data: bytes = filesystem.cat_file(f"{root}/{path}", start=start or None, end=end)
-            return data
+
+        data = self._asked(lambda: part_of(filesystem, f"{root}/{path}", start, end))
+        self._count(len(data))
+        return data
+
+    def fetch(self, path: str, into: IO[bytes], most: int) -> None:
+        """Writes a file, part by part, into an open one. FileNotFoundError; Unreachable; SourceError beyond `most` bytes."""
+        filesystem, root = self._place()
+        source = self._asked(lambda: filesystem.open(f"{root}/{path}", "rb", block_size=_CHUNK))
+        left = most
+        try:
+            while chunk := self._asked(lambda: bytes(source.read(min(_CHUNK, left + 1)))):
+                self._count(len(chunk))
+                if (left := left - len(chunk)) < 0:
+                    raise SourceError(f"it has more than {most} bytes on {self.address}, the most that is read of it")
+                into.write(chunk)
+        finally:
+            self._asked(source.close)
 
     def put(self, local: Path, path: str) -> None:
         """Uploads a file, which appears whole or not at all. Unreachable."""
@@ -73,51 +125,72 @@ class Store:
         folder, _, name = f"{root}/{path}".rpartition("/")
         is_whole = self.address.scheme in _WHOLE_AT_ONCE
         target = f"{folder}/{name}" if is_whole else f"{folder}/.{name}.part"
-        with self._asked():
+
+        def ask() -> None:
+            if self.address.scheme in S3:  # put_file would make an empty object for each folder above
+                _uploaded(filesystem, local, target)
+                return
             if not is_whole:
                 filesystem.makedirs(folder, exist_ok=True)
             filesystem.put_file(str(local), target)
             if not is_whole:
                 filesystem.mv(target, f"{folder}/{name}")
 
+        self._asked(ask, 2 * self.seconds + local.stat().st_size / _SLOWEST)
+
     def _place(self) -> tuple[Any, str]:
         """(the filesystem of fsspec, the run's path on it). MissingExtra where a package is missing."""
         if self._opened is None:
-            try:
-                from fsspec.core import url_to_fs
-            except ImportError as error:
-                raise MissingExtra(f"{self.address}", "remote") from error
-            settings = {**_SETTINGS.get(self.address.scheme, {}), "use_listings_cache": False}
-            try:
-                filesystem, root = url_to_fs(self.address.url, **settings)
-            except ImportError as error:
-                raise self._lacking(error) from error
-            except Exception as error:  # whatever the many packages behind fsspec raise
-                raise Unreachable(self._words(error)) from None
-            self._opened = filesystem, str(root).rstrip("/")
+            self._opened = self._asked(lambda: filesystem_of(self.address, self.seconds))
         return self._opened
 
-    def _lacking(self, error: ImportError) -> Exception:
-        """The error of a missing package, with the line that installs it."""
-        if self.address.scheme in _SETTINGS:
-            return MissingExtra(f"{self.address.scheme}://", "remote")
-        return ConfigError(f"{self.address.scheme}:// needs a package that is not installed: {error}")
-
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """One request. FileNotFoundError passes; every other error becomes Unreachable, without secrets."""
+    def _asked(self, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
+        """One request. FileNotFoundError and errors of ours pass; every other one becomes Unreachable, without secrets."""
         with self._lock:
             self.calls += 1
         try:
-            yield
+            return answered(ask, self.seconds if seconds is None else seconds)
+        except RatioscopeError:
+            raise
         except FileNotFoundError as error:
             raise FileNotFoundError(self.address.scrubbed(str(error))) from None
         except Exception as error:  # whatever the many packages behind fsspec raise
             raise Unreachable(self._words(error)) from None
 
+    def _count(self, nbytes: int) -> None:
+        with self._lock:
+            self.received += nbytes
+
     def _words(self, error: Exception) -> str:
-        text = _FAILED.sub(" ", self.address.scrubbed(str(error) or type(error).__name__))[:300]
+        said = without_secrets(self.address.scrubbed(str(error) or type(error).__name__))
+        text = _SPACE.sub(" ", said)[:300]
         return f"{self.address} cannot be reached: {text}; wanted its answer: check the network and the credentials"
+
+
+def patience() -> float:
+    """Seconds that a request to a store may take."""
+    stated = os.environ.get(PATIENCE_VARIABLE, "")
+    return float(stated) if re.fullmatch(r"\d{1,5}(\.\d+)?", stated) and float(stated) else _PATIENCE
+
+
+def _uploaded(filesystem: Any, local: Path, target: str) -> None:
+    """Uploads through pyarrow. An error removes what its stream commits when it is closed."""
+    with open(local, "rb") as source, filesystem.open(target, "wb") as sink:
+        try:
+            shutil.copyfileobj(source, sink, _CHUNK)
+        except OSError:
+            sink.close()
+            filesystem.rm_file(target)
+            raise
+
+
+def _is_described(facts: dict[str, Any]) -> bool:
+    """False for a file of a web server's listing, which holds names alone."""
+    return facts.get("size") is not None or facts.get("type") == "directory"
+
+
+def _stored(facts: dict[str, Any]) -> Stored:
+    return Stored(int(facts.get("size") or 0), _mark(facts), facts.get("type") == "directory")
 
 
 def _mark(facts: dict[str, Any]) -> str:

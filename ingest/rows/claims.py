@@ -64,9 +64,10 @@ class ClaimsOfRun:
     """The files of a step -> what `claimed` found in them."""
 
     def of(self, files: Mapping[int, Sequence[TokenFile]]) -> Claims:
-        """The claims at some steps. files: step -> its visible token files."""
+        """The claims at some steps. files: step -> its visible token files. Files that only a store has are left out."""
         doubtful = [step for step, of_step in files.items() if may_claim(of_step)]
-        chosen = _few(doubtful, files)
+        here = self.rows.files.is_here
+        chosen = _few([step for step in doubtful if all(here(file.path) for file in files[step])], files)
         by_step: dict[int, tuple[int, tuple[str, ...]]] = {}
         results: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
         for step in chosen:

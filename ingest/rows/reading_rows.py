@@ -19,6 +19,7 @@ from ..commits.reading_files import ReadingFile
 from ..files.columns import conformed, extra_columns
 from ..files.parquet_files import ParquetFiles, read
 from ..files.quarantine import SetAside
+from ..remote.store import Unreachable
 
 _CARRIER = "rollout_logprobs"
 """Column of the Record under which `gathered` puts the slices of a reading together."""
@@ -87,6 +88,8 @@ class ReadingRows:
     def _one(self, file: ReadingFile) -> pa.Table | None:
         try:
             return demanded_rows(self.files, file)
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
             return None

@@ -17,6 +17,7 @@ from ..files.known_schemas import KnownSchemas
 from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
 from ..files.quarantine import SetAside
 from ..files.required_columns import demand_columns
+from ..remote.store import Unreachable
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 
@@ -31,7 +32,8 @@ class RecordRows:
 
     def table(self, token_files: Iterable[TokenFile], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of the files, one file after the other, with KEYS and these columns (None: all columns)."""
-        schema = arrow_schema() if columns is None else _part_of_schema(columns)
+        schema, token_files = arrow_schema() if columns is None else _part_of_schema(columns), tuple(token_files)
+        self.files.bring_all((file.path, committed_size(file)) for file in token_files)
         tables = [table for file in token_files if (table := self._one(file, schema)) is not None]
         return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
 
@@ -49,17 +51,25 @@ class RecordRows:
                     read(parquet, parquet.schema_arrow.names)
                     pl.read_parquet(self.files.place(file.path), glob=False, hive_partitioning=False)
                 return parquet.metadata.schema.to_arrow_schema()
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
             return None
 
     def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
         """Columns of the Record that hold a value in any of the files, by their footers."""
-        columns: set[str] = set()
+        columns, files = set[str](), tuple(files)
+        alone = self.files.footers((file.path, file.bytes) for file in files)
         for file in files:
+            if file.path in alone:
+                columns |= recorded_columns(alone[file.path]) & set(FIELDS)
+                continue
             try:
                 with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                     columns |= recorded_columns(parquet.metadata) & set(FIELDS)
+            except Unreachable:
+                raise
             except RatioscopeError as error:
                 self._set_aside(file.path, str(error))
         return frozenset(columns)
@@ -71,6 +81,8 @@ class RecordRows:
                 table = conformed(read(parquet, schema.names), schema)
                 demand_keys(table, file)
                 return table
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self._set_aside(file.path, str(error))
             return None

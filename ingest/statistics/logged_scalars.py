@@ -20,6 +20,7 @@ from ..files.columns import conformed
 from ..files.parquet_files import ParquetFiles, read
 from ..files.quarantine import SetAside
 from ..files.required_columns import demand_scalars
+from ..remote.store import Unreachable
 
 SCHEMA = scalar_schema()
 SCALAR_LOG = "this run was imported from a scalar log: it holds no tokens"
@@ -73,6 +74,8 @@ class LoggedScalars:
             with self.files.opened(segment.path, size, segment.sha256) as parquet:
                 demand_scalars(parquet.schema_arrow)
                 frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names), SCHEMA))
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self.set_aside(segment.path, str(error))
             return pl.DataFrame(schema=_polars_schema())

@@ -17,6 +17,7 @@ from ratioscope.layout import SEGMENT_STEPS
 from ..commits.entries import Segment
 from ..files.parquet_files import ParquetFiles, Signature
 from ..files.quarantine import SetAside
+from ..remote.store import Unreachable
 from .kept_tables import MADE_OF, KeptTables, name_of
 from .statistics_files import SliceColumns, all_rows, segment_rows
 
@@ -103,6 +104,8 @@ class SegmentTables:
         """All rows of the segment, of every slice. A segment that is not as committed is set aside, and the result is None."""
         try:
             return all_rows(self.files, segment)
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self.set_aside(segment.path, str(error))
             return None
@@ -129,6 +132,7 @@ class SegmentTables:
             return self._read(version, versions[version], slices)
 
         if missing:
+            self.files.bring_all((versions[version].path, None) for version in missing)
             with ThreadPoolExecutor(_THREADS) as pool:
                 for parts in pool.map(read, missing):
                     for own, part in zip(slices, parts or (), strict=False):
@@ -142,6 +146,8 @@ class SegmentTables:
     def _read(self, version: str, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
         try:
             tables = segment_rows(self.files, segment, slices)
+        except Unreachable:
+            raise
         except RatioscopeError as error:
             self.set_aside(segment.path, str(error))
             return None

@@ -108,7 +108,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORTED = {"pyyaml": "yaml"}
 """Packages that are imported under another name."""
-UNSEEN = {"orjson", "s3fs"}
+UNSEEN = {"orjson"}
 """Packages that another one imports where it finds them, see docs/dependencies.md."""
 
 

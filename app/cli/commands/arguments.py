@@ -14,8 +14,63 @@ if TYPE_CHECKING:
 
     from ...presentation.noise_floor import NoiseFloor
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder (the folder with run.json).")]
-RunFolders = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain runs.")]
+
+def _named(text: str) -> Path | str:
+    """A path, or a URL as it was typed: a path would make one slash of two."""
+    return text if "://" in text else Path(text)
+
+
+def _copied(named: Path | str) -> Path:
+    """The folder to open: for a URL the copy of its run, with the newest commits."""
+    if isinstance(named, Path):
+        return named
+    from ratioscope.ingest.remote.address import address_of
+    from ratioscope.ingest.remote.opening import local_run
+
+    from ..terminal import working
+
+    with working(f"reading {address_of(named)}"):
+        return local_run(named)
+
+
+def _own(named: Path | str) -> Path:
+    """The folder of a run that a verb writes into. ConfigError for a URL."""
+    if isinstance(named, Path):
+        return named
+    from ratioscope.ingest.remote.address import address_of
+    from ratioscope.ingest.remote.opening import local_run
+
+    address = address_of(named)
+    if address is not None and address.scheme == "file":
+        return local_run(named)
+    raise ConfigError(
+        f"{address} is on a store, which is only read; wanted a folder on this machine: use this verb where the run was"
+        " recorded, and `ratioscope push` after it"
+    )
+
+
+RunFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        parser=_named,
+        callback=_copied,
+        help="A run folder (the folder with run.json), or the URL of one, such as s3://bucket/runs/a.",
+    ),
+]
+RunFolders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
+        parser=_named,
+        callback=lambda named: [_copied(each) for each in named],
+        help="Run folders, folders that contain runs, or URLs of runs.",
+    ),
+]
+OwnRun = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=_named, callback=_own, help="A run folder (the folder with run.json)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WritersEnded = Annotated[
     bool, typer.Option("--writers-ended", help="Treat every writer as ended, also one that did not close its log.")
@@ -48,14 +103,15 @@ def floor_named(name: str | None) -> "NoiseFloor | None":
 
 
 def opened(folder: Path, rules: Path | None = None) -> "Run":
-    """The run in this folder, with a spinner while it is read. rules: a file with rules for it."""
+    """The run in this folder, or at this URL, with a spinner while it is read. rules: a file with rules for it."""
     from ratioscope.ingest.files.rules_file import rules_of_file
+    from ratioscope.ingest.remote.opening import place_of
     from ratioscope.ingest.run import open_run
 
     from ..terminal import working
 
     own = None if rules is None else rules_of_file(rules)
-    with working(f"reading {folder}"):
+    with working(f"reading {place_of(folder)}"):
         return open_run(folder, rules=own)
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 
-from .arguments import AsJson, RunFolder, WritersEnded
+from .arguments import AsJson, OwnRun, WritersEnded
 
 MOST_SHOWN = 12
 
 
-def compact(run: RunFolder, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
+def compact(run: OwnRun, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
     """Merge the token files of each step and the statistics of many steps; `prune` then deletes the old ones."""
     from ...presentation.digits import count
     from ..maintenance import compact as merge

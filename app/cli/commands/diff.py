@@ -67,7 +67,7 @@ def _answer(run: "Run") -> dict[str, str]:
         answer = diagnosis_of(run).diagnosis.answer
     except SourceError as error:
         answer = f"No diagnosis: {error}."
-    return {"name": run.name, "path": str(run.path), "severity": verdict.severity.label, "answer": answer}
+    return {"name": run.name, "path": run.place, "severity": verdict.severity.label, "answer": answer}
 
 
 def _print(found: "Difference", answers: Sequence[Mapping[str, str]]) -> None:

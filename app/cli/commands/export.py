@@ -79,5 +79,8 @@ def export(
             "dim",
         )
     if done.not_read:
-        say(f"{done.not_read} damaged files of the run could not be read; ratioscope verify {run} names them", "watch")
+        say(
+            f"{done.not_read} damaged files of the run could not be read; ratioscope verify {opened_run.place} names them",
+            "watch",
+        )
     return 0

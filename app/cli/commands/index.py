@@ -64,7 +64,7 @@ def index(
         refused = [asdict(each) for each in opened_run.quarantined]
         print_json({**asdict(done), "failed": failed, "set_aside": refused})
     else:
-        _print(done, str(run))
+        _print(done, opened_run.place)
     return _code(done)
 
 

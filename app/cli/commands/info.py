@@ -80,6 +80,8 @@ def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
     from ratioscope.errors import RatioscopeError
     from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 
+    if run.is_remote:
+        return None, "not made, because it reads token rows, which are on a store: ratioscope diagnose makes it"
     try:
         return diagnosis_of(run), ""
     except RatioscopeError as error:
@@ -132,6 +134,7 @@ def _reading(name: str, facts: Mapping[str, Any]) -> str:
         *([f"by {model}"] if model else []),
         *([f"{len(facts['made_of'])} ways of making it"] if len(facts["made_of"]) > 1 else []),
         *([f"not used: {', '.join(odd)}"] if odd else []),
+        *([] if "unknown" in facts else ["how its rows fit is not available, because they are on a store"]),
     ]
     return f"{name} ({', '.join(parts)})"
 

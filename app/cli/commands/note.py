@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import AsJson, RunFolder
+from .arguments import AsJson, OwnRun
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help='What happened, e.g. "restarted node 7".')]
 Step = Annotated[
@@ -14,7 +14,7 @@ Step = Annotated[
 ]
 
 
-def note(run: RunFolder, text: Text, step: Step = None, as_json: AsJson = False) -> int:
+def note(run: OwnRun, text: Text, step: Step = None, as_json: AsJson = False) -> int:
     """Note an event of your own in a run, also while it is being recorded.
 
     Charts over steps mark the note; the report and info list it. It cannot be changed later. What looks like a secret is

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import AsJson, RunFolder, WritersEnded
+from .arguments import AsJson, OwnRun, WritersEnded
 
 MOST_SHOWN = 12
 _DAY = 86_400.0
@@ -19,7 +19,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Delete the files. Without --ye
 
 
 def prune(
-    run: RunFolder,
+    run: OwnRun,
     keep_steps: KeepSteps = None,
     older_than: OlderThan = None,
     yes: Yes = False,

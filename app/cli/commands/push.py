@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .arguments import AsJson, RunFolder
+from .arguments import AsJson, OwnRun
 
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.push import Pushed
@@ -19,7 +19,7 @@ Follow = Annotated[
 Every = Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Seconds between two uploads of --follow.")]
 
 
-def push(run: RunFolder, url: Url, follow: Follow = False, every: Every = 30.0, as_json: AsJson = False) -> None:
+def push(run: OwnRun, url: Url, follow: Follow = False, every: Every = 30.0, as_json: AsJson = False) -> None:
     """Upload a run to a store: files first, commit logs last. A push that was interrupted goes on where it ended.
 
     Credentials come from the environment or the store's own settings. Nothing is deleted on the store.
@@ -42,7 +42,7 @@ def push(run: RunFolder, url: Url, follow: Follow = False, every: Every = 30.0, 
 
 
 def _pushed(
-    run: RunFolder, url: str, follow: bool, every: float, sleep: Callable[[float], object] = time.sleep
+    run: OwnRun, url: str, follow: bool, every: float, sleep: Callable[[float], object] = time.sleep
 ) -> "Pushed":
     """What all uploads did together; one upload without follow."""
     from ratioscope.ingest.maintenance.push import push as upload

@@ -4,14 +4,12 @@ from typing import Annotated
 
 import typer
 
-from .arguments import AsJson, RunFolder, WritersEnded
+from .arguments import AsJson, OwnRun, WritersEnded
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 
 
-def repair(
-    run: RunFolder, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False
-) -> int:
+def repair(run: OwnRun, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
     """Commit complete files that no commit names, recompute lost statistics from token rows, set unreadable files aside."""
     from ...presentation.digits import count
     from ..repairs import repair as restore

@@ -149,7 +149,9 @@ def _known_good(other: Path, own: Path) -> "Run":
     """The run to compare with. ConfigError if it is the run of the report."""
     good = opened(other)
     if good.path.resolve() == own.resolve():
-        raise ConfigError(f"--compare {other}: this is the run of the report; wanted another run, a known-good one")
+        raise ConfigError(
+            f"--compare {good.place}: this is the run of the report; wanted another run, a known-good one"
+        )
     return good
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from .arguments import AsJson, RunFolder, opened, steps_of
+from .arguments import AsJson, OwnRun, opened, steps_of
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -46,7 +46,7 @@ MOST_STEPS = 12
 
 
 def rescore(
-    run: RunFolder,
+    run: OwnRun,
     model: Model,
     steps: Steps = None,
     sequences: Number = 256,

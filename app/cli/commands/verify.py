@@ -21,16 +21,17 @@ Deep = Annotated[bool, typer.Option("--deep", help="Decode every page, and recom
 def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
     """Check every commit line, digest and footer of a run; exit 0 sound, 1 findings, 3 unreadable."""
     from ratioscope.ingest.maintenance.verify import verify as walk
+    from ratioscope.ingest.remote.opening import place_of
 
     from .. import FINDINGS, OK
     from ..terminal import counting, print_json, say
 
-    with counting(f"verifying {run}") as progress:
+    with counting(f"verifying {place_of(run)}") as progress:
         verification = walk(run, deep=deep, progress=progress)
     if as_json:
         print_json(_plain(verification))
     else:
-        say(f"{run}: {_verdict(verification)}", "healthy" if verification.sound else "act")
+        say(f"{place_of(run)}: {_verdict(verification)}", "healthy" if verification.sound else "act")
         for line in (_counted(verification), *_unnumbered(verification), *_compared(verification)):
             say(line)
         for trouble in verification.troubles[:MOST_SHOWN]:

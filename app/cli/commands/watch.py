@@ -138,6 +138,7 @@ def _lines() -> Show:
     def show(look: "Look", words: list[str]) -> None:
         nonlocal said, printed
         headline = f"{look.name}: {_now(look)}; {look.state.brief}"
+        headline += "; the store does not answer" if look.lacks else ""
         for line in words[printed:]:
             say(f"{time.strftime('%H:%M:%S')} {line}")
         if headline != said:
@@ -171,6 +172,7 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
     rows = [
         line(f"{look.name}: {_now(look)}", look.verdict.word),
         line(f"{look.state.word} {look.state.ago}"),
+        *([line(look.lacks, "watch")] if look.lacks else []),
     ]
     rows += [
         line(look.verdict.evidence),

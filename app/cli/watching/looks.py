@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import polars as pl
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
+from ratioscope.ingest.remote.opening import follow
 from ratioscope.ingest.run import Run, open_run
 from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.metrics.grading.finding import Finding
@@ -30,6 +31,8 @@ class Look:
     state: RunState
     has_ended: bool
     """True if the run had writers and all of them closed their logs."""
+    lacks: str
+    """Why a run on a store is shown as it was earlier; empty for any other run."""
     steps: pl.DataFrame
     """The metric frame by step."""
 
@@ -46,6 +49,7 @@ class Watched:
 
     def look(self) -> Look:
         """The run now. Only what was committed since the last look is read."""
+        follow(self.path)
         state, has_ended = self._state()  # before the rows: a run that ended has no later rows
         if self._run is None or self._run.is_replaced:
             self._run, self._seen = open_run(self.path, rules=self.rules), None
@@ -53,10 +57,10 @@ class Watched:
         if self._seen is None or changed:
             found = events_and_alerts(self._run)
             verdict = verdict_of(self._run, found.graded)
-            self._seen = Look(self._run.name, verdict, found.alerts, state, has_ended, self._run.metrics(by=("step",)))
+            steps = self._run.metrics(by=("step",))
+            self._seen = Look(self._run.name, verdict, found.alerts, state, has_ended, self._run.behind, steps)
         else:
-            seen = self._seen
-            self._seen = Look(seen.name, seen.verdict, seen.alerts, state, has_ended, seen.steps)
+            self._seen = replace(self._seen, state=state, has_ended=has_ended, lacks=self._run.behind)
         return self._seen
 
     def _state(self) -> tuple[RunState, bool]:

@@ -24,7 +24,7 @@ from ratioscope.process import Here, here
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.theme import MARKS
-from .opened_runs import run_opened
+from .opened_runs import run_looked_at, run_opened
 from .revision_cache import HeldRevision
 from .run_state import RunState, run_state
 from .view import View, view
@@ -174,6 +174,7 @@ def _words(state: RunState, shown: View) -> str:
         state.ago if state.brief == state.word else "",
         f"{MARKS['watch'] + ' ' if counts.dropped else ''}{counts.dropped:,} dropped",
         f"{MARKS['act']} at least {counts.lost:,} lost" if counts.lost else "",
+        f"{MARKS['watch']} {shown.run.behind}" if shown.run.behind else "",
     ]
     return " · ".join(fact for fact in facts if fact)
 
@@ -212,6 +213,7 @@ def _is_selection(value: object) -> bool:
 
 def _sizes(path: str) -> Sizes | None:
     """The sizes of the commit logs; None if the run is gone."""
+    run_looked_at(path)
     try:
         return sizes(Path(path))
     except RatioscopeError:

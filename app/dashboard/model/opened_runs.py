@@ -1,9 +1,12 @@
-"""A queue of opened runs: a page puts its run here, and the server prepares the other pages of that run."""
+"""The runs that pages show. A page puts its run into a queue, and the server prepares the other pages of that run; and each look
+at a run is noted, so that the server follows those runs on stores at which somebody looks."""
 
+import time
 from queue import SimpleQueue
 
 _OPENED: SimpleQueue[str] = SimpleQueue()
 _KNOWN: set[str] = set()
+_LOOKS: dict[str, float] = {}
 
 
 def run_opened(path: str) -> None:
@@ -16,3 +19,14 @@ def run_opened(path: str) -> None:
 def next_opened() -> str:
     """The path of the next run that was opened; waits for one."""
     return _OPENED.get()
+
+
+def run_looked_at(path: str) -> None:
+    """Notes that a page looks at this run now."""
+    _LOOKS[path] = time.monotonic()
+
+
+def on_pages(within: float) -> list[str]:
+    """The paths of the runs at which a page looked within so many seconds."""
+    now = time.monotonic()
+    return [path for path, at in list(_LOOKS.items()) if now - at <= within]

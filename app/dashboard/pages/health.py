@@ -36,7 +36,7 @@ def render(scope: Scope) -> None:
     st.subheader("Run", anchor=False)
     steps = f"steps {run.steps[0]} to {run.steps[-1]}" if run.steps else "no step"
     recorded = f"policies {', '.join(run.policies) or 'none'} · gaps {', '.join(run.gaps) or 'none'}"
-    st.caption(f"{label(_shown(run.path), 300)} · {steps} · {recorded}")
+    st.caption(f"{label(run.place if run.is_remote else _shown(run.path), 300)} · {steps} · {recorded}")
     st.json(run.info, expanded=False)
 
 

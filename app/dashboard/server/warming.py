@@ -1,30 +1,33 @@
 """Work that a reader would wait for, done in advance: imports, the first page of each run, the slowest parts of the other pages,
-the next pages of a run that a reader has opened, and diagnoses.
+the next pages of a run that a reader has opened, diagnoses, and new commits of runs on stores.
 
 Threads of the same priority as those that answer readers do it. A reader who needs a value that is being computed waits for that
 thread, and a thread of lower priority might hold the interpreter's lock while it waits for a processor.
 """
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ..model.opened_runs import next_opened
+from ..model.opened_runs import next_opened, on_pages
 from .memory import leave_out_of_collections
 
 if TYPE_CHECKING:
     from ..model.view import CacheRequest, View
 
+FOLLOW_EVERY, LOOKED_AT = 3.0, 30.0
+"""Seconds between two looks at a store, and seconds for which it is followed after a page looked at the run."""
 RUNS = 8
 """Most runs that are read in advance, beginning with the run that is shown first."""
 
 
 def start_warming() -> None:
     """Starts the threads; they end with the process."""
-    for work in (_warm, _prefetch, _diagnose):
+    for work in (_warm, _prefetch, _diagnose, _follow):
         threading.Thread(target=work, name=f"ratioscope{work.__name__}", daemon=True).start()
 
 
@@ -68,6 +71,19 @@ def _diagnose() -> None:
     from ..model.diagnoses import diagnoses
 
     diagnoses().work()
+
+
+def _follow() -> None:
+    """Copies new commits of runs on stores: no page waits for a store."""
+    from pathlib import Path
+
+    from ratioscope.ingest.remote.opening import follow_apart
+
+    while True:
+        for path in on_pages(LOOKED_AT):
+            with suppress(Exception):  # as in `_warm`
+                follow_apart(Path(path))
+        time.sleep(FOLLOW_EVERY)
 
 
 def _next(shown: "View") -> Iterator["CacheRequest"]:

@@ -1,0 +1,71 @@
+"""Room for copies of files of runs on stores: a budget over all copies, and a reserve that stays free on the disk."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ratioscope.layout import READINGS, SCALARS, STATISTICS, TOKENS
+
+from .store import Unreachable
+
+BUDGET_VARIABLE = "RATIOSCOPE_REMOTE_CACHE"
+MOST_BYTES = 20 << 30
+"""Bytes of all copies at most, unless $RATIOSCOPE_REMOTE_CACHE states another number of bytes. A convention."""
+RESERVE = 1 << 30
+"""Bytes that stay free on the disk of the cache."""
+IN_USE = 600.0
+"""Seconds after its last use in which a copy is not removed: a reader may be at work on it."""
+_UNFINISHED = 86_400.0
+
+
+class NoRoom(Unreachable):
+    """The disk of the cache is full."""
+
+
+def budget() -> int:
+    """Bytes that all copies may take."""
+    stated = os.environ.get(BUDGET_VARIABLE, "")
+    return int(stated) if stated.isascii() and stated.isdigit() else MOST_BYTES
+
+
+def demand_room(mirrors: Path, nbytes: int) -> None:
+    """Removes the copies that were not used for longest until the budget allows so many bytes more. NoRoom: the disk is full."""
+    trim(mirrors, budget() - nbytes)
+    free = shutil.disk_usage(mirrors).free
+    if free < nbytes + RESERVE:
+        raise NoRoom(
+            f"the disk of {mirrors} has {free / 1e9:,.1f} GB left, and {nbytes / 1e9:,.1f} GB are to be fetched; wanted"
+            f" {RESERVE / 1e9:,.1f} GB more than that: delete {mirrors}, or set XDG_CACHE_HOME to a larger disk"
+        )
+
+
+def trim(mirrors: Path, most: int) -> None:
+    """Removes copies, the least recently used first, until all take at most so many bytes. Those in use stay."""
+    now, files = time.time(), sorted(_copies(mirrors))
+    excess = sum(nbytes for _, nbytes, _ in files) - most
+    for used, nbytes, path in files:
+        is_unfinished = path.name.startswith(".") and now - used > _UNFINISHED
+        if is_unfinished or (excess > 0 and now - used > IN_USE):
+            with suppress(OSError):
+                path.unlink()
+                excess -= nbytes
+
+
+def note_use(path: Path, found: os.stat_result) -> None:
+    """Notes that a copy is used now. Its time of change stays, because readers know a file by it."""
+    if time.time() - found.st_atime > IN_USE / 10:
+        with suppress(OSError):
+            os.utime(path, ns=(time.time_ns(), found.st_mtime_ns))
+
+
+def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
+    """(time of last use, bytes, path) of each copy of a Parquet file. Logs are small, and stay."""
+    for part in (TOKENS, STATISTICS, SCALARS, READINGS):
+        for path in mirrors.glob(f"*/*/{part}/**/*"):
+            with suppress(OSError):
+                if path.is_file():
+                    found = path.stat()
+                    yield found.st_atime, found.st_size, path
