@@ -6,20 +6,30 @@ from typing import Any
 MOST_NESTED = 64
 
 
-def loaded(text: str | bytes) -> Any:
+def loaded(text: str | bytes, *, each_name_once: bool = False) -> Any:
     """The value; ValueError where it is no JSON, or nested more deeply than MOST_NESTED.
+
+    each_name_once: ValueError, too, where an object has two values of one name, of which one would be lost.
 
     >>> loaded('{"a": [1]}')
     {'a': [1]}
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_once if each_name_once else None)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     opened = text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
     if opened > MOST_NESTED:
         _demand_flat(value)
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has two values of {next(name for name in found if names.count(name) > 1)[:40]!r}")
+    return found
 
 
 def _demand_flat(found: Any) -> None:

@@ -75,7 +75,7 @@ def _json_rows(file: io.BufferedReader) -> Iterator[Any]:
         if not line.strip():
             continue
         try:
-            row = loaded(line)
+            row = loaded(line, each_name_once=True)
         except ValueError as error:
             whole = "" if line.endswith(b"\n") else "; it is the last line and does not end: it was cut off"
             yield Unreadable(f"the line is no JSON ({str(error)[:80]}){whole}")
@@ -88,7 +88,7 @@ def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits
     if len(data) > limits.nbytes // 16:
         raise UnsafeFile(f"it is JSON of more than {limits.nbytes // 16} bytes; write it as JSON lines")
     try:
-        return Content(whole=loaded(data))
+        return Content(whole=loaded(data, each_name_once=True))
     except ValueError as error:
         raise UnsafeFile(f"it is no JSON ({str(error)[:80]})") from error
 

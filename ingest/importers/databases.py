@@ -45,7 +45,7 @@ def database_rows(file: io.BufferedReader, table: str, linked: Sequence[Linked] 
         for row in _each(base, table):
             own = {link.table: _rows(base, link.table, link.column, row[link.key]) for link in linked if link.column}
             yield {**row, **shared, **own}
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # names and messages of a damaged file are no UTF-8
         raise UnsafeFile(f"its database cannot be read ({str(error)[:80]})") from error
     finally:
         base.close()

@@ -28,7 +28,10 @@ _BOUNDS = {
     "prompt_tokens": (0, 2**31 - 1),
     "cached_tokens": (0, 2**31 - 1),
 }
-_WITHIN: dict[str, type[np.signedinteger[Any]]] = {"token_ids": np.int32, "prompt_ids": np.int32, "turns": np.int16}
+_WITHIN: dict[str, type[np.signedinteger[Any]]] = {
+    "token_ids": np.int32, "prompt_ids": np.int32, "turns": np.int16, "rollout_versions": np.int64,
+}  # fmt: skip
+"""Columns of whole numbers. A list of none has no type of its own, and one of a JSON file may have its numbers as 1.0."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +186,14 @@ def is_target(into: str) -> bool:
 
 def _within(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     kind = _WITHIN.get(into)
-    if kind is None or not len(array):
+    if kind is None:
         return array
     bounds = np.iinfo(kind)
-    if not np.isfinite(array).all() or array.min() < bounds.min or array.max() > bounds.max or (array % 1).any():
+    if len(array) and not (np.isfinite(array).all() and bounds.min <= array.min() and array.max() <= bounds.max):
         raise FieldError(f"it holds a number that is no whole one from {bounds.min} to {bounds.max}")
-    return array
+    if array.dtype.kind == "f" and (array % 1).any():
+        raise FieldError(f"it holds a number that is no whole one from {bounds.min} to {bounds.max}")
+    return array.astype(kind)
 
 
 def _jsonable(value: Any) -> Any:

@@ -92,7 +92,7 @@ def tables(path: Path) -> frozenset[str]:
         base = sqlite3.connect(f"file:/dev/fd/{file.fileno()}?mode=ro&immutable=1", uri=True)
         try:
             return frozenset(str(row[0]) for row in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return frozenset()
         finally:
             base.close()
