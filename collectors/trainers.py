@@ -60,6 +60,8 @@ class Adapter:
     """Lines that a user pastes; {run} is the run folder."""
     records: str
     """The data recorded from this trainer, in words."""
+    unreached: str = ""
+    """The parts that the tests only imitate though they run the trainer's source, each with the line that prevents it."""
     no_self_noise: str = SHARDED
     """Why the option `self_noise` is refused; "" where it is taken."""
 
@@ -154,9 +156,12 @@ ADAPTERS: tuple[Adapter, ...] = (
         classes=(),
         distribution=None,
         tested=("2026-08-22",),
-        against="stand-ins",
+        against="source",
         lines="ratioscope run --out {run} -- python examples/run_grpo.py ...  # ratioscope in the workers' environments, too",
         records="rollout, old, current, reference, masks, versions, groups, rewards, advantages",
+        unreached="the Megatron worker (models/policy/workers/megatron_policy_worker.py:29 imports megatron.bridge, which needs "
+        "CUDA); SingleController (only that worker has train_microbatch, line 1372); PPO's loop (its critic is built of "
+        "nemo_automodel: models/value/workers/dtensor_value_worker_v2.py:23)",
     ),
     Adapter(
         name="fireworks",

@@ -77,6 +77,8 @@ def _trainer(adapter: Adapter) -> Iterator[str]:
     yield f"## {adapter.name}\n"
     if adapter.records:
         yield f"Records {adapter.records}.\n"
+    if adapter.unreached:
+        yield f"Tests imitate these parts: {adapter.unreached}.\n"
     yield f"```\n{to_paste(adapter, 'runs/tonight')}\n```\n"
 
 

@@ -56,6 +56,10 @@ class Imports:
         """Gives a module, hollow or real, these names."""
         self.put_on(importlib.import_module(module), **names)
 
+    def empty(self, module: str) -> None:
+        """Makes one module hollow, of a package that otherwise stays as it is."""
+        self._stack.enter_context(mock.patch.dict(sys.modules, {module: Hollow(module)}))
+
     def put_on(self, owner: Any, **names: Any) -> None:
         """Gives an object or a class these names."""
         for name, value in names.items():
