@@ -240,7 +240,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         classes=(),
         distribution=None,
         tested=("2026-08-21",),
-        against="stand-ins",
+        against="source",
         lines="ratioscope run --out {run} -- <your training command>",
         records="rollout, current, entropy, reference, both masks, advantages; from the orchestrator versions, groups, rewards; "
         "it has no old policy",

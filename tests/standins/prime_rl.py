@@ -1,10 +1,12 @@
 """A stand-in for prime-rl (PrimeIntellect-ai/prime-rl at 559b4477, 2026-08-21), which is not published as a package.
 
 Of exact signature, each named with its file under src/prime_rl: setup_token_exporter, TokenExporter.export and
-DisabledTokenExporter.export (trainer/rl/token_export.py), TrainSink.process_batch (orchestrator/train_sink.py), prepare_batch
-(trainer/batch.py), log (monitors/__init__.py), NCCLWeightBroadcast.broadcast_weights (transports/weights/nccl.py). TrainingSample
-and MicroBatch have the fields of transports/rollouts/types.py. The loop around them follows trainer/rl/train.py and
-orchestrator/orchestrator.py: samples wait, are packed for the ranks, and each rank trains on its part with one optimizer step.
+DisabledTokenExporter.export (trainer/rl/token_export.py), compute_loss and setup_rl_loss_fn (trainer/rl/loss.py), DataLoader
+(trainer/rl/data.py), forward (trainer/model.py), get_parallel_dims (trainer/parallel_dims.py), TrainSink.process_batch
+(orchestrator/train_sink.py), prepare_batch (trainer/batch.py), log (monitors/__init__.py),
+NCCLWeightBroadcast.broadcast_weights (transports/weights/nccl.py). TrainingSample and MicroBatch have the fields of
+transports/rollouts/types.py. The loop around them follows trainer/rl/train.py and orchestrator/orchestrator.py: samples wait,
+are packed for the ranks, and each rank trains on its part with one optimizer step.
 The model is a table of bigram logits.
 """
 
@@ -163,6 +165,54 @@ async def log(data: Any, step: int, kind: str = "train", subset: str = "effectiv
         LOGGED.append((step, dict(data)))
 
 
+def setup_rl_loss_fn(loss_config: Any) -> Callable[..., Any]:
+    return lambda inputs: inputs
+
+
+def compute_loss(
+    trainer_logprobs: list[torch.Tensor],
+    inference_logprobs: list[torch.Tensor],
+    ref_logprobs: list[torch.Tensor] | None,
+    advantages: list[torch.Tensor],
+    loss_mask: list[torch.Tensor],
+    rl_weights: list[torch.Tensor] | None,
+    ce_weights: list[torch.Tensor] | None,
+    ref_kl_weights: list[torch.Tensor] | None,
+    rl_loss_fn: Callable[..., Any],
+    rl_scale: int,
+    ce_scale: int,
+    ref_kl_scale: int,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    mask = torch.cat(loss_mask)
+    weights = mask if rl_weights is None else mask * torch.cat(rl_weights)
+    ratio = (torch.cat(trainer_logprobs) - torch.cat(inference_logprobs)).exp()
+    return -(weights * torch.cat(advantages) * ratio).sum() / rl_scale, {}
+
+
+class DataLoader:
+    def __init__(self, output_dir: Path, start_step: int, dp_world_size: int, config: Any) -> None:
+        self.received: Sequence[MicroBatch] = ()
+
+    def get_batch(self) -> list[dict[str, Any]]:
+        return [tensors(sent) for sent in self.received]
+
+
+def forward(model: Any, input_ids: torch.Tensor, position_ids: Any = None, **_: Any) -> dict[str, Any]:
+    return {"logits": model[input_ids[0]][None]}
+
+
+PLACE: list[Any] = []
+"""The rank of this process, which get_parallel_dims and get_world read."""
+
+
+def get_parallel_dims(config: Any) -> Any:
+    return PLACE[-1].dims
+
+
+def get_world() -> Any:
+    return PLACE[-1].world
+
+
 class NCCLWeightBroadcast:
     def broadcast_weights(self, model: Any, step: int) -> None:
         return
@@ -176,6 +226,11 @@ TABLE: Table = {
         "TokenExporter": TokenExporter, "DisabledTokenExporter": DisabledTokenExporter,
         "setup_token_exporter": setup_token_exporter,
     },
+    "prime_rl.trainer.rl.loss": {"compute_loss": compute_loss, "setup_rl_loss_fn": setup_rl_loss_fn},
+    "prime_rl.trainer.rl.data": {"DataLoader": DataLoader},
+    "prime_rl.trainer.model": {"forward": forward},
+    "prime_rl.trainer.parallel_dims": {"get_parallel_dims": get_parallel_dims},
+    "prime_rl.trainer.world": {"get_world": get_world},
     "prime_rl.trainer.batch": {"prepare_batch": prepare_batch},
     "prime_rl.orchestrator.train_sink": {"TrainSink": TrainSink},
     "prime_rl.monitors": {"log": log},
@@ -236,43 +291,60 @@ def rollouts(logits: torch.Tensor, sink: Any, step: int, lag: int, count: int = 
 class Trainer:
     """One rank of the trainer: train() of trainer/rl/train.py, from the batch that it receives to the broadcast."""
 
-    def __init__(self, ranks: Ranks, *, export: bool, resume: str | None) -> None:
+    def __init__(self, ranks: Ranks, *, export: bool, exporter: bool, resume: str | None) -> None:
+        PLACE[:] = [ranks]
         torch_model = torch.linspace(-1, 1, VOCABULARY**2).reshape(VOCABULARY, VOCABULARY)
         self.logits = torch.nn.Parameter(torch_model.clone())
         self.optimizer = torch.optim.SGD([self.logits], lr=0.3)
         config = SimpleNamespace(
             enable_token_export=export, output_dir=Path("/nonexistent"), loss="default", resume=resume
         )
-        self.exporter = import_module("prime_rl.trainer.rl.token_export").setup_token_exporter(
-            config, ranks.dims, ranks.world, None
-        )
+        dims = import_module("prime_rl.trainer.parallel_dims").get_parallel_dims(config)
+        self.loss_fn = import_module("prime_rl.trainer.rl.loss").setup_rl_loss_fn(config.loss)
+        self.loader = import_module("prime_rl.trainer.rl.data").DataLoader(config.output_dir, 1, 1, None)
+        module = import_module("prime_rl.trainer.rl.token_export") if exporter else None
+        self.exporter = None if module is None else module.setup_token_exporter(config, dims, ranks.world, None)
         self.broadcast = import_module("prime_rl.transports.weights.nccl").NCCLWeightBroadcast()
         self.losses: list[float] = []
         self.gradients: list[list[float]] = []
         self.held: list[dict[str, Any]] = []
 
     def step(self, step: int, micro_batches: Sequence[MicroBatch]) -> None:
-        for micro_step, sent in enumerate(micro_batches):
-            batch = tensors(sent)
+        self.loader.received = micro_batches
+        for micro_step, (sent, batch) in enumerate(zip(micro_batches, self.loader.get_batch(), strict=True)):
+            output = import_module("prime_rl.trainer.model").forward(self.logits, batch["input_ids"])
             labels = torch.cat([batch["input_ids"][:, 1:], torch.zeros(1, 1, dtype=torch.long)], 1)
-            scaled = self.logits[batch["input_ids"][0]][None] / 0.8
+            scaled = output["logits"] / 0.8
             every = scaled.log_softmax(-1)
             picked = every.gather(-1, labels[..., None])[..., 0]
             entropy = -(every.exp() * every).sum(-1)
             fill = math.log(1 / VOCABULARY)
-            output = {
-                "logprobs": torch.cat([torch.full((1, 1), fill), picked[:, :-1]], 1),
-                "entropy": torch.cat([torch.full((1, 1), -fill), entropy[:, :-1].detach()], 1),
+            output["logprobs"] = torch.cat([torch.full((1, 1), fill), picked[:, :-1]], 1)
+            output["entropy"] = torch.cat([torch.full((1, 1), -fill), entropy[:, :-1].detach()], 1)
+            names = (
+                "inference_logprobs",
+                "ref_logprobs",
+                "advantages",
+                "loss_mask",
+                "rl_weights",
+                "ce_weights",
+                "ref_kl_weights",
+            )
+            parts = {
+                name: None if (values := batch[name]) is None else values[0].split(sent.sequence_lengths)
+                for name in names
             }
-            weights = batch["loss_mask"] if batch["rl_weights"] is None else batch["loss_mask"] * batch["rl_weights"]
-            ratio = (output["logprobs"] - batch["inference_logprobs"]).exp()
-            loss = -(weights * batch["advantages"] * ratio).sum() / 10
+            loss, _ = import_module("prime_rl.trainer.rl.loss").compute_loss(
+                trainer_logprobs=output["logprobs"][0].split(sent.sequence_lengths), rl_loss_fn=self.loss_fn, rl_scale=10,
+                ce_scale=1, ref_kl_scale=1, **parts,
+            )  # fmt: skip
             loss.backward()
             self.losses.append(float(loss.detach()))
-            self.exporter.export(step, micro_step, batch, output, sent.sequence_lengths, "default")
+            if self.exporter is not None:
+                self.exporter.export(step, micro_step, batch, output, sent.sequence_lengths, "default")
             self.held.append(
                 {"step": step, "micro_step": micro_step, "sent": vars(sent).copy()}
-                | {name: values[0].tolist() for name, values in output.items()}
+                | {name: output[name][0].tolist() for name in ("logprobs", "entropy")}
             )
         assert self.logits.grad is not None
         self.gradients.append(self.logits.grad.reshape(-1).tolist())
@@ -307,6 +379,7 @@ def drive(
     ranks: Ranks | None = None,
     lag: int = 0,
     export: bool = False,
+    exporter: bool = True,
     orchestrator: bool = True,
     resume: str | None = None,
     during: Callable[[], None] | None = None,
@@ -314,8 +387,9 @@ def drive(
 ) -> dict[str, Any]:
     """Trains one rank for some steps, orchestrator included, recorded into run_dir if there is one; what it computed and held.
 
-    lag: versions between sampling and training. orchestrator: whether it is in this process; it runs in any case. during: called
-    when the modules have been imported. options: of `ratioscope.attach`.
+    lag: versions between sampling and training. exporter: False is a later prime-rl, without the exporter's module.
+    orchestrator: whether it is in this process; it runs in any case. during: called when the modules have been imported.
+    options: of `ratioscope.attach`.
     """
     torch.manual_seed(5)
     random.seed(5)
@@ -324,15 +398,16 @@ def drive(
     place = ranks or Ranks()
     attached = None if run_dir is None else ratioscope.attach("prime-rl", run_dir, **options)
     try:
-        with importable(TABLE):
-            modules = [import_module(name) for name in TABLE]
+        table = {name: values for name, values in TABLE.items() if exporter or not name.endswith("token_export")}
+        with importable(table):
+            modules = {name: import_module(name) for name in table}
             if during is not None:
                 during()
-            trainer = Trainer(place, export=export, resume=resume)
+            trainer = Trainer(place, export=export, exporter=exporter, resume=resume)
             progress = SimpleNamespace(step=1)
-            sink_class = modules[2].TrainSink if orchestrator else Elsewhere
+            sink_class = modules["prime_rl.orchestrator.train_sink"].TrainSink if orchestrator else Elsewhere
             sink = sink_class(SimpleNamespace(seq_len=SEQ_LEN), progress=progress, batch_size=6)
-            pack = modules[1].prepare_batch if orchestrator else prepare_batch
+            pack = modules["prime_rl.trainer.batch"].prepare_batch if orchestrator else prepare_batch
             grids = []
             for step in range(1, steps + 1):
                 rollouts(trainer.logits, sink, step, lag)

@@ -33,6 +33,9 @@ CHECKOUTS = {
     "fireworks": Checkout("fw-ai/cookbook", "76821fa1", "training"),
     "ms_swift": Checkout("pypi:ms-swift", "4.6.0", "swift"),
     "slime": Checkout("THUDM/slime", "624b824a898a", "slime"),
+    "open_instruct": Checkout("allenai/open-instruct", "e6c3044aa", "open_instruct"),
+    "roll": Checkout("alibaba/ROLL", "8eb27cc2", "roll"),
+    "prime_rl": Checkout("PrimeIntellect-ai/prime-rl", "559b44772", "prime_rl"),
     "miles": Checkout("radixark/miles", "31f1ca961a94", "miles"),
     "nemo_rl": Checkout("NVIDIA-NeMo/RL", "7ea279abfbeb", "nemo_rl"),
 }

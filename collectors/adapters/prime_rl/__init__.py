@@ -2,6 +2,7 @@
 
     setup_token_exporter(config, ...)      the trainer begins: the ranks with the same tokens
     TokenExporter.export, or the disabled  a micro-batch after its backward pass: all that the trainer has of it
+    compute_loss                           the same without an exporter (losses.py): pull request 3444 of 2026-08 takes it out
     TrainSink.process_batch                orchestrator: the traces of a step; rewards, groups, versions
     prepare_batch                          orchestrator: the rank and the micro-batch of each sample
 
@@ -18,12 +19,15 @@ transports/rollouts/types.py} of PrimeIntellect-ai/prime-rl at 559b4477 (2026-08
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any
 
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..installed_name import installed
 from .facts import Trace, facts_of, traces_of
+from .losses import Losses, Trained
 from .rows import Packed, packed_rows
 
 _EXPORT = "prime_rl.trainer.rl.token_export"
@@ -33,9 +37,15 @@ _BROADCASTS = {
     "nixl": "NIXLWeightBroadcast.broadcast_weights",
 }
 HOOKS = (
-    Hook(_EXPORT, "setup_token_exporter", before="trainer_begins"),
-    Hook(_EXPORT, "TokenExporter.export", before="micro_batch_done"),
-    Hook(_EXPORT, "DisabledTokenExporter.export", before="micro_batch_done"),
+    Hook(_EXPORT, "setup_token_exporter", before="trainer_begins", needed=False),
+    Hook(_EXPORT, "TokenExporter.export", before="micro_batch_done", needed=False),
+    Hook(_EXPORT, "DisabledTokenExporter.export", before="micro_batch_done", needed=False),
+    Hook("prime_rl.trainer.parallel_dims", "get_parallel_dims", after="ranks_known", needed=False),
+    Hook("prime_rl.trainer.rl.data", "DataLoader.__init__", before="loader_made", needed=False),
+    Hook("prime_rl.trainer.rl.data", "DataLoader.get_batch", after="batch_received", needed=False),
+    Hook("prime_rl.trainer.model", "forward", after="forward_done", needed=False),
+    Hook("prime_rl.trainer.rl.loss", "setup_rl_loss_fn", before="loss_chosen", needed=False),
+    Hook("prime_rl.trainer.rl.loss", "compute_loss", after="loss_computed"),
     Hook("prime_rl.orchestrator.train_sink", "TrainSink.process_batch", before="batch_waits", after="batch_cut"),
     Hook("prime_rl.trainer.batch", "prepare_batch", after="batch_packed"),
     Hook("prime_rl.monitors", "log", swap="with_scalars", needed=False),
@@ -60,16 +70,17 @@ class PrimeRecorder:
         self._writes, self._data_rank, self._rank = True, 0, 0
         self._is_trainer, self._is_resumed = False, False
         self._config: dict[str, Any] = {}
+        self._losses = Losses()
         self._is_described = False
         self._waiting: dict[str, Trace] = {}
         self._cut: tuple[int, dict[int, Trace], int] | None = None
 
     def trainer_begins(self, call: Call) -> None:
         config, dims, world = (call.arguments[name] for name in ("config", "parallel_dims", "world"))
-        self._writes = not (dims.cp_enabled and dims.world_mesh["cp"].get_local_rank() != 0)
-        self._rank = int(world.rank)
-        self._data_rank = self._rank // (world.world_size // dims.get_mesh("dp").size())
-        self._is_trainer, self._is_resumed = True, getattr(config, "resume", None) is not None
+        self._take_place(dims, world)
+        self._is_resumed = getattr(config, "resume", None) is not None
+        exporters = [getattr(sys.modules[_EXPORT], name, None) for name in ("TokenExporter", "DisabledTokenExporter")]
+        self._losses.has_exporter = all(hasattr(exporter, "export") for exporter in exporters)
         self._config = {name: getattr(config, name, None) for name in ("loss", "max_steps", "enable_router_replay")}
         if (model := getattr(getattr(config, "model", None), "name", None)) is not None:
             self._config["model"] = model
@@ -80,11 +91,48 @@ class PrimeRecorder:
         given = dict(zip(_EXPORT_ARGUMENTS, call.arguments.get("args", ()), strict=False))
         given |= call.arguments.get("kwargs", {}) | {n: v for n, v in call.arguments.items() if n in _EXPORT_ARGUMENTS}
         step, micro_step = int(given["step"]), int(given["micro_step"])
-        packed = Packed.of_tensors(given["micro_batch"], given["sequence_lengths"])
+        self._record(Trained(step, micro_step, given["micro_batch"], given["sequence_lengths"], given["model_output"]))
+
+    def ranks_known(self, call: Call) -> None:
+        world = import_module("prime_rl.trainer.world").get_world()
+        self._losses.dims = call.result, world
+
+    def loader_made(self, call: Call) -> None:
+        self._losses.begin(int(call.arguments["start_step"]))
+
+    def batch_received(self, call: Call) -> None:
+        self._losses.receive(call.result)
+
+    def forward_done(self, call: Call) -> None:
+        self._losses.forwarded(call.result)
+
+    def loss_chosen(self, call: Call) -> None:
+        self._config.setdefault("loss", call.arguments["loss_config"])
+
+    def loss_computed(self, call: Call) -> None:
+        """Records a micro-batch, unless the trainer has an exporter, which is given more of it."""
+        trained = self._losses.computed(call.arguments)
+        if trained is None:
+            return
+        if not self._is_trainer:
+            self._take_place(*self._losses.dims)
+            self._is_resumed = trained.step > 1
+        if self._writes:
+            self._record(trained)
+
+    def _take_place(self, dims: Any, world: Any) -> None:
+        """Notes the rank of this trainer. Of context-parallel ranks, which hold the same tokens, the first writes."""
+        self._writes = not (dims.cp_enabled and dims.world_mesh["cp"].get_local_rank() != 0)
+        self._rank, self._is_trainer = int(world.rank), True
+        self._data_rank = self._rank // (world.world_size // dims.get_mesh("dp").size())
+
+    def _record(self, trained: Trained) -> None:
+        step, micro_batch = trained.step, trained.micro_batch
+        packed = Packed.of_tensors(micro_batch, trained.sequence_lengths)
         self._describe(step)
         self._recording.say_once("no_old_logprobs", step, NO_OLD)
-        prefix = f"{step}-{self._data_rank}-{micro_step}"
-        if rows := packed_rows(packed, given["micro_batch"], given["model_output"], prefix):
+        prefix = f"{step}-{self._data_rank}-{trained.micro_step}"
+        if rows := packed_rows(packed, micro_batch, trained.output, prefix):
             self._recording.log(step=step, minibatch=0, trainer_version=[step - 1] * len(rows["sequence_ids"]), **rows)
 
     def batch_waits(self, call: Call) -> None:
