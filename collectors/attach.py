@@ -93,7 +93,7 @@ def _put_on(module: AdapterModule, recording: Recording, title: str, version: st
         raise Refused(
             f"{title}{version} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{recording.advice}"
         )
-    if any(is_watched(hook) for hook in loaded):
+    if any(is_watched(hook, adapter=recording.adapter) for hook in loaded):
         raise ConfigError(f"a collector is attached to {title} already; detach() it first")
     return put_on(module.HOOKS, module.recorder(recording), recording)
 

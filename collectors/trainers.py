@@ -210,6 +210,27 @@ ADAPTERS: tuple[Adapter, ...] = (
         "groups, rewards, advantages; with use_liger_kernel no current; its Ray entry points are not recorded",
     ),
     Adapter(
+        name="unsloth",
+        title="unsloth",
+        file="unsloth",
+        package="unsloth",
+        classes=(
+            "UnslothGRPOTrainer:UnslothGRPOTrainer",
+            "UnslothRLOOTrainer:UnslothRLOOTrainer",
+            "unsloth_cache_UnslothGRPOTrainer:UnslothGRPOTrainer",
+            "unsloth_cache_UnslothRLOOTrainer:UnslothRLOOTrainer",
+        ),
+        distribution="unsloth",
+        tested=("2026.10.9",),
+        against="package",
+        lines='import ratioscope\n\nratioscope.attach(trainer, "{run}")  # before trainer.train()',
+        no_self_noise="its forward decides by what earlier forwards found which path a later one takes, so a second one may "
+        "change training; `ratioscope rescore --floor` measures the floor afterwards",
+        records="GRPO: rollout (with vLLM or a rollout_func), old, current, reference, masks with the reasons of its "
+        "corrections, turns, versions, groups, rewards, advantages; neither entropies nor the off-policy mask, which stay in its "
+        "compiled loss; RLOO: as TRL's",
+    ),
+    Adapter(
         name="trl",
         title="TRL",
         file="trl",
@@ -218,10 +239,6 @@ ADAPTERS: tuple[Adapter, ...] = (
             "trl:GRPOTrainer",
             "trl:RLOOTrainer",
             "trl:AsyncGRPOTrainer",
-            "UnslothGRPOTrainer:UnslothGRPOTrainer",  # unsloth's are known, and refused with the reason
-            "UnslothRLOOTrainer:UnslothRLOOTrainer",
-            "unsloth_cache_UnslothGRPOTrainer:UnslothGRPOTrainer",
-            "unsloth_cache_UnslothRLOOTrainer:UnslothRLOOTrainer",
         ),
         distribution="trl",
         tested=("1.16.0",),
@@ -230,7 +247,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         no_self_noise="",
         records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the "
         "same, rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, "
-        "rewards, advantages; trainers of unsloth and Axolotl's asynchronous ones are refused with the reason",
+        "rewards, advantages; Axolotl's asynchronous trainers are refused with the reason",
     ),
     Adapter(
         name="prime_rl",

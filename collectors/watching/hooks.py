@@ -24,6 +24,8 @@ Wrapper = TypeVar("Wrapper")
 _ABSENT = object()
 MARK = "ratioscope_original"
 """The attribute of every wrapper that holds the original function."""
+ADAPTER = "ratioscope_adapter"
+"""The attribute of a hook's wrapper that holds the name of the adapter."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,9 @@ def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, i
     """
     looks = _Looks(original, hook, recorder, recording, is_method)
     calls = _awaiting if inspect.iscoroutinefunction(original) else _calling
-    return marked(functools.wraps(original)(calls(original, looks)), original)
+    wrapper = marked(functools.wraps(original)(calls(original, looks)), original)
+    setattr(wrapper, ADAPTER, recording.adapter)
+    return wrapper
 
 
 def marked(wrapper: Wrapper, original: Any) -> Wrapper:
@@ -242,12 +246,19 @@ def replace_in_importers(before: Any, after: Any) -> None:
                 vars(module)[held] = after
 
 
-def is_watched(hook: Hook, owner: Any = None) -> bool:
-    """True if the function is wrapped by us at present. owner: as in `install`."""
+def is_watched(hook: Hook, owner: Any = None, adapter: str | None = None) -> bool:
+    """True if the function is wrapped by us at present. owner: as in `install`. adapter: whose wrapper; None for any."""
     if owner is None and _lacks(hook):
         return False
     target, name = resolve(hook) if owner is None else (owner, hook.name.rpartition(".")[2])
-    return hasattr(getattr(target, name, None), MARK)
+    found = getattr(target, name, None)
+    if adapter is None:
+        return hasattr(found, MARK)
+    while hasattr(found, MARK):  # adapters of several trainers may watch a function that these inherit
+        if getattr(found, ADAPTER, None) == adapter:
+            return True
+        found = getattr(found, MARK)
+    return False
 
 
 def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, patches: Patches) -> None:

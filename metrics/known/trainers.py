@@ -4,10 +4,10 @@ import re
 
 NAMES = (
     "verl", "trl", "slime", "miles", "skyrl", "nemo_rl", "areal", "openrlhf", "prime_rl", "roll", "open_instruct",
-    "tinker_cookbook", "fireworks", "ms_swift",
+    "tinker_cookbook", "fireworks", "ms_swift", "unsloth",
 )  # fmt: skip
 """The trainers that can be recorded, by the names of their adapters."""
-DIALECT = {"miles": "slime"}
+DIALECT = {"miles": "slime", "unsloth": "trl"}
 """Trainer -> the dialect that has its settings, where that has another name."""
 
 

@@ -18,7 +18,7 @@ Trainer = Any
 
 
 REASONS = {"get_off_policy_mask": "off_policy", "get_high_entropy_mask": "other"}
-"""Filter of the loss -> its reason in MASK_REASONS."""
+"""Filter of the loss -> its reason in MASK_REASONS; a filter may also be named by its reason."""
 
 
 def left(mask: Tensor, inputs: Inputs, kept: Iterable[Tensor], trainer: Trainer) -> Tensor:
@@ -40,7 +40,9 @@ def reasons(mask: Tensor, inputs: Inputs, kept: Mapping[str, Tensor], trainer: T
     kept: name of a filter -> its result.
     """
     ratio, numbers = inputs.get("importance_sampling_ratio"), mask.short() * 0
-    out: list[tuple[str, Tensor]] = [(REASONS.get(name, "other"), each == 0) for name, each in kept.items()]
+    out: list[tuple[str, Tensor]] = [
+        (REASONS.get(name, name if name in MASK_REASONS else "other"), each == 0) for name, each in kept.items()
+    ]
     if ratio is not None and _rejects(trainer):
         out = [*_by_ratio(ratio == 0, inputs, trainer), *out]
     for reason, tokens in out:

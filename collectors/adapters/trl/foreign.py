@@ -25,11 +25,22 @@ FOREIGN: dict[str, str] = {
 """Module, or package, that defines a watched method -> the reason why its trainer is not recorded."""
 ADAPTED = ("swift.",)
 """Packages among them whose trainers have an adapter of their own."""
+UNSLOTH = ("UnslothGRPOTrainer", "UnslothRLOOTrainer")
+"""Classes that unsloth generates from TRL's source. They inherit none of TRL's trainers."""
+NOT_UNSLOTH = (
+    "this trainer is unsloth's, which rewrites TRL's; it has an adapter of its own: "
+    'ratioscope.attach(trainer, run_dir) or ratioscope.attach("unsloth", run_dir). This one records nothing; training goes on'
+)
 
 
 def has_own_adapter(trainer: Any) -> bool:
     """True if another adapter records this trainer."""
-    return any(base.__module__.startswith(ADAPTED) for base in type(trainer).__mro__)
+    return is_unsloths(trainer) or any(base.__module__.startswith(ADAPTED) for base in type(trainer).__mro__)
+
+
+def is_unsloths(trainer: Any) -> bool:
+    """True if unsloth generated the class of this trainer."""
+    return any(base.__name__ in UNSLOTH for base in type(trainer).__mro__)
 
 
 def refusal(trainer: Any, watched: Iterable[str]) -> str | None:

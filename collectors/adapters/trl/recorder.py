@@ -42,7 +42,8 @@ NO_ROLLOUT_IN_RLOO = (
     "its engine returns them, though RLOO itself drops them"
 )
 OLD_IS_CURRENT = (
-    "TRL computes no old log-probs with these settings and uses the detached current ones; the record has these as old"
+    "the trainer computes no old log-probs with these settings and uses the detached current ones; the record has these "
+    "as old"
 )
 USERS = "the rollout_version given to attach"
 ENGINES = "the trainer's last weight sync to vLLM (_last_loaded_step)"
@@ -58,18 +59,21 @@ Method = Callable[..., Any]
 
 
 @dataclass
-class _Scores:
+class Scores:
     """The results of one call of the loss."""
 
     logprobs: Tensor = None
     entropies: Tensor = None
     kept: dict[str, Tensor] = field(default_factory=dict)
-    """Name of each filter of the loss -> its mask, (B, 1) or (B, T), 0 for tokens or rows that are left out."""
+    """Each filter of the loss, by its name or its reason -> its mask, (B, 1) or (B, T), 0 for tokens or rows left out."""
+    has_no_old: bool = False
+    """Whether the loss divides by the rollout policy, so that there is no old one."""
 
-    def rows(self, index: list[int]) -> _Scores:
+    def rows(self, index: list[int]) -> Scores:
         """The scores of these rows."""
         entropies = None if self.entropies is None else self.entropies[index]
-        return _Scores(self.logprobs[index], entropies, {name: kept[index] for name, kept in self.kept.items()})
+        kept = {name: kept[index] for name, kept in self.kept.items()}
+        return Scores(self.logprobs[index], entropies, kept, self.has_no_old)
 
 
 class GrpoRecorder:
@@ -83,7 +87,7 @@ class GrpoRecorder:
         self._rloo = RlooScores(trainer) if is_rloo(trainer) else None
         self._again: Again | None = None
         self._completions: Completions | None = None
-        self._scores: _Scores | None = None
+        self._scores: Scores | None = None
         self._sampled: Counter[int] = Counter()
         self._passes: Counter[tuple[int, str]] = Counter()
         self._loaded = getattr(trainer, "_last_loaded_step", None)
@@ -144,12 +148,12 @@ class GrpoRecorder:
 
     def around_loss(self, method: Method) -> Method:
         def _compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
-            self._scores = scores = _Scores()
+            self._scores = scores = Scores()
             try:
                 loss = method(model, inputs, *arguments, **named)
             finally:
                 self._scores = None
-            self._recording.watch(lambda: self._record(inputs, scores))
+            self._recording.watch(lambda: self.record(inputs, scores))
             return loss
 
         return marked(_compute_loss, method)
@@ -179,7 +183,8 @@ class GrpoRecorder:
         if self._rloo is not None:
             self._rloo.add_to(batch)
 
-    def _record(self, inputs: Inputs, scores: _Scores) -> None:
+    def record(self, inputs: Inputs, scores: Scores) -> None:
+        """Logs a micro-batch whose loss has been computed."""
         rows: list[Row] | None = inputs.get(ROWS)
         if rows is None or scores.logprobs is None:  # an evaluation, or a batch from before attach
             return
@@ -192,13 +197,15 @@ class GrpoRecorder:
             self._log([rows[i] for i in visible], chosen(inputs, visible), scores.rows(visible))
         self._log_hidden([rows[i] for i in hidden], chosen(inputs, hidden))
 
-    def _log(self, rows: list[Row], inputs: Inputs, scores: _Scores) -> None:
+    def _log(self, rows: list[Row], inputs: Inputs, scores: Scores) -> None:
         step = self._trainer.state.global_step + 1
         rollout, old = rollout_of(inputs), inputs.get("old_per_token_logps", inputs.get(OLD))
+        is_scored = old is not None
         if rollout is None:
             without = NO_ROLLOUT if self._rloo is None else NO_ROLLOUT_IN_RLOO
             self._recording.say_once("no_rollout_logprobs", step, without, logging.WARNING)
-        if old is None:
+        if old is None and not scores.has_no_old:
+            old = scores.logprobs
             self._recording.say_once("old_is_current", step, OLD_IS_CURRENT, logging.INFO)
         mask = inputs["completion_mask"].bool()
         if "tool_mask" in inputs:
@@ -208,7 +215,7 @@ class GrpoRecorder:
             step=step,
             minibatch=visit,
             rollout_logprobs=rollout,
-            old_logprobs=scores.logprobs if old is None else old,
+            old_logprobs=old,
             current_logprobs=scores.logprobs,
             reference_logprobs=inputs.get("ref_per_token_logps", inputs.get(REFERENCE)),
             entropy=scores.entropies,
@@ -216,7 +223,7 @@ class GrpoRecorder:
             loss_mask=left(mask, inputs, scores.kept.values(), self._trainer),
             mask_reasons=reasons(mask, inputs, scores.kept, self._trainer),
             advantages=inputs["advantages"],
-            trainer_version=[step - 1 if old is None else row.version for row in rows],
+            trainer_version=[row.version if is_scored else step - 1 for row in rows],
             **facts(rows, inputs),
             **prompts(inputs, visit),
             **readings(rows, visit),

@@ -23,8 +23,8 @@ Trainer = Any
 
 
 def is_rloo(trainer: Trainer) -> bool:
-    """Whether the trainer is an RLOOTrainer or a subclass of it."""
-    return any(base.__name__ == "RLOOTrainer" for base in type(trainer).__mro__)
+    """Whether the trainer is an RLOOTrainer, a subclass of it, or one that unsloth generated from it."""
+    return any(base.__name__ in ("RLOOTrainer", "UnslothRLOOTrainer") for base in type(trainer).__mro__)
 
 
 class RlooScores:

@@ -30,6 +30,7 @@ pytestmark = [
 
 DRIVEN = {
     "trl": Driven("trl", "standins.trl", {}),
+    "unsloth": Driven("unsloth", "standins.unsloth", {}),
     "slime": Driven("slime", "standins.slime", {}),
     "miles": Driven("miles", "standins.slime", {"trainer": "miles"}),
     "nemo_rl": Driven("nemo_rl", "standins.nemo_rl", {}),
