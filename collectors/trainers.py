@@ -197,6 +197,22 @@ ADAPTERS: tuple[Adapter, ...] = (
         records="rollout, old, current, reference, entropy, masks, versions per token, turns, groups, rewards, advantages",
     ),
     Adapter(
+        name="art",
+        title="ART",
+        file="art",
+        package="art",
+        classes=(),
+        distribution="openpipe-art",
+        tested=("0.5.18", "0.5.23"),
+        against="source",
+        lines='ratioscope run --out {run} -- python <your script>  # or ratioscope.attach("art", "{run}") in it',
+        no_self_noise="its loss function is called with packed rows of shared prompts, which no other batch can repeat; "
+        "`ratioscope rescore --floor` measures the floor afterwards",
+        records="with the unsloth back end: rollout, old (only with precalculate_logprobs), current, reference, entropy, both "
+        "masks, groups within a packed row, advantages; log-probs that the sampler did not tell are missing, and counted; "
+        "neither versions nor rewards; its Megatron and Tinker back ends are not recorded",
+    ),
+    Adapter(
         name="ms_swift",
         title="ms-swift",
         file="ms_swift",

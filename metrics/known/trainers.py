@@ -4,11 +4,13 @@ import re
 
 NAMES = (
     "verl", "trl", "slime", "miles", "skyrl", "nemo_rl", "areal", "openrlhf", "prime_rl", "roll", "open_instruct",
-    "tinker_cookbook", "fireworks", "ms_swift", "unsloth",
+    "tinker_cookbook", "fireworks", "ms_swift", "unsloth", "art",
 )  # fmt: skip
 """The trainers that can be recorded, by the names of their adapters."""
 DIALECT = {"miles": "slime", "unsloth": "trl"}
 """Trainer -> the dialect that has its settings, where that has another name."""
+ALIASES = {"openpipe_art": "art"}
+"""Name of a package -> the trainer, where that has another name."""
 
 
 def trainer_named(text: object) -> str | None:
@@ -18,4 +20,5 @@ def trainer_named(text: object) -> str | None:
     ('nemo_rl', 'trl', None)
     """
     first = re.match(r"[a-z_]+", str(text or "").strip().lower().replace("-", "_"))
-    return first[0] if first is not None and first[0] in NAMES else None
+    name = "" if first is None else ALIASES.get(first[0], first[0])
+    return name if name in NAMES else None

@@ -31,6 +31,8 @@ class Checkout:
 
 CHECKOUTS = {
     "fireworks": Checkout("fw-ai/cookbook", "76821fa1", "training"),
+    "art": Checkout("pypi:openpipe-art", "0.5.18", "art"),
+    "art_newer": Checkout("pypi:openpipe-art", "0.5.23", "art"),
     "ms_swift": Checkout("pypi:ms-swift", "4.6.0", "swift"),
     "slime": Checkout("THUDM/slime", "624b824a898a", "slime"),
     "open_instruct": Checkout("allenai/open-instruct", "e6c3044aa", "open_instruct"),
@@ -50,9 +52,16 @@ def root(name: str) -> Path:
         pytest.skip(f"no {VARIABLE}: {checkout.repository} at {checkout.commit} is wanted in a folder of it")
     for folder in (Path(given), *sorted(Path(given).iterdir())):
         for place in (folder, folder / "src"):
-            if (place / checkout.package).is_dir() and not folder.is_file():
+            if (place / checkout.package).is_dir() and not folder.is_file() and _is_this(place, checkout):
                 return place.absolute()
     pytest.skip(f"no checkout of {checkout.repository} ({checkout.commit}) in {given}")
+
+
+def _is_this(place: Path, checkout: Checkout) -> bool:
+    """False for an unpacked wheel of another version."""
+    name = checkout.repository.partition("pypi:")[2].replace("-", "_")
+    versions = [folder.name for folder in place.glob(f"{name}-*.dist-info")] if name else []
+    return not versions or f"{name}-{checkout.commit}.dist-info" in versions
 
 
 @contextmanager

@@ -1,0 +1,108 @@
+"""OpenPipe's ART with its unsloth back end: every micro-batch, where its loss gets it.
+
+    get_compute_loss_fn    the trainer object, and the packed rows of each call, which lie on the host
+    loss_fn                current and reference log-probs, entropies and the settings of the loss
+
+ART packs sequences of a group, which may share the tokens of their beginnings, into rows (pack.py). A record is the part of a
+row that has an id of its own. A log-prob that the sampler did not tell is NaN; ART's loss puts the current log-prob in its place,
+so that the token's ratio is 1. The record keeps NaN, which `non_finite` counts, and an event tells how many there were.
+
+ART's Megatron back end gives loss_fn compacted tokens without ids and rows, and its Tinker back end trains elsewhere: neither is
+recorded.
+
+Written from art/loss.py and art/unsloth/train.py of openpipe-art 0.5.18 and 0.5.23.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
+from ..installed_name import installed
+from .packed import Packed, unpacked
+from .settings import settings
+
+HOOKS = (
+    Hook("art.unsloth.train", "get_compute_loss_fn", replace="watched"),
+    Hook("art.loss", "loss_fn", after="loss_ends"),
+)
+VERSIONS = "none: ART tells its loss neither which weights sampled a trajectory nor when"
+FILLED = (
+    "{} of {} sampled tokens of this micro-batch have no log-prob of the sampler; ART's loss takes the current one in its place, "
+    "which hides their mismatch. The record keeps them as missing"
+)
+NO_OLD = (
+    "ART computes no old log-probs: its ratio is of the current policy and the sampler; precalculate_logprobs=True "
+    "provides them"
+)
+ELSEWHERE = (
+    "loss_fn was called by another back end of ART than unsloth's, whose tokens have no ids: nothing is recorded"
+)
+
+
+class recorder:
+    """Watches the trainer of its process."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._packed: Packed | None = None
+        self._trainer: Any = None
+        self._newest = (0, 0)
+
+    def watched(self, call: Call) -> Any:
+        """The trainer's loss function, which notes what it is called with."""
+        trainer, original = call.arguments["trainer"], call.result
+
+        @functools.wraps(original)
+        def compute_loss(model: Any, inputs: Any, *arguments: Any, **named: Any) -> Any:
+            self._recording.watch(lambda: self._begin(trainer, inputs))
+            try:
+                return original(model, inputs, *arguments, **named)
+            finally:
+                self._packed = None
+
+        return compute_loss
+
+    def _begin(self, trainer: Any, inputs: Any) -> None:
+        if not self._recording.is_active or inputs.get("return_new_logprobs"):
+            return
+        if not self._recording.has_collector:
+            told = self._recording.watch(lambda: settings(trainer, inputs["config"], inputs["_config"]))
+            self._recording.describe(trainer=installed("openpipe-art").removeprefix("openpipe-"), config=told, versions=VERSIONS)
+        self._trainer, self._packed = trainer, unpacked(inputs)
+
+    def loss_ends(self, call: Call) -> None:
+        packed = self._packed
+        if packed is None:
+            if self._recording.has_collector:
+                self._recording.say_once("other_back_end", 0, ELSEWHERE, logging.WARNING)
+            return
+        if not packed.lengths:
+            return
+        step = int(self._trainer.state.global_step) + 1
+        visit = self._newest[1] + 1 if self._newest[0] == step else 0
+        self._newest = (step, visit)
+        if packed.missing:
+            note = FILLED.format(packed.missing, sum(packed.mask))
+            self._recording.say_once("filled_with_current", step, note, logging.WARNING)
+        if packed.old is None:
+            self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        given = call.arguments
+        of_loss = {
+            "current_logprobs": given["new_logprobs"],
+            "reference_logprobs": given["ref_logprobs"],
+            "entropy": given["entropies"],
+        }
+        self._recording.log(
+            step=step,
+            minibatch=0,
+            trainer_version=step - 1,
+            sequence_ids=[f"{step}-{visit}-{name}" for name in packed.names],
+            group_ids=[f"{step}-{visit}-{name}" for name in packed.groups],
+            **packed.columns(),
+            **{name: packed.own(values) for name, values in of_loss.items() if values is not None},
+        )
+        self._recording.collector.flush(0)
