@@ -263,7 +263,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         no_self_noise="",
         records="GRPO: rollout, old, current, reference, entropy, masks, turns, versions, groups, rewards, advantages; RLOO: the "
         "same, rollout with vLLM only; AsyncGRPO: rollout, current (it has no old), entropy, masks, turns, versions, groups, "
-        "rewards, advantages; Axolotl's asynchronous trainers are refused with the reason",
+        "rewards, advantages; Axolotl's plain GRPO trainer too, its asynchronous ones are refused with the reason",
     ),
     Adapter(
         name="prime_rl",

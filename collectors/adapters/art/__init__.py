@@ -71,7 +71,9 @@ class recorder:
             return
         if not self._recording.has_collector:
             told = self._recording.watch(lambda: settings(trainer, inputs["config"], inputs["_config"]))
-            self._recording.describe(trainer=installed("openpipe-art").removeprefix("openpipe-"), config=told, versions=VERSIONS)
+            self._recording.describe(
+                trainer=installed("openpipe-art").removeprefix("openpipe-"), config=told, versions=VERSIONS
+            )
         self._trainer, self._packed = trainer, unpacked(inputs)
 
     def loss_ends(self, call: Call) -> None:
