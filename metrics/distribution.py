@@ -44,9 +44,10 @@ BUCKETS = len(EDGES) + 1
 """Bucket i contains EDGES[i - 1] <= x < EDGES[i]; the first begins at -inf, the last ends at inf."""
 LOOKED_UP = 1000
 """From this number on, buckets are looked up by the first bits of a log-ratio. A convention: the table takes a millisecond."""
-_REST = 48
+REST = 48
 """The bits of a float64 that follow its sign, its exponent and the first four digits of its fraction."""
-_UPPER: Floats = np.append(EDGES, np.inf)
+UPPER: Floats = np.append(EDGES, np.inf)
+"""The upper edge of each bucket."""
 PLAIN = 300.0
 """If no abs(x) exceeds this, exp(2x) neither overflows nor underflows, and plain sums can be used."""
 
@@ -93,21 +94,21 @@ def bucket_of(log_ratio: npt.ArrayLike) -> npt.NDArray[np.int64]:
     x = np.asarray(log_ratio, np.float64)
     if x.size < LOOKED_UP:
         return np.searchsorted(EDGES, x, side="right")
-    lowest, nearby = _lowest_buckets()
-    found: npt.NDArray[np.int64] = lowest[np.ascontiguousarray(x).view(np.uint64) >> np.uint64(_REST)]
+    lowest, nearby = lowest_buckets()
+    found: npt.NDArray[np.int64] = lowest[np.ascontiguousarray(x).view(np.uint64) >> np.uint64(REST)]
     for _ in range(nearby):
-        found = found + (x >= _UPPER[found])
+        found = found + (x >= UPPER[found])
     return found
 
 
 @cache
-def _lowest_buckets() -> tuple[npt.NDArray[np.int64], int]:
+def lowest_buckets() -> tuple[npt.NDArray[np.int64], int]:
     """(by the first bits of a float64, the bucket of the smallest number with these bits; the most edges among such numbers).
 
     A number is found in a fifth of the time of a binary search.
     """
-    first = np.arange(1 << (64 - _REST), dtype=np.uint64) << np.uint64(_REST)
-    ends = np.stack((first, first | np.uint64((1 << _REST) - 1))).view(np.float64)
+    first = np.arange(1 << (64 - REST), dtype=np.uint64) << np.uint64(REST)
+    ends = np.stack((first, first | np.uint64((1 << REST) - 1))).view(np.float64)
     ends = np.where(np.isnan(ends), np.copysign(np.inf, ends), ends)
     buckets = np.searchsorted(EDGES, ends, side="right")
     return buckets.min(axis=0), int((buckets.max(axis=0) - buckets.min(axis=0)).max())

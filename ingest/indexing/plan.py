@@ -70,7 +70,7 @@ class Plan:
             for step, name in block.names.items():
                 if name in self.lacking.get(block.key, ()) and name not in named:
                     named.add(name)
-                    yield Task(self.root, name, step, tuple(block.steps[step]), self.slice)
+                    yield Task(self.root, name, step, tuple(block.steps[step]), self.slice, work=block.work)
 
     def keep(self, task: Task, table: pa.Table) -> None:
         """Takes the statistics of a step. SourceError where the cache cannot keep them."""

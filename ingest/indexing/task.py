@@ -41,6 +41,8 @@ class Task:
     """Name of a slice; a written one stands for all written slices."""
     definitions: str = field(default_factory=_own_definitions)
     """The version and definitions of metrics by which the step has to be computed."""
+    work: int = 0
+    """Tokens of all tasks together; they decide on the engine's loops, so that every process has the same ones."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def carried_out(task: Task) -> Result:
     refused: list[tuple[str, str]] = []
     aside = CountedSetAside(lambda path, reason: refused.append((path, reason)))
     rows = RowStatistics(RecordRows(_files(task.root), aside), Cache(None), aside)
-    table = rows.step(task.step, task.files, slice_named(task.slice))
+    table = rows.step(task.step, task.files, slice_named(task.slice), work=task.work)
     return Result(_stream(table), tuple(refused))
 
 

@@ -25,6 +25,7 @@ from ..files.quarantine import CountedSetAside
 from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
+from .machine_code import loops_for
 from .step_tables import folded, frame_of, is_sampled, marked, merged
 
 _READ = (
@@ -58,6 +59,8 @@ class Block:
     """Cache key of the table of all steps."""
     is_full: bool
     """False for the last block of a run that may still grow."""
+    work: int = 0
+    """Tokens of all blocks that belong to the same work; they decide on the engine's loops."""
 
 
 @dataclass
@@ -107,14 +110,15 @@ class RowStatistics:
         """The steps in blocks, ascending. The names change with every digest of a file."""
         ordered = sorted(steps)
         parts = (ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS))
-        return [self._named({step: steps[step] for step in part}, made, by_step, pair) for part in parts]
+        work = sum(file.tokens for files in steps.values() for file in files)
+        return [self._named({step: steps[step] for step in part}, made, by_step, pair, work) for part in parts]
 
-    def _named(self, steps: Steps, made: OnDemand | None, by_step: bool, pair: Pair | None) -> Block:
+    def _named(self, steps: Steps, made: OnDemand | None, by_step: bool, pair: Pair | None, work: int) -> Block:
         of_pair = {step: pair.digests(step) if pair else () for step in steps}
         what = _what(made, pair)
         names = {step: cache_key((what, *map(self._name, files), *of_pair[step])) for step, files in steps.items()}
         key = cache_key(("steps" if by_step else "merged", *names.values()))
-        return Block(steps, names, key, len(steps) == SEGMENT_STEPS)
+        return Block(steps, names, key, len(steps) == SEGMENT_STEPS, work)
 
     def kept(self, key: str) -> pa.Table | None:
         """The table of a block or step in the cache; None where there is none that can be read."""
@@ -154,7 +158,7 @@ class RowStatistics:
         def one(step: int) -> pa.Table:
             cached = known.get(block.names[step])
             cached = self.kept(block.names[step]) if cached is None else cached
-            return cached if cached is not None else self.step(step, block.steps[step], made, pair)
+            return cached if cached is not None else self.step(step, block.steps[step], made, pair, work=block.work)
 
         with ThreadPoolExecutor(_THREADS) as pool:
             parts = (part for few in _batches(list(block.steps)) for part in pool.map(one, few))
@@ -166,18 +170,21 @@ class RowStatistics:
         sampled = any(is_sampled(table) for table in tables)
         return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled)
 
-    def step(self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None) -> pa.Table:
-        """The table of one step, computed from its rows."""
+    def step(
+        self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None, *, work: int = 0
+    ) -> pa.Table:
+        """The table of one step, computed from its rows. work: tokens of all the work that the step is part of."""
         of_pair = pair.columns if pair else ()
         records = joined(self.rows.table(files, (*_READ, *of_pair, *(made.columns if made else ()))))
         records = pair.beside(records, step) if pair else records
-        gaps = (pair.gap,) if pair else tuple(GAPS)
+        gaps, loops = (pair.gap,) if pair else tuple(GAPS), loops_for(work)
         sampled = bool(pc.any(pc.less(records["inclusion_probability"], 1.0)).as_py())
         if made is None:
-            return marked(statistics(records, gaps=gaps), sampled)
+            return marked(statistics(records, gaps=gaps, loops=loops), sampled)
         if any(records[name].null_count == len(records) for name in made.columns):
             return marked(schema().empty_table(), sampled)
-        return marked(statistics(records, slices={made.name: made.labels(records)}, written=False, gaps=gaps), sampled)
+        slices = {made.name: made.labels(records)}
+        return marked(statistics(records, slices=slices, written=False, gaps=gaps, loops=loops), sampled)
 
     def _name(self, file: TokenFile) -> str:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"

@@ -27,8 +27,8 @@ CANCELLED = 1e-12
 """Rounding error per token of a sum whose terms cancel, for tokens of some nats each, with a hundredfold margin."""
 SINGLE = 1e-6
 """Relative tolerance of tails: they are stored as float32, whose last bit may differ."""
-WHOLE_BELOW = 2.0**53
-"""Every float64 from this size on is a whole number."""
+WHOLE_BELOW = 2.0**43
+"""A larger sum that is no count is a whole number by chance: float64 leaves it fewer than nine binary digits after the point."""
 TOLERANCE = f"counts equal, other values within {RELATIVE:g} of theirs"
 
 

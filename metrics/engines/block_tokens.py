@@ -11,12 +11,10 @@ from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
 from ..reduction import Integers
 from .arrow_columns import GapRows
+from .loops import Floats, Loops
 from .numpy_program import Column, Columns
 from .program import Program, token_program
 from .slices import Codes, SliceCodes
-from .spread import Floats
-
-BLOCK_TOKENS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,12 @@ class Block:
     """One after the last token."""
 
 
-def blocks(rows: GapRows) -> Iterator[Block]:
-    """Blocks of about BLOCK_TOKENS tokens, each of at least one whole sequence."""
+def blocks(rows: GapRows, tokens: int) -> Iterator[Block]:
+    """Blocks of about so many tokens, each of at least one whole sequence."""
     ends = np.cumsum(rows.lengths)
     first, start = 0, 0
     while first < len(ends):
-        last = max(first + 1, int(np.searchsorted(ends, start + BLOCK_TOKENS, side="right")))
+        last = max(first + 1, int(np.searchsorted(ends, start + tokens, side="right")))
         stop = int(ends[last - 1])
         yield Block(first, last, start, stop)
         first, start = last, stop
@@ -58,9 +56,10 @@ class Tokens:
     sound: bool
     """True if none of them but the pairs holds a number that is not finite."""
 
-    def program(self, *, whole: bool) -> Program:
+    def program(self, loops: Loops, *, whole: bool) -> Program:
         """The program of the gap's token statistics. whole: with those that relate tokens to their neighbours."""
-        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
+        sound = self.sound and loops.sound_apart
+        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=sound)
 
 
 def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:

@@ -20,12 +20,12 @@ from ratioscope.record import GAPS, kin
 from ..columns import SequenceColumns, sequence_columns
 from ..definitions.registry import STATISTICS
 from ..metric import SAMPLED
-from ..reduction import Cells, Matrix, ascending, first_of_each, reduced
+from ..reduction import Cells, Matrix, first_of_each, reduced
 from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows, Integers, gap_rows, step_codes
 from .block_tokens import Block, Tokens, block_tokens, blocks, changes, token_weights
 from .level_statistics import LevelStatistics, statistics_by_level
-from .numpy_program import cell_sums
+from .loops import NUMPY_LOOPS, Loops
 from .slices import CONTIGUOUS, Codes, Labels, SliceCodes, slices_of
 from .spread import Floats, Spread, spread_fields
 
@@ -36,6 +36,7 @@ def statistics(
     slices: Mapping[str, Labels] | None = None,
     written: bool = True,
     gaps: Iterable[str] = tuple(GAPS),
+    loops: Loops = NUMPY_LOOPS,
 ) -> pa.Table:
     """Statistics of these gaps on record, for the written slices and those in `slices` (name -> labels per row or token).
 
@@ -46,7 +47,8 @@ def statistics(
     for gap in gaps:
         rows = gap_rows(records, gap)
         if len(rows.rows):
-            parts += gap_statistics(records, rows, slices_of(records, rows, slices or {}, written=written))
+            pieces = slices_of(records, rows, slices or {}, written=written)
+            parts += gap_statistics(records, rows, pieces, loops)
     return pa.concat_tables(parts) if parts else schema().empty_table()
 
 
@@ -64,16 +66,18 @@ def schema() -> pa.Schema:
     return pa.schema([*keys, *scalars, *spread_fields()])
 
 
-def gap_statistics(records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes]) -> list[pa.Table]:
+def gap_statistics(
+    records: pa.Table, rows: GapRows, slices: Sequence[SliceCodes], loops: Loops = NUMPY_LOOPS
+) -> list[pa.Table]:
     """One table per slice."""
     levels = statistics_by_level(rows.gap)
     attempts, steps, groups = step_codes(records, rows.rows)
     found: list[list[Cells]] = [[] for _ in slices]
-    spread = Spread(tails=kin(rows.gap) in SAMPLED and rows.stands_for is None)
+    spread = Spread(tails=kin(rows.gap) in SAMPLED and rows.stands_for is None, loops=loops)
     with np.errstate(all="ignore"):
-        for block in blocks(rows):
-            sums = block_sums(rows, block, slices, levels)
-            for place, piece in zip(found, block_cells(sums, block, groups, slices, levels), strict=True):
+        for block in blocks(rows, loops.block_tokens):
+            sums = block_sums(rows, block, slices, levels, loops)
+            for place, piece in zip(found, block_cells(sums, block, groups, slices, levels, loops), strict=True):
                 place.append(piece)
             if any(piece.name == "all" for piece in slices):
                 _spread(spread, sums, block, groups)
@@ -101,11 +105,13 @@ class BlockSums:
     """Number of sequences that each sequence represents; None: one each."""
 
 
-def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], levels: LevelStatistics) -> BlockSums:
+def block_sums(
+    rows: GapRows, block: Block, slices: Sequence[SliceCodes], levels: LevelStatistics, loops: Loops
+) -> BlockSums:
     """The token formulas of a block, evaluated and summed over its segments and sequences."""
     tokens = block_tokens(rows, block, slices)
     starts = changes([tokens.sequence, *(tokens.codes[name] for name in CONTIGUOUS if name in tokens.codes)])
-    segments = cell_sums(tokens.program(whole=True), tokens.columns, starts)
+    segments = loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, starts)
     sums = np.empty((len(levels.token), block.last - block.first))
     sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
     present = reduced(segments, tokens.sequence[starts], levels.token)
@@ -118,13 +124,13 @@ def block_sums(rows: GapRows, block: Block, slices: Sequence[SliceCodes], levels
 
 
 def block_cells(
-    sums: BlockSums, block: Block, groups: Integers, slices: Sequence[SliceCodes], levels: LevelStatistics
+    sums: BlockSums, block: Block, groups: Integers, slices: Sequence[SliceCodes], levels: LevelStatistics, loops: Loops
 ) -> Iterator[Cells]:
     """The block's cells of each slice, coded by group * number of keys + code."""
     group = groups[block.first : block.last]
     for piece in slices:
         if piece.by_token:
-            yield _token_cells(sums, piece, group, levels)
+            yield _token_cells(sums, piece, group, levels, loops)
         else:
             code = piece.codes[block.first : block.last]
             order = _order(levels, piece)
@@ -163,9 +169,9 @@ def _cells(sequences: Matrix, group: Integers, code: Codes, width: int, order: S
     return reduced(sequences[:, chosen], group[chosen] * width + code[chosen], order)
 
 
-def _token_cells(sums: BlockSums, piece: SliceCodes, group: Integers, levels: LevelStatistics) -> Cells:
+def _token_cells(sums: BlockSums, piece: SliceCodes, group: Integers, levels: LevelStatistics, loops: Loops) -> Cells:
     width = len(piece.keys)
-    pairs = _contiguous(sums, piece, levels) if piece.name in CONTIGUOUS else _scattered(sums.tokens, piece)
+    pairs = _contiguous(sums, piece, levels) if piece.name in CONTIGUOUS else _scattered(sums.tokens, piece, loops)
     named = _named(pairs.matrix, levels.sliced)
     clusters = np.stack([s.formula(named, np) for s in levels.cluster])
     cell = group[pairs.codes // width] * width + pairs.codes % width
@@ -184,16 +190,16 @@ def _contiguous(sums: BlockSums, piece: SliceCodes, levels: LevelStatistics) -> 
     return reduced(values, sequence * len(piece.keys) + code, levels.sliced)
 
 
-def _scattered(tokens: Tokens, piece: SliceCodes) -> Cells:
+def _scattered(tokens: Tokens, piece: SliceCodes, loops: Loops) -> Cells:
     """The same from the tokens, brought into the order of their codes."""
     code = tokens.codes[piece.name]
     chosen = np.flatnonzero(code >= 0) if (code < 0).any() else slice(None)
     cell = tokens.sequence[chosen] * len(piece.keys) + code[chosen]
-    order = ascending(cell) if len(cell) else cell
-    cell, program = cell[order], tokens.program(whole=False)
+    order = loops.order(cell, (int(tokens.sequence[-1]) + 1) * len(piece.keys)) if len(cell) else cell
+    cell, program = cell[order], tokens.program(loops, whole=False)
     columns = {name: tokens.columns[name][chosen][order] for name in program.columns}
     starts = first_of_each(cell)
-    return Cells(cell[starts], cell_sums(program, columns, starts))
+    return Cells(cell[starts], loops.cell_sums(program, columns, starts))
 
 
 def _named(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:

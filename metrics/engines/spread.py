@@ -8,6 +8,7 @@ from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
 from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
 from ..reduction import Integers, Matrix, reduced
 from .arrow_columns import ArrowColumn
+from .loops import NUMPY_LOOPS, Loops
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,8 +32,8 @@ def spread_fields() -> list[tuple[str, pa.DataType]]:
 class Spread:
     """Collects the log-weights of every group; `columns` returns their distributions and tails."""
 
-    def __init__(self, *, tails: bool) -> None:
-        self._tails = tails
+    def __init__(self, *, tails: bool, loops: Loops = NUMPY_LOOPS) -> None:
+        self._tails, self._loops = tails, loops
         self._cells: dict[Level, list[tuple[Integers, Matrix]]] = {level: [] for level in LEVELS}
         self._largest: dict[Level, list[tuple[Integers, Floats]]] = {level: [] for level in _TAIL_OF}
         self._least: dict[tuple[Level, int], float] = {}
@@ -44,8 +45,11 @@ class Spread:
         """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once)."""
         if not len(place):
             return
-        cells = place * BUCKETS + bucket_of(log_weight)
-        occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
+        if times is None:
+            occupied, *sums = self._loops.buckets(place, log_weight, len(names))
+        else:
+            cells = place * BUCKETS + bucket_of(log_weight)
+            occupied, *sums = bucket_table(cells, log_weight, len(names) * BUCKETS, times)
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:

@@ -263,7 +263,7 @@ def on_rows(cache: Path, damaged: set[int]) -> Callable[[Sequence[int]], set[int
     of_rows = row_statistics.RowStatistics(cast(Any, SimpleNamespace(table=table)), Cache(cache), aside)
 
     def steps_of(steps: Sequence[int]) -> set[int]:
-        files = {step: [cast(Any, SimpleNamespace(path=str(step), sha256=f"{step:064x}"))] for step in steps}
+        files = {step: [cast(Any, SimpleNamespace(path=str(step), sha256=f"{step:064x}", tokens=1))] for step in steps}
         return set(of_rows.of(files, None).frame["step"].to_list())
 
     return steps_of
