@@ -156,7 +156,7 @@ def _sums(records: pa.Table, correction: Correction, labels: Labels | None) -> p
     codes = piece.codes if piece.by_token else np.repeat(piece.codes, rows.lengths)
     parts = []
     for each in _carried_out(rows, records, correction):
-        sums = effect_sums(each.result, codes[each.token], len(piece.keys), each.times)
+        sums = effect_sums(each.result, codes[each.token].astype(np.int64), len(piece.keys), each.times)
         parts.append(sums_table(each.attempt, each.step, correction, sums, piece.keys))
     return pa.concat_tables(parts)
 

@@ -49,7 +49,7 @@ def expected(held: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("how", [{}, {"export": True}, {"exporter": False}], ids=str)
-def test_rollout_and_current_are_what_the_trainer_held_token_by_token(tmp_path: Path, how: dict[str, bool]) -> None:
+def test_rollout_and_current_are_what_the_trainer_held_token_by_token(tmp_path: Path, how: dict[str, Any]) -> None:
     trace = drive(tmp_path / "run", strict=True, **how)
     wanted = [row for held in trace["held"] for row in expected(held)]
     recorded = {row["sequence_id"]: row for row in rows_of(tmp_path / "run").iter_rows(named=True)}
