@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ Inputs = Mapping[str, Any]
 Trainer = Any
 
 
+RATIO = "importance_sampling_ratio"
 REASONS = {"get_off_policy_mask": "off_policy", "get_high_entropy_mask": "other"}
 """Filter of the loss -> its reason in MASK_REASONS; a filter may also be named by its reason."""
 
@@ -26,7 +28,7 @@ def left(mask: Tensor, inputs: Inputs, kept: Iterable[Tensor], trainer: Trainer)
 
     kept: (B, 1) or (B, T), the results of the loss's filters, 0 for tokens or rows that are left out.
     """
-    ratio = inputs.get("importance_sampling_ratio")
+    ratio = _ratio(mask, inputs, trainer)
     if ratio is not None and _rejects(trainer):
         mask = mask & (ratio != 0)
     for each in kept:
@@ -39,7 +41,7 @@ def reasons(mask: Tensor, inputs: Inputs, kept: Mapping[str, Tensor], trainer: T
 
     kept: name of a filter -> its result.
     """
-    ratio, numbers = inputs.get("importance_sampling_ratio"), mask.short() * 0
+    ratio, numbers = _ratio(mask, inputs, trainer), mask.short() * 0
     out: list[tuple[str, Tensor]] = [
         (REASONS.get(name, name if name in MASK_REASONS else "other"), each == 0) for name, each in kept.items()
     ]
@@ -58,6 +60,29 @@ def _by_ratio(rejected: Tensor, inputs: Inputs, trainer: Trainer) -> list[tuple[
     if old is None or rollout is None:
         return [("other", rejected)]
     return [("high", rejected & (old > rollout)), ("low", rejected & (old <= rollout)), ("other", rejected)]
+
+
+def _ratio(mask: Tensor, inputs: Inputs, trainer: Trainer) -> Tensor | None:
+    """TRL's importance weights, 0 where it rejects; its batch has them, or they follow from both log-probs and its bounds.
+
+    TRL#5413 moves them from the batch into the loss. None if nothing is corrected.
+    """
+    if RATIO in inputs:
+        return inputs[RATIO]
+    old, rollout = inputs.get("old_per_token_logps"), rollout_of(inputs)
+    corrects = trainer.use_vllm and getattr(trainer, "vllm_importance_sampling_correction", False)
+    if not corrects or not _rejects(trainer) or old is None or rollout is None:
+        return None
+    difference = ((old - rollout) * mask).nan_to_num(nan=0.0)
+    if trainer.vllm_importance_sampling_mode.startswith("sequence"):
+        difference = difference.sum(-1, keepdim=True)
+    ratio, low, high = (
+        difference.exp(),
+        trainer.vllm_importance_sampling_clip_min,
+        trainer.vllm_importance_sampling_clip_max,
+    )
+    is_out = (ratio < (-math.inf if low is None else low)) | (ratio > (math.inf if high is None else high))
+    return ratio.masked_fill(is_out, 0.0)
 
 
 def media(rows: list[Row], inputs: Inputs) -> list[int] | None:
@@ -118,4 +143,5 @@ def chosen(inputs: Inputs, index: list[int]) -> dict[str, Any]:
     """These rows of a batch; values that are not per row are left out."""
     rows = len(inputs["completion_ids"])
     tensors = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0) > 0 and len(value) == rows}
-    return {name: value[index] for name, value in tensors.items()}
+    absent = {name: None for name, value in inputs.items() if value is None}
+    return absent | {name: value[index] for name, value in tensors.items()}

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...watching.hooks import Call, Hook, Patches, install, marked
 from ...watching.recording import Recording
+from ..trl.columns import RATIO as BATCHS
 from ..trl.columns import rollout_of
 from ..trl.foreign import UNSLOTH
 from ..trl.recorder import GrpoRecorder, Scores
@@ -108,7 +109,7 @@ class UnslothRecorder:
         }
         found = {name: values for name, values in inputs.items() if name not in of_loss}
         found |= {name: own(values) for name, values in of_loss.items() if values is not None}
-        found["completion_mask"] = own.mask
+        found |= {"completion_mask": own.mask, BATCHS: None}  # the weights that unsloth computed are in `kept`
         kept = {} if settings.get("entropy_mask") is None else {"other": own(settings["entropy_mask"])}
         if weights is not None and weights.numel() and settings.get("loss_type") != "vespo":
             kept |= _kept(own(weights) != 0, settings, found)

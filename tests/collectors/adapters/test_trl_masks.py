@@ -1,6 +1,7 @@
 """TRL's masks: tokens that a tool wrote, what the loss leaves out, and what its gradient says of it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from support.tiny_trl import TrainingTrace, train
 from support.trl_rows import assert_equal
 from support.written_run import token_rows
 
+from ratioscope.collectors.adapters.trl.columns import RATIO, left, reasons
 from ratioscope.collectors.adapters.trl.rows import turns
 from ratioscope.record import MASK_REASONS
 
@@ -70,6 +72,21 @@ def _begins(ids: list[int], wanted: tuple[int, ...]) -> bool:
 def _unclipped(batch: dict[str, Any], index: int) -> bool:
     old = batch.get("old_per_token_logps", batch["current"])
     return bool((torch.exp(batch["current"] - old)[index] - 1).abs().max() < 0.2)
+
+
+@pytest.mark.parametrize("name", ["sequences by their ratio", "tokens by their ratio"])
+def test_a_batch_without_importance_weights_has_the_same_mask_and_reasons(name: str) -> None:
+    settings = {**FILTERS[name], "use_vllm": True, "vllm_importance_sampling_correction": True, "loss_type": "dapo"}
+    trainer, rejected = SimpleNamespace(**settings), 0
+    for batch in train(None, **FILTERS[name]).batches:
+        mask = batch["completion_mask"].bool()
+        assert RATIO in batch
+        without = {key: value for key, value in batch.items() if key != RATIO}
+        assert torch.equal(left(mask, batch, (), trainer), left(mask, without, (), trainer))
+        given, found = reasons(mask, batch, {}, trainer), reasons(mask, without, {}, trainer)
+        assert torch.equal(torch.as_tensor(given), torch.as_tensor(found))
+        rejected += int((mask & ~left(mask, without, (), trainer)).sum())
+    assert rejected > 0
 
 
 def test_turns_are_told_apart_by_the_tool_between_them(tmp_path: Path) -> None:
