@@ -17,6 +17,12 @@ OLD_IS_INTERPOLATED = (
     "AReaL computes no old log-probs with prox_logp_method=loglinear; it interpolates between rollout and current: old is not "
     "recorded, total is; actor.prox_logp_method=recompute (or metrics) records old"
 )
+OLD_IS_CURRENT = (
+    "AReaL takes the detached current log-probs as old with prox_logp_method=reuse_train_logp, so there is no mismatch on "
+    "record: old is not recorded, total is; actor.prox_logp_method=recompute for some steps records old"
+)
+WITHOUT_OLD = {"reuse_train_logp": ("old_is_current", OLD_IS_CURRENT)}
+"""prox_logp_method -> the event and the words for a batch without old log-probs; any other interpolates."""
 ROLLOUT_IS_LOST = (
     "AReaL overwrites rollout log-probs with recompute_logprob=true and use_decoupled_loss=false, and some sequences had no copy "
     "before: their rows have no rollout log-probs; run compute_advantages in the process that updates"

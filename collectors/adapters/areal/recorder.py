@@ -17,6 +17,7 @@ from .description import (
     OLD_IS_INTERPOLATED,
     OLD_IS_ROLLOUT,
     ROLLOUT_IS_LOST,
+    WITHOUT_OLD,
     description,
     version,
 )
@@ -75,7 +76,9 @@ class ArealRecorder:
         if is_rollout:
             self._recording.say_once("old_is_rollout", step, OLD_IS_ROLLOUT)
         elif old is None:
-            self._recording.say_once("old_is_interpolated", step, OLD_IS_INTERPOLATED)
+            method = str(getattr(config, "prox_logp_method", ""))
+            event, words = WITHOUT_OLD.get(method, ("old_is_interpolated", OLD_IS_INTERPOLATED))
+            self._recording.say_once(event, step, words)
         self._update = Update(
             data={name: data[name] for name in COLUMNS if data.get(name) is not None},
             data_parallel_rank=data_parallel_rank(actor.engine),

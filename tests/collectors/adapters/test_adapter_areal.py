@@ -13,8 +13,10 @@ import torch
 
 from ratioscope.collectors.adapters.areal.batch import KeptRollouts, Seen, Update
 from ratioscope.collectors.adapters.areal.columns import from_batch, from_loss, turns
+from ratioscope.collectors.adapters.areal.recorder import ArealRecorder
 from ratioscope.collectors.adapters.areal.topology import data_parallel_rank, is_writer, pipeline_stages
 from ratioscope.collectors.batch.host_copy import HostCopies
+from ratioscope.collectors.watching.hooks import Call
 
 LENGTHS = (5, 7, 4, 7)
 WIDTH = 7
@@ -219,3 +221,27 @@ def test_a_second_call_in_a_step_counts_on() -> None:
     update = update_of(batch, groups=[0, 0, 1, 1])
     update.divide(batch, [piece(batch, [0, 1]), piece(batch, [2, 3])])
     assert update.seen_with_it == Seen(step=5, sequences=4, groups=2, minibatches=2)
+
+
+@pytest.mark.parametrize(
+    ("method", "event", "words"),
+    [
+        ("loglinear", "old_is_interpolated", "interpolates between rollout and current"),
+        ("reuse_train_logp", "old_is_current", "there is no mismatch on record"),
+    ],
+)
+def test_a_batch_without_old_log_probs_says_what_stands_in_their_place(
+    monkeypatch: pytest.MonkeyPatch, method: str, event: str, words: str
+) -> None:
+    said: list[tuple[str, str]] = []
+    recording: Any = SimpleNamespace(say_once=lambda kind, step, note, level=0: said.append((kind, note)))
+    recorder = ArealRecorder(recording)
+    for name, answer in (("is_writer", True), ("data_parallel_rank", 0)):
+        monkeypatch.setattr(sys.modules[ArealRecorder.__module__], name, lambda engine, answer=answer: answer)
+    monkeypatch.setattr(recorder, "_begin_step", lambda actor, data, step: None)
+    config = SimpleNamespace(recompute_logprob=False, use_decoupled_loss=True, prox_logp_method=method)
+    actor = SimpleNamespace(config=config, engine=SimpleNamespace(get_version=lambda: 3))
+    data = {name: torch.ones(1, 2) for name in ("logprobs", "loss_mask", "attention_mask")}
+    call = Call(actor, {"data": data})
+    recorder.update_begins(call)
+    assert [kind for kind, _ in said] == [event] and words in said[0][1]
