@@ -14,7 +14,7 @@ from .process.counts import reason_of
 from .process.notice import say, warn
 from .process.variables import is_installed
 from .self_noise import self_noise_of
-from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named
+from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named, unrecorded
 from .watching.hooks import Refused, is_watched, missing, put_on
 from .watching.recording import AttachOptions, Recording
 
@@ -120,6 +120,8 @@ def _adapter_of(trainer: Trainer) -> Adapter | None:
 
 def _unknown(trainer: Trainer) -> str:
     named = isinstance(trainer, str)
+    if named and (nothing := unrecorded(trainer)) is not None:
+        return f"{nothing.why}. So there is no adapter"
     what = f"a trainer named {trainer!r}" if named else f"{type(trainer).__module__}.{type(trainer).__qualname__}"
     known = ", ".join(adapter.name if named else adapter.title for adapter in ADAPTERS)
     return (

@@ -8,7 +8,7 @@ from import_formats import import_page
 from known_faults import known_faults_page
 
 from ratioscope.app.presentation.trainers import against, objects, to_paste
-from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS, UNRECORDED, Adapter
 from ratioscope.metrics.card import Card, card, lines
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS, markdown_table
@@ -66,6 +66,8 @@ def trainers_page() -> Iterator[str]:
     yield ""
     for adapter in ADAPTERS:
         yield from _trainer(adapter)
+    yield "## Trainers with nothing to record\n"
+    yield from (f"* {one.why}." for one in UNRECORDED)
 
 
 def _anchor(heading: str) -> str:

@@ -44,11 +44,13 @@ def attach(
 
 
 def known(trainer: str) -> "Adapter":
-    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
+    from ratioscope.collectors.trainers import ADAPTERS, adapter_named, unrecorded
 
     from ...presentation.trainers import ANY_OTHER
 
     match = adapter_named(trainer)
+    if match is None and (nothing := unrecorded(trainer)) is not None:
+        raise ConfigError(f"{nothing.why}. So there is no adapter; {ANY_OTHER}")
     if match is None:
         names = ", ".join(adapter.name for adapter in ADAPTERS)
         raise ConfigError(f"no trainer is named {trainer!r}; wanted one of {names}; {ANY_OTHER}")

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.presentation.trainers import to_paste
-from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS, UNRECORDED, Adapter, Unrecorded, adapter_named, unrecorded
+from ratioscope.errors import ConfigError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -113,6 +115,8 @@ def test_the_check_says_whether_a_trainer_would_be_recorded(capsys: Captured, tm
             "no-such.py does not exist; wanted the name of a trainer or the file of an adapter",
         ),
         (("no-such", "--check"), "no trainer is named 'no-such'"),
+        (("EasyR1",), "EasyR1 keeps no log-probs of its engine"),
+        (("LLaMA-Factory", "--check"), "has no GRPO"),
         (
             ("tests/conftest.py", "--check"),
             "has no HOOKS and no recorder; docs/your_trainer.md shows a complete adapter",
@@ -138,3 +142,13 @@ def test_an_adapter_of_ones_own_is_checked_by_its_file(capsys: Captured, tmp_pat
         "would be recorded in part: parameters have other names" in said
         and "needed: my_trainer.loss.policy_loss has no parameter ids" in said
     )
+
+
+@pytest.mark.parametrize("one", UNRECORDED, ids=lambda one: one.name)
+def test_a_trainer_with_nothing_to_record_is_named_with_the_reason(one: Unrecorded, capsys: Captured) -> None:
+    assert unrecorded(one.title) is one and adapter_named(one.title) is None
+    assert main(["attach", one.title]) != 0
+    assert one.why.split(":")[0] in " ".join(capsys.readouterr().err.split())
+    assert one.why in (ROOT / "docs" / "trainers.md").read_text()
+    with pytest.raises(ConfigError, match="So there is no adapter"):
+        ratioscope.attach(one.name, "nowhere")
