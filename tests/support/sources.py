@@ -31,6 +31,7 @@ class Checkout:
 
 CHECKOUTS = {
     "fireworks": Checkout("fw-ai/cookbook", "76821fa1", "training"),
+    "agentlightning": Checkout("pypi:agentlightning", "1.0.2", "agentlightning"),
     "art": Checkout("pypi:openpipe-art", "0.5.18", "art"),
     "art_newer": Checkout("pypi:openpipe-art", "0.5.23", "art"),
     "axolotl": Checkout("pypi:axolotl", "0.21.0", "axolotl"),
