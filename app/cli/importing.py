@@ -1,5 +1,6 @@
 """Writes samples into a new run as a collector would: in a folder beside it, which gets the run's name once it is whole."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, Rejected, Sample
 
 from .interruption import ended_in_order
+from .terminal import note
 
 MOST_ROWS, MOST_TOKENS = 512, 1 << 18
 """The most rows and tokens of one call of `log`; a row may have more."""
@@ -43,7 +45,8 @@ class Written:
 def new_run(run: Path) -> Iterator[Path]:
     """A folder that becomes the run if nothing is raised, and is removed otherwise.
 
-    An import that was killed leaves a folder `.NAME.importing` behind, which the next one removes.
+    An import that was killed leaves a folder `.NAME.importing` behind. The next one says so, removes it and begins anew.
+    ConfigError while another import writes it.
     """
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ConfigError(f"{run} exists already; give the name of a new run with -o")
@@ -51,16 +54,52 @@ def new_run(run: Path) -> Iterator[Path]:
     staged = run.parent / f".{run.name}.importing"
     if staged.is_symlink() or (staged.exists() and not staged.is_dir()):
         raise ConfigError(f"{staged} is in the way; remove it")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(mode=0o700)
+    _remove_interrupted(run, staged)
     try:
-        with ended_in_order():
+        with _locked(run, staged, make=True), ended_in_order():
             yield staged
-        if run.is_dir():
-            run.rmdir()
-        os.replace(staged, run)
-    finally:
+            if run.is_dir():
+                run.rmdir()
+            os.replace(staged, run)
+    except Busy:
+        raise
+    except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
+        raise
+
+
+class Busy(ConfigError):
+    """Another import writes the same run."""
+
+
+def _remove_interrupted(run: Path, staged: Path) -> None:
+    """Removes what an import left behind that was killed. Busy where it is not over."""
+    if staged.exists():
+        with _locked(run, staged):
+            note(f"an import into {run} was interrupted, and what it had written is removed; the import begins anew")
+            shutil.rmtree(staged)
+
+
+@contextmanager
+def _locked(run: Path, staged: Path, *, make: bool = False) -> Iterator[None]:
+    """Holds the lock of the folder, which ends with the process. Busy where another import holds it."""
+    taken = Busy(f"another import writes {run} now; wait for it, or give another name with -o")
+    if make:
+        try:
+            staged.mkdir(mode=0o700)
+        except FileExistsError:
+            raise taken from None
+    folder = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise taken from None
+        if not staged.exists() or not os.path.samestat(os.fstat(folder), os.stat(staged)):
+            raise taken
+        yield
+    finally:
+        os.close(folder)
 
 
 def write(

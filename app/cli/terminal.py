@@ -41,6 +41,11 @@ def error(message: str) -> None:
     print(line, file=sys.stderr)
 
 
+def note(message: str) -> None:
+    """Prints a line on standard error that is no error: standard output holds the answer alone."""
+    console(stderr=True).print(shown(" ".join(message.split())), soft_wrap=True)
+
+
 def say(line: str = "", style: str | None = None) -> None:
     """Prints one line on standard output. style: a severity, for its colour, or a style of rich."""
     console().print(shown(line), style=STYLES.get(style or "", style))

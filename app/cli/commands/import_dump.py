@@ -184,7 +184,7 @@ def _imported(
 
     from ..import_report import why
     from ..importing import new_run, write
-    from ..terminal import counting
+    from ..terminal import transfer
 
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None
@@ -193,7 +193,7 @@ def _imported(
     with (
         new_run(output) as staged,
         tempfile.TemporaryDirectory(prefix="ratioscope-join-") as folder,
-        counting(f"importing {config['imported_from']}") as show,
+        transfer(f"importing {config['imported_from']}") as show,
     ):
         rows = [
             read(reading, side, _shown(show, readings, n))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from support.imported import DUMPS, imported, rejected
 
 from ratioscope.app.cli import main
+from ratioscope.app.cli.importing import new_run
 from ratioscope.ingest.importers.row import Row
 from ratioscope.ingest.importers.samples import Rejected, Sample, sample
 from ratioscope.ingest.importers.steps import STEPS
@@ -119,8 +120,18 @@ def test_an_import_never_writes_into_a_run_that_exists(tmp_path: Path, capsys: p
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_import_that_is_ended_leaves_no_run_and_the_next_one_works(tmp_path: Path, end: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("end", "begun"),
+    [
+        (signal.SIGINT, "tokens/*/*"),
+        (signal.SIGTERM, "commits/*"),
+        (signal.SIGKILL, ""),
+        (signal.SIGKILL, "tokens/*/*"),
+    ],
+)
+def test_an_import_that_is_ended_leaves_no_run_and_the_next_one_works(
+    tmp_path: Path, end: signal.Signals, begun: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pipe_like = tmp_path / "rows.jsonl"
     line = json.dumps({"step": 1, "rollout_logprobs": [-1.0] * 1000}) + "\n"
     pipe_like.write_text(line * 8_000)
@@ -128,14 +139,27 @@ def test_an_import_that_is_ended_leaves_no_run_and_the_next_one_works(tmp_path: 
     command = [sys.executable, "-m", "ratioscope", "import", str(pipe_like), "-o", str(run)]
     job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".run.importing/commits/*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(f".run.importing/{begun}")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(job.pid, end)
     assert job.wait(60) != 0 and not run.exists()
     assert (tmp_path / ".run.importing").exists() == (end == signal.SIGKILL)
     pipe_like.write_text(line)
+    capsys.readouterr()
     code, rows = imported(pipe_like, run)
-    assert code == 0 and len(rows) == 1 and not (tmp_path / ".run.importing").exists()
+    assert code == 0 and len(rows) == 1 and sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "run"]
+    assert ("was interrupted" in capsys.readouterr().err) == (end == signal.SIGKILL)
+
+
+def test_two_imports_into_one_run_do_not_disturb_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"rollout_logprobs": [-1]}\n')
+    with new_run(tmp_path / "run") as staged:
+        (staged / "kept").touch()
+        assert main(["import", str(source), "-o", str(tmp_path / "run")]) == 2
+        assert "another import writes" in capsys.readouterr().err
+        assert (staged / "kept").exists()
+    assert (tmp_path / "run/kept").exists()
 
 
 def test_a_link_below_the_source_is_not_followed(tmp_path: Path) -> None:
