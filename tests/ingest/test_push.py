@@ -13,6 +13,7 @@ from support.run_folders import FakeWriter
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
+from ratioscope.app.cli.commands.push import _pushed
 from ratioscope.errors import SourceError
 from ratioscope.ingest.maintenance import push as pushing
 from ratioscope.ingest.maintenance.push import push
@@ -171,3 +172,29 @@ def test_a_store_that_fails_is_no_empty_store(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SourceError, match="did not answer"):
         push(root, f"file://{tmp_path}/there")
     assert not (tmp_path / "there").exists()
+
+
+def test_following_outlives_a_store_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, url = tmp_path / "run", f"file://{tmp_path}/there"
+    both = writers(root)
+    record(both, slice(2))
+    put, looks = Store.put, [0]
+
+    def refused(store: Store, local: Path, path: str) -> None:
+        raise Unreachable("it did not answer")
+
+    def later(_: float) -> None:
+        looks[0] += 1
+        if looks[0] == 1:
+            record(both, slice(2, 4))
+            for writer in both:
+                writer.close()
+            monkeypatch.setattr(Store, "put", refused)
+        else:
+            monkeypatch.setattr(Store, "put", put)
+
+    _pushed(root, url, True, 1.0, later)
+    assert looks == [2] and "did not answer; the next upload is tried in 1 seconds" in capsys.readouterr().err
+    assert_frame_equal(open_run(tmp_path / "there").metrics(), open_run(root).metrics())

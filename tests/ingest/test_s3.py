@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -32,25 +31,12 @@ from ratioscope.ingest.run import Run
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=4))
 BUCKET = "runs"
-MEMORY = Path("/dev/shm")
-"""A file system in memory, where one is: Swift waits for the disk at each upload."""
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
-    found = swift.started(Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else None)))
-    client = S3FileSystem(
-        access_key=swift.KEY,
-        secret_key=swift.SECRET,
-        endpoint_override=f"127.0.0.1:{found.port}",
-        scheme="http",
-        region="us-east-1",
-        allow_bucket_creation=True,
-    )
-    client.create_dir(BUCKET)
-    yield found
-    found.stop()
-    shutil.rmtree(found.root)
+def store() -> Iterator[Swift]:
+    with swift.serving_bucket(BUCKET) as found:
+        yield found
 
 
 @pytest.fixture
@@ -61,12 +47,8 @@ def relay(store: Swift) -> Iterator[Relay]:
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", swift.KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", swift.SECRET)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{relay.port}")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    for name, value in {"XDG_CACHE_HOME": str(tmp_path / "cache"), **swift.environment(relay.port)}.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(opening, "_MIRRORS", {})
 
 

@@ -33,6 +33,8 @@ FILES = {
     "faults": "runs are labelled by their maker",
     "ingest/importers/test_torch_files": "torch",
     "ingest/importers/test_wandb_log": "processes of W&B's own",
+    "ingest/test_s3": "a store of four processes",
+    "ingest/test_remote_runs": "whole runs, pushed and opened again",
     "ingest/test_bridge": "every dialect is tried on a whole run",
     "ingest/test_chain": "a log is cut and altered anywhere",
     "ingest/test_compaction": "killed at every call",

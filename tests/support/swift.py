@@ -6,15 +6,21 @@ Swift is what clusters run as an S3 store. It checks signatures, replaces object
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from pyarrow.fs import S3FileSystem
 
 KEY, SECRET = "test:tester", "hunter22-testing"
 _BACK = ("account", "container", "object")
@@ -97,6 +103,32 @@ class Swift:
     def stop(self) -> None:
         for kind in self.processes:
             self.kill(kind)
+
+
+@contextmanager
+def serving_bucket(name: str) -> Iterator[Swift]:
+    """A store with one bucket, while the context is open. Its files are in memory where that can be: Swift waits for the disk."""
+    memory = Path("/dev/shm")
+    root = Path(mkdtemp(prefix="swift-", dir=memory if memory.is_dir() else None))
+    store = started(root)
+    try:
+        place: dict[str, Any] = {"endpoint_override": f"127.0.0.1:{store.port}", "scheme": "http", "region": "us-east-1"}
+        S3FileSystem(access_key=KEY, secret_key=SECRET, allow_bucket_creation=True, **place).create_dir(name)
+        yield store
+    finally:
+        store.stop()
+        shutil.rmtree(root)
+
+
+def environment(port: int) -> dict[str, str]:
+    """The variables by which a user of S3 reaches a server at this port. A failed request is not tried again."""
+    return {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+    }
 
 
 def started(root: Path) -> Swift:

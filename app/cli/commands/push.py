@@ -44,11 +44,12 @@ def push(run: OwnRun, url: Url, follow: Follow = False, every: Every = 30.0, as_
 def _pushed(
     run: OwnRun, url: str, follow: bool, every: float, sleep: Callable[[float], object] = time.sleep
 ) -> "Pushed":
-    """What all uploads did together; one upload without follow."""
+    """What all uploads did together; one upload without follow. A store that fails after the first upload is tried again."""
     from ratioscope.ingest.maintenance.push import push as upload
+    from ratioscope.ingest.remote.store import Unreachable
     from ratioscope.ingest.run import open_run
 
-    from ..terminal import transfer
+    from ..terminal import note, transfer
     from .wandb import has_ended
 
     ended = not follow or has_ended(open_run(run))
@@ -57,8 +58,13 @@ def _pushed(
     while not ended:
         sleep(every)
         ended = has_ended(open_run(run))  # before the upload: a run that ended writes no more
-        with transfer("uploading") as progress:
-            more = upload(run, url, progress)
+        try:
+            with transfer("uploading") as progress:
+                more = upload(run, url, progress)
+        except Unreachable as error:  # a night has more of them than runs
+            note(f"{error}; the next upload is tried in {every:g} seconds")
+            ended = False
+            continue
         done.files, done.bytes, done.seconds = (
             done.files + more.files,
             done.bytes + more.bytes,
