@@ -182,6 +182,8 @@ SHAPES = (
         {"step_id": 1, "source": "agent", "metrics": CALL}]}, one_object),
     Shape("inspect", "a.eval", {"id": "a", "epoch": 1, "output": {"choices": [
         {"logprobs": {"content": [{"token": "a", "logprob": -0.5}]}, "stop_reason": "stop"}]}, "scores": {}}, evaluation),
+    Shape("agent-lightning", "lines.jsonl", {"event_type": "model_request", "rollout_id": "r", "attempt_id": "a", "data": {
+        "prompt_token_ids": [1], "response_token_ids": IDS, "response_log_probs": LP, "server": {"version": 2}}}, json_lines),
     Shape("table", "rows.jsonl", {
         "step": 1, "sequence_id": "s", "rollout_logprobs": LP, "old_logprobs": LP, "mask": MASK, "token_ids": IDS,
         "turns": [0] * 3, "prompt_ids": [1], "rewards": 1.0, "advantages": [1.0] * 3, "rollout_versions": 3, "trainer_version": 4,

@@ -2,6 +2,7 @@
 
 from ..table import Format
 from . import (
+    agent_lightning,
     areal,
     engines,
     harnesses,
@@ -20,7 +21,7 @@ from . import (
 FORMATS: tuple[Format, ...] = (
     *nemo_rl.FORMATS, *miles.FORMATS, *slime.FORMATS, *skyrl.FORMATS, *verl.FORMATS, *prime_rl.FORMATS, *open_instruct.FORMATS,
     *tinker.FORMATS, *trl.FORMATS, *areal.FORMATS, *engines.FORMATS, *harnesses.FORMATS,
-    *martingale.FORMATS,
+    *martingale.FORMATS, *agent_lightning.FORMATS,
 )  # fmt: skip
 """In the order in which a file is tried: the first that fits counts."""
 BY_NAME = {known.name: known for known in FORMATS}

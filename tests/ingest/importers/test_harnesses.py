@@ -135,3 +135,39 @@ def test_a_record_of_martingale_has_a_row_for_each_revision_that_scored(tmp_path
         else:
             assert np.array_equal(np.float32(row["current_logprobs"]), np.float32(each["current"]))
             assert row["trainer_version"] == each["step"]
+
+
+def _event(call: dict[str, Any], rollout: str, is_trimmed: bool) -> dict[str, Any]:
+    prompt, ids, logprobs = call.values()
+    trimmed = {
+        "prompt_token_ids": prompt,
+        "response_token_ids": ids,
+        "response_log_probs": logprobs,
+        "server": {"version": 7},
+    }
+    choice = {"token_ids": ids, "logprobs": {"content": [{"logprob": x} for x in logprobs or []]}}
+    whole = {
+        "model": "m",
+        "model_version": 7,
+        "response": {"prompt_token_ids": prompt, "choices": [choice]},
+        "status": "ok",
+    }
+    data = trimmed if is_trimmed else whole
+    return {"event_type": "model_request", "rollout_id": rollout, "attempt_id": "a", "timestamp": 1.0, "data": data}
+
+
+@pytest.mark.parametrize("is_trimmed", [True, False])
+def test_events_of_agent_lightning_become_a_row_for_each_sequence(tmp_path: Path, is_trimmed: bool) -> None:
+    """By the schema of Agent-Lightning 1.0.2, whole and with format=triplet."""
+    reward = {"event_type": "reward", "rollout_id": "r", "attempt_id": "a", "timestamp": 2.0, "data": {"value": 0.5}}
+    events = [_event(call, "r", is_trimmed) for call in (FIRST, GOES_ON, ANEW, FIRST | {"logprobs": None})]
+    (tmp_path / "events.json").write_text(json.dumps([*events, reward, {"event_type": "note", "data": {}}]))
+    code, rows = imported(tmp_path / "events.json", tmp_path / "run", "--step", "3")
+    assert code == 1 and [row["sequence_id"] for row in rows] == ["r-a-0-0", "r-a-0-2"]
+    assert rows[0]["token_ids"] == [5, 6, 9, 9, 9, 7] and rows[0]["prompt_ids"] == [1, 2] and rows[0]["step"] == 3
+    assert {row["reward"] for row in rows} == {0.5} and {row["rollout_version_min"] for row in rows} == {7}
+    reasons = [each["reason"] for each in rejected(tmp_path / "run")]
+    assert len(reasons) == 2 and "its call 3 has no log-probs" in reasons[0] and "no sample" in reasons[1]
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events[:2]))
+    code, rows = imported(tmp_path / "lines.jsonl", tmp_path / "lines", "--step", "3")
+    assert code == 0 and [row["token_ids"] for row in rows] == [[5, 6], [7]]
