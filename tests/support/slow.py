@@ -35,6 +35,7 @@ FILES = {
     "ingest/importers/test_wandb_log": "processes of W&B's own",
     "ingest/test_s3": "a store of four processes",
     "ingest/test_remote_runs": "whole runs, pushed and opened again",
+    "ingest/importers/test_wandb_server": "processes of W&B's own",
     "ingest/test_bridge": "every dialect is tried on a whole run",
     "ingest/test_chain": "a log is cut and altered anywhere",
     "ingest/test_compaction": "killed at every call",

@@ -5,7 +5,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,8 @@ def _pages(run: Any, name: str, sleep: Callable[[float], object]) -> Iterator[li
 def _page(run: Any, name: str, least: int, most: int, sleep: Callable[[float], object]) -> list[Mapping[str, Any]]:
     for attempt in range(TRIES):
         try:
-            return list(run.scan_history(min_step=least, max_step=most, page_size=PAGE))
+            rows = run.scan_history(min_step=least, max_step=most, page_size=PAGE)
+            return _each_once(row for row in rows if least <= row.get("_step", least) < most)
         except Exception as error:  # W&B raises errors of its own, of its protocol, and of its process
             words = " ".join(str(error).split())[:200]
             if attempt + 1 == TRIES:
@@ -82,6 +83,11 @@ def _page(run: Any, name: str, least: int, most: int, sleep: Callable[[float], o
                 ) from error
             sleep(2.0**attempt)
     raise AssertionError("unreachable")
+
+
+def _each_once(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows with their own _step. Where a run lies in files in part, W&B's client gives rows of a page from both."""
+    return list({row.get("_step", f"row {place}"): row for place, row in enumerate(rows)}.values())
 
 
 def _opened(api: Any, name: str) -> Any:
