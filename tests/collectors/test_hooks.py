@@ -296,11 +296,20 @@ def test_who_imported_a_function_by_name_is_watched_too_and_gets_it_back(loop: A
     assert user.loss is loop.loss is original
 
 
+def test_a_function_that_two_modules_name_has_the_looks_of_both_wherever_it_is_called(loop: Any) -> None:
+    user = importlib.import_module("toy_user")
+    original, elsewhere = loop.loss, Hook("toy_user", "loss", after="after")
+    with watching(hook("loss", after="after"), elsewhere) as (looks, _):
+        assert user.loss is loop.loss is not original and loop.loss(1) == original(1)
+        assert len(looks.calls) == 2
+    assert user.loss is loop.loss is original
+
+
 def test_a_script_that_imported_a_function_is_found_wherever_it_is(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     script = ModuleType("__main__")
     vars(script)["loss"] = loop.loss
     monkeypatch.setitem(sys.modules, "__main__", script)
-    replace_in_importers(loop.loss, "other")
+    replace_in_importers([(loop.loss, "other")])
     assert vars(script)["loss"] == "other"
 
 
