@@ -1,6 +1,8 @@
 // A chart's layout for a place that may be narrower than its title: Plotly breaks no line itself. The chart grows by the new lines.
 const pen = document.createElement("canvas").getContext("2d")
-const besideMark = 34 // pixels at the right of a title, for the ? and its distance
+const edge = 34 // pixels beside a title, at both of its ends together
+const mark = 18 // of the ?, which stands left of the right margin, beside the notes
+const numbers = 48 // by which the right margin grows for a column of numbers
 
 function broken(text, font, width) {
   pen.font = `${font.size}px ${font.family}`
@@ -20,8 +22,10 @@ function fitted(layout, width) {
   const { template, title, margin } = layout
   if (!title?.text || !width) return layout
   const { font: { family }, title: usual } = template.layout
+  const isAsked = layout.annotations?.some(each => each.captureevents && each.text === "?")
+  const beside = isAsked ? mark + Math.max(0, (margin?.r ?? 0) - 16) + (layout.yaxis2?.automargin ? numbers : 0) : 0
   const [head, notes] = [[title, usual], [title.subtitle ?? {}, usual.subtitle]]
-    .map(([{ text = "" }, { font }]) => ({ lines: broken(text, { family, ...font }, width - besideMark), font, before: text.split("<br>").length }))
+    .map(([{ text = "" }, { font }], isNotes) => ({ lines: broken(text, { family, ...font }, width - edge - (isNotes && beside)), font, before: text.split("<br>").length }))
   const taller = [head, notes].reduce((sum, { lines, font, before }) => sum + (lines.length - before) * Math.ceil(1.3 * font.size), 0)
   if (!taller) return layout
   return {

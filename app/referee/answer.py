@@ -102,7 +102,7 @@ def _judged(found: Mapping[str, Distance], between: Distance | None) -> tuple[Si
     if farthest.k3 >= NEARER * nearest.k3 and certain:
         first = f"the {WHO[near]} stands at {words(nearest)} from the referee, the {WHO[far]} at {words(farthest)}"
         return far, f"{first}: the difference is the {WHO[far]}'s"  # type: ignore[return-value]
-    return "both", f"both sides stand off: {said} from the referee. Neither explains the difference alone"
+    return "both", f"both sides differ from the referee: {said}. So neither side alone explains the gap between them"
 
 
 def words(found: Distance) -> str:
@@ -125,5 +125,5 @@ def _where(fitting: list[int], by_step: Mapping[str, Mapping[int, Distance]]) ->
     every = {step for own in by_step.values() for step in own}
     if len(fitting) == len(every):
         return ""
-    named = f"step {fitting[0]}" if len(fitting) == 1 else f"{len(fitting)} steps, {fitting[0]} to {fitting[-1]},"
-    return f". This is of {named} of {len(every)} that were read: at the others the weights are not the referee's"
+    named = f"step {fitting[0]}" if len(fitting) == 1 else f"{len(fitting)} steps from {fitting[0]} to {fitting[-1]}"
+    return f". These numbers are of {named}, of {len(every)} that were read; at the other steps the referee has other weights"

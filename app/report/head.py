@@ -50,7 +50,8 @@ def head_of(
     """diagnosed: the diagnosis with its gap, answer and context, or why there is none. baseline: facts on a known-good run."""
     severity = verdict.word
     if isinstance(diagnosed, str):
-        facts = (*baseline, *_verdict_facts(verdict), ("diagnosis", diagnosed))
+        own = (("diagnosis", diagnosed),) if verdict.signal else ()  # a run without a gap gives the same reason already
+        facts = (*baseline, *_verdict_facts(verdict), *own)
         return Head(severity, verdict.title, facts, None, None)
     diagnosis, gap, answer, context = diagnosed
     likely = diagnosis.likely[0] if diagnosis.likely else None

@@ -50,15 +50,15 @@ def verdict_of(run: "Run", graded: pl.DataFrame | None = None) -> Finding:
     """The verdict: what is wrong, since when, how sure, what to try, what was not checked. graded: `signal_grades` of the run."""
     found = verdict(signal_grades(run) if graded is None else graded, missing_checks(run), run.rules)
     why = "" if found.signal else why_no_gap(run)
-    return replace(found, evidence=why) if why else found
+    return replace(found, evidence=f"{why[0].upper()}{why[1:]}") if why else found
 
 
 def missing_checks(run: "Run") -> dict[str, str]:
     """Gap, feature or signal -> why nothing of it can be graded. A scalar log lacks all signals whose metrics it has not."""
     missing = dict(missing_of(run))
-    if reason := run.no_tokens:
+    if run.no_tokens:
         logged = {name.partition("/")[2] for name in run.logged["metric"].drop_nulls().unique()}
-        missing |= {s.name: f"because {reason}, and the log has no {s.reads}" for s in SIGNALS if s.reads not in logged}
+        missing |= {s.name: f"because the log has no {s.reads}" for s in SIGNALS if s.reads not in logged}
     return missing
 
 

@@ -9,23 +9,23 @@ TRAINED = ("old", "current")
 
 
 def why_no_gap(run: "Run") -> str:
-    """What is found, and what to record, in sentences; empty if the run has a number of a gap, or is a log without tokens.
+    """What is found, and what to record, in words that can follow "because".
 
-    Ids that it quotes are text of the trainer's.
+    Empty if the run has a number of a gap, or is a log without tokens. Ids that it quotes are text of the trainer's.
     """
     if run.no_tokens or run.metrics(by=("step",)).width > 1:
         return ""
     if not run.steps:
-        return f"No step is on record{_dropped(run)}."
+        return f"no step is on record{_dropped(run)}."
     recorded = run.policies
     trained = next((policy for policy in TRAINED if policy in recorded), None)
     if "rollout" in recorded and trained is not None:
         return (
-            f"No sequence has the log-probs of both rollout and {trained}{_apart(run, trained)}. "
+            f"no sequence has the log-probs of both rollout and {trained}{_apart(run, trained)}. "
             "Log both under the same step and the same sequence_ids."
         )
     wanted = "rollout_logprobs=" if "rollout" not in recorded else "old_logprobs= or current_logprobs="
-    found = f"Only the log-probs of {' and '.join(recorded)} are on record" if recorded else "No log-prob is on record"
+    found = f"only the log-probs of {' and '.join(recorded)} are on record" if recorded else "no log-prob is on record"
     return f"{found}{_dropped(run)}. Pass {wanted} to the collector too, under the same step and sequence_ids."
 
 

@@ -97,7 +97,11 @@ class Finding:
             return self.rules
         most = max((check.steps for check in ran), default=0)
         few = " · ".join(f"{check.name} on {check.steps} of {most} steps" for check in ran if check.steps < most)
-        absent = " · ".join(f"{check.name}, {check.absent}" for check in self.checks if not check.steps)
+        why: dict[str, list[str]] = {}
+        for check in self.checks:
+            if not check.steps:
+                why.setdefault(check.absent, []).append(check.name)
+        absent = " · ".join(f"{_listed(names)}, {reason}" for reason, names in why.items())
         return (
             f"{len(ran)} of {len(self.checks)} checks ran."
             + (f" Checked in part: {few}." if few else "")
@@ -115,3 +119,11 @@ class Finding:
         """The sentence without the checks."""
         head = ", ".join(part for part in (self.title, self.when) if part)
         return f"{self.word}: {head} ({self.confidence} confidence). {self.evidence}".rstrip()
+
+
+def _listed(names: list[str]) -> str:
+    """
+    >>> _listed(["total"]), _listed(["total", "drift", "staleness"])
+    ('total', 'total, drift and staleness')
+    """
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

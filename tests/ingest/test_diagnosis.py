@@ -30,7 +30,7 @@ def test_steps_of_statistics_alone_say_what_to_record(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_gap_says_what_to_record(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="^No step is on record"):
+    with pytest.raises(SourceError, match="^no step is on record"):
         diagnosis_of(open_run(made(tmp_path, "empty")))
 
 

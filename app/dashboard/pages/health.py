@@ -9,6 +9,7 @@ from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 
+from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.hidden import replaced
@@ -27,7 +28,7 @@ def render(scope: Scope) -> None:
     for note in run.notes:
         st.caption(f":material/info: {label(note, 400)}")
     if why := scope.view.of(why_no_gap):
-        st.info(label(why, 800))
+        st.info(label(capital(why), 800))
     _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
     _losses(run)
     _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")

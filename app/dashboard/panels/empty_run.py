@@ -4,6 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from ...presentation.cause_facts import capital
 from ...presentation.escape import streamlit_label as label
 from ..model.view import View
 from .logged_numbers import logged_numbers
@@ -15,7 +16,7 @@ WAITS = "This page updates by itself as soon as there is something to show."
 
 def say_empty(view: View, why: str) -> None:
     """Advice for a run that has no gap to show. why: see why_no_gap."""
-    st.info(f"{label(why, 800)} {WAITS if view.is_growing else 'The run has ended.'}")
+    st.info(f"{label(capital(why), 800)} {WAITS if view.is_growing else 'The run has ended.'}")
     how_to_attach(view.run.place, view.run.info.get("trainer"))
 
 

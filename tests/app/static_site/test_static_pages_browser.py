@@ -13,6 +13,7 @@ from ratioscope.app.static_site.material import material
 from ratioscope.app.static_site.pages import PAGES
 from ratioscope.app.static_site.several import folder_of
 from ratioscope.app.static_site.written import write_folder
+from ratioscope.collectors.collector import Collector
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
@@ -25,6 +26,15 @@ PASS_BY = f"""async () => {{
   }}
 }}"""
 
+UNDER_THE_MARK = """() => [...document.querySelectorAll(".js-plotly-plot")].filter(plot => plot.clientWidth).flatMap(plot => {
+  const mark = [...plot.querySelectorAll(".annotation")].find(note => note.textContent === "?")?.getBoundingClientRect()
+  const lines = [...plot.querySelectorAll(".g-gtitle tspan.line, .g-gtitle text:not(:has(tspan.line))")]
+  return lines.filter(line => {
+    const box = line.getBoundingClientRect()
+    return mark && box.right > mark.left && box.bottom > mark.top + 2 && box.top < mark.bottom - 2
+  }).map(line => line.textContent)
+})"""
+"""Words of a chart's title that its ? covers."""
 CUT_TITLES = f"""() => {VISIBLE}.flatMap(figure => [...figure.querySelectorAll(".gtitle, .gtitle-subtitle")]
   .filter(title => title.getBoundingClientRect().right > figure.getBoundingClientRect().right).map(title => title.textContent))"""
 
@@ -78,7 +88,7 @@ def test_every_page_of_a_folder_draws_its_charts_at_420_pixels_too(tab: Page, pa
         assert tab.get_by_role("heading", level=2, name=page.title, exact=True).is_visible()
         drawn(tab)
         assert tab.evaluate("document.documentElement.scrollWidth") <= tab.evaluate("innerWidth")
-        assert tab.evaluate(CUT_TITLES) == []
+        assert tab.evaluate(CUT_TITLES) == [] and tab.evaluate(UNDER_THE_MARK) == []
         background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 28)"}[scheme]
 
@@ -165,3 +175,18 @@ def test_nothing_foreign_runs_and_another_script_is_refused(browser: Browser, pa
     )
     assert page.evaluate("window.hacked") is None
     page.close()
+
+
+def test_long_names_do_not_widen_a_page(tab: Page, tmp_path: Path) -> None:
+    long = f"https://data.internal.example/{'x' * 80}"
+    with Collector(tmp_path / "run") as collector:
+        old, rollout = [[-1.0, -2.0]], [[-1.1, -2.3]]
+        collector.log(
+            step=0, rollout_logprobs=rollout, old_logprobs=old, sequence_ids=[long], group_ids=[long], replica=[long]
+        )
+    (tmp_path / "one.html").write_text(one_file(material(open_run(tmp_path / "run"))))
+    tab.set_viewport_size({"width": 420, "height": 900})
+    for page in PAGES:
+        tab.goto(f"{(tmp_path / 'one.html').as_uri()}#{page.path}")
+        tab.wait_for_function("path => !document.getElementById(path).hidden", arg=page.path)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 420, page.path
