@@ -112,7 +112,11 @@ def serving_bucket(name: str) -> Iterator[Swift]:
     root = Path(mkdtemp(prefix="swift-", dir=memory if memory.is_dir() else None))
     store = started(root)
     try:
-        place: dict[str, Any] = {"endpoint_override": f"127.0.0.1:{store.port}", "scheme": "http", "region": "us-east-1"}
+        place: dict[str, Any] = {
+            "endpoint_override": f"127.0.0.1:{store.port}",
+            "scheme": "http",
+            "region": "us-east-1",
+        }
         S3FileSystem(access_key=KEY, secret_key=SECRET, allow_bucket_creation=True, **place).create_dir(name)
         yield store
     finally:
