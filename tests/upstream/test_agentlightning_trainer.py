@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from support.adapter_properties import differences
 from support.hollow import hollow
 from support.sources import on_path
@@ -24,6 +23,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 torch = pytest.importorskip("torch", reason="verl runs on torch")
 driving = pytest.importorskip("upstream.verl_drive", reason="verl is not importable here")
+OmegaConf: Any = pytest.importorskip("omegaconf", reason="verl is not importable here").OmegaConf
 
 
 GROUPS = {f"task{prompt}" for prompt in range(driving.PROMPTS)}
