@@ -21,7 +21,7 @@ from ratioscope.layout import READINGS, SCALARS, STATISTICS, TOKENS
 
 from .log_reading import NAME, LogReading
 from .mirror_state import load, save
-from .room import demand_room, note_use
+from .room import Room, note_use
 from .side_by_side import side_by_side
 from .store import Store, Unreachable
 from .whole_file import whole_file
@@ -32,6 +32,8 @@ _MORE = 1 << 26
 """Bytes by which a file may exceed its commit: the newest statistics may have grown since."""
 _END, _TRAILER = 1 << 16, 8
 """Bytes at the end of a Parquet file that nearly always hold its footer, and those that state the footer's length."""
+_GUESS = 1 << 20
+"""Bytes of a file of unknown size."""
 _LOCKS = 64
 _FILE = re.compile(
     rf"(?:{TOKENS}/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
@@ -50,7 +52,11 @@ class Mirror:
     is_followed: bool = False
     """True if a thread asks the store again and again, so that no reader has to wait for it."""
     _paths: list[str] | None = None
+    _room: Room = field(init=False)
     _locks: list[threading.Lock] = field(default_factory=lambda: [threading.Lock() for _ in range(_LOCKS)])
+
+    def __post_init__(self) -> None:
+        self._room = Room(self.root.parent.parent)
 
     @property
     def note(self) -> str:
@@ -107,7 +113,7 @@ class Mirror:
                     return
             if size is not None and size > MOST_FILE:
                 raise SourceError(f"its commit states {size} bytes; at most {MOST_FILE} are fetched of one file")
-            demand_room(self.root.parent.parent, size or _MORE)
+            self._room.demand(size or _GUESS)
             with whole_file(local) as file:
                 self.store.fetch(path, file, MOST_FILE if size is None else size + _MORE)
 

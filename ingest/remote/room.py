@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratioscope.layout import READINGS, SCALARS, STATISTICS, TOKENS
@@ -16,6 +18,8 @@ MOST_BYTES = 20 << 30
 """Bytes of all copies at most, unless $RATIOSCOPE_REMOTE_CACHE states another number of bytes. A convention."""
 RESERVE = 1 << 30
 """Bytes that stay free on the disk of the cache."""
+MEASURED_EVERY = 1 << 28
+"""Bytes that are fetched between two measurements of all copies."""
 IN_USE = 600.0
 """Seconds after its last use in which a copy is not removed: a reader may be at work on it."""
 _UNFINISHED = 86_400.0
@@ -31,9 +35,27 @@ def budget() -> int:
     return int(stated) if stated.isascii() and stated.isdigit() else MOST_BYTES
 
 
-def demand_room(mirrors: Path, nbytes: int) -> None:
-    """Removes the copies that were not used for longest until the budget allows so many bytes more. NoRoom: the disk is full."""
-    trim(mirrors, budget() - nbytes)
+@dataclass
+class Room:
+    """Room in the folder of all copies. All copies are measured when a part of the budget was fetched, not for each file."""
+
+    mirrors: Path
+    _unmeasured: int = MEASURED_EVERY
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def demand(self, nbytes: int) -> None:
+        """Makes room for so many bytes: removes the copies that were not used for longest. NoRoom: the disk is full."""
+        with self._lock:
+            self._unmeasured += nbytes
+            is_due = self._unmeasured >= MEASURED_EVERY
+            self._unmeasured = 0 if is_due else self._unmeasured
+        if is_due:
+            trim(self.mirrors, budget() - nbytes)
+        demand_disk(self.mirrors, nbytes)
+
+
+def demand_disk(mirrors: Path, nbytes: int) -> None:
+    """NoRoom unless the disk has so many bytes more than the reserve."""
     free = shutil.disk_usage(mirrors).free
     if free < nbytes + RESERVE:
         raise NoRoom(

@@ -96,7 +96,8 @@ def test_a_growing_run_is_followed(tmp_path: Path, both: list[FakeWriter]) -> No
     record(both, slice(2, 4))
     both[0].close()
     push(tmp_path / "run", URL)
-    assert not run.refresh()  # the store was asked a moment ago
+    copy_of(run).is_followed = True
+    assert not run.refresh()  # a thread asks the store, and no reader waits for it
     copy_of(run).follow(every=0)
     assert run.refresh() and run.revision > revision
     assert_frame_equal(run.metrics(), open_run(tmp_path / "run").metrics())
@@ -287,6 +288,11 @@ def test_copies_that_were_not_used_for_longest_make_room(monkeypatch: pytest.Mon
     room.trim(opening.mirrors_folder(), room.budget())
     assert not old[0].exists() and all(path.exists() for path in held if path not in old)
     assert run.sequences(run.steps[0]).height == 4
+    measured: list[int] = []
+    monkeypatch.setattr(room, "trim", lambda _, most: measured.append(most))
+    for path in fetched(run):
+        copy_of(run).bring(path, None, again=True)
+    assert measured == []  # a look at all copies for each file would take longer than the file
     monkeypatch.setattr(room, "RESERVE", 1 << 62)
     with pytest.raises(room.NoRoom, match="wanted .* more than that"):
         copy_of(run).bring(fetched(run)[0], None, again=True)
@@ -297,6 +303,8 @@ def test_nothing_is_written_into_a_copy(capsys: pytest.CaptureFixture[str]) -> N
     run = open_run(URL)
     with pytest.raises(SourceError, match="is a copy of a run on a store"):
         write_remark(run.path, layout.NOTE, 1, "words")
+    assert ratioscope(["baseline", "pin", URL]) == 2
+    assert "is on a store; wanted a run in a folder of this machine" in capsys.readouterr().err
     for verb in (["repair"], ["compact"], ["prune"], ["note", "words"], ["rescore", "--model", "x"], ["push", URL]):
         assert ratioscope([verb[0], URL, *verb[1:]]) == 2
         assert "is on a store, which is only read" in capsys.readouterr().err

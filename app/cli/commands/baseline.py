@@ -119,7 +119,12 @@ def _pin(reference: str, folder: Path | None) -> int:
     if folder is not None and not Path(reference).is_dir():
         pin(folder, Pinned("baseline", saved(reference).name))
     else:
-        run = opened(Path(reference)).path.resolve()
+        found = opened(Path(reference))
+        if found.is_remote:
+            raise ConfigError(
+                f"{found.place} is on a store; wanted a run in a folder of this machine, beside those it is for"
+            )
+        run = found.path.resolve()
         folder = run.parent if folder is None else folder.resolve()
         if folder not in run.parents:
             raise ConfigError(f"{run} is not below {folder}; wanted a folder that holds the run")
