@@ -164,6 +164,19 @@ ADAPTERS: tuple[Adapter, ...] = (
         "nemo_automodel: models/value/workers/dtensor_value_worker_v2.py:23)",
     ),
     Adapter(
+        name="megatron_rl",
+        title="Megatron-RL",
+        file="megatron_rl",
+        package="megatron.rl",
+        classes=(),
+        distribution=None,
+        tested=("2026-08-22",),
+        against="source",
+        lines="ratioscope run --out {run} -- <your torchrun command>",
+        records="rollout and old without sequence packing, with the policy's and the KV cache's version of each token of a "
+        "single turn, mask, groups, rewards, advantages; log-probs that the engine did not tell are missing; no current",
+    ),
+    Adapter(
         name="fireworks",
         title="Fireworks cookbook",
         file="fireworks",

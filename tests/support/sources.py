@@ -35,6 +35,7 @@ CHECKOUTS = {
     "art": Checkout("pypi:openpipe-art", "0.5.18", "art"),
     "art_newer": Checkout("pypi:openpipe-art", "0.5.23", "art"),
     "axolotl": Checkout("pypi:axolotl", "0.21.0", "axolotl"),
+    "megatron_rl": Checkout("NVIDIA/Megatron-LM", "d98e8a64dd", "megatron"),
     "ms_swift": Checkout("pypi:ms-swift", "4.6.0", "swift"),
     "slime": Checkout("THUDM/slime", "624b824a898a", "slime"),
     "open_instruct": Checkout("allenai/open-instruct", "e6c3044aa", "open_instruct"),
