@@ -15,8 +15,6 @@ from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-import numpy as np
-
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.program import Program
 from ratioscope.metrics.engines.program_text import program_text
@@ -61,18 +59,14 @@ def _kernel(folder: Path, program: Program) -> Kernel | None:
     """The kernel of a program, ready to run; None where it cannot be made. Code on disk that cannot be read is made again."""
     text = program_text(program)
     place = folder / f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
-    columns = [np.empty(0, np.float32) for _ in program.columns]
     for _ in range(2):
         try:
             if not place.is_file() or place.read_bytes() != text.encode():
                 _write_whole(place, text)
-            kernel = _loaded(place)
-            kernel(np.zeros(2, np.int64), np.empty((1, len(program.combines))), *columns)
+            return _loaded(place)
         except Exception:  # numba unpickles the damaged file, which can raise anything
             for file in folder.glob(f"__pycache__/{place.stem}*"):
                 file.unlink(missing_ok=True)
-        else:
-            return kernel
     return None
 
 

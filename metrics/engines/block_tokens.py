@@ -57,7 +57,7 @@ class Tokens:
     """True if none of them but the pairs holds a number that is not finite."""
 
     def program(self, loops: Loops, *, whole: bool) -> Program:
-        """The program of the gap's token statistics. whole: with those that relate tokens to their neighbours."""
+        """The program of the gap's token statistics. whole: of those that relate tokens to their neighbours."""
         sound = self.sound and loops.sound_apart
         return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=sound)
 

@@ -24,13 +24,21 @@ _WHOLE = 6755399441055744.0
 _CHUNK = 1024
 
 
-def compiled(function: Any) -> Any:
-    """The function in machine code, kept on disk beside its file. Sums may be added up in eight parts; NaN stays NaN."""
-    return njit(function, cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+def kernel_of(columns: int) -> Callable[[Any], Any]:
+    """The decorator of a kernel with so many columns: machine code, kept on disk beside its file.
+
+    It is compiled at once and for one kind of arrays, those that may be read-only, as Arrow's are. Sums may be added up in eight
+    parts; NaN stays NaN.
+    """
+    column = types.Array(types.float32, 1, "C", readonly=True)
+    signature = types.void(types.int64[::1], types.float64[:, ::1], *[column] * columns)
+    flags = {"reassoc", "nsz", "contract"}
+    made: Callable[[Any], Any] = njit(signature, cache=True, nogil=True, error_model="numpy", fastmath=flags)
+    return made
 
 
 def _exact(function: Any) -> Any:
-    """The same for a function whose operations keep their order."""
+    """A function in machine code whose operations keep their order."""
     return njit(function, cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 
 

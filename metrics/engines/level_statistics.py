@@ -15,6 +15,8 @@ class LevelStatistics:
     """Token statistics; those of slices by token come first."""
     sliced: tuple[Statistic, ...]
     """The token statistics that slices by token have."""
+    whole: tuple[Statistic, ...]
+    """The token statistics that relate tokens to their neighbours."""
     cluster: tuple[Statistic, ...]
     sequence: tuple[Statistic, ...]
 
@@ -25,6 +27,8 @@ def statistics_by_level(gap: str) -> LevelStatistics:
     token, cluster, sequence = (
         tuple(s for s in statistics_of(gap) if s.level == level) for level in ("token", "cluster", "sequence")
     )
-    # Order: max and logsumexp, sums, sums of whole sequences. A slice by token then reduces a view of the first rows.
+    # Order: max and logsumexp, sums, sums of whole sequences. Those that slices have come first.
     token = tuple(sorted(token, key=lambda s: (s.combine == "sum", s.combine, s.whole)))
-    return LevelStatistics(token, tuple(s for s in token if not s.whole), cluster, sequence)
+    return LevelStatistics(
+        token, tuple(s for s in token if not s.whole), tuple(s for s in token if s.whole), cluster, sequence
+    )

@@ -97,7 +97,7 @@ class BlockSums:
     starts: Integers
     """The first token of each segment: adjacent tokens of one sequence with the same code in every contiguous slice."""
     segments: Matrix
-    """Token statistics of the segments, shape (statistics, segments)."""
+    """Token statistics that slices have, of the segments, shape (statistics, segments)."""
     sequences: Matrix
     """All statistics of each sequence, with or without a token, shape (statistics, sequences)."""
     columns: SequenceColumns
@@ -111,11 +111,16 @@ def block_sums(
     """The token formulas of a block, evaluated and summed over its segments and sequences."""
     tokens = block_tokens(rows, block, slices)
     starts = changes([tokens.sequence, *(tokens.codes[name] for name in CONTIGUOUS if name in tokens.codes)])
-    segments = loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, starts)
+    segments = loops.cell_sums(tokens.program(loops, whole=False), tokens.columns, starts)
     sums = np.empty((len(levels.token), block.last - block.first))
     sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
-    present = reduced(segments, tokens.sequence[starts], levels.token)
-    sums[:, present.codes] = present.matrix
+    present = reduced(segments, tokens.sequence[starts], levels.sliced)
+    sums[: len(levels.sliced), present.codes] = present.matrix
+    if levels.whole:
+        begins = first_of_each(tokens.sequence)
+        sums[len(levels.sliced) :, present.codes] = loops.cell_sums(
+            tokens.program(loops, whole=True), tokens.columns, begins
+        )
     named = _named(sums, levels.token)
     whole = sequence_columns(named, np)
     own = [s.formula(named, np) for s in levels.cluster] + [s.formula(whole, np) for s in levels.sequence]
@@ -182,7 +187,7 @@ def _token_cells(sums: BlockSums, piece: SliceCodes, group: Integers, levels: Le
 
 def _contiguous(sums: BlockSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:
     """Statistics of each (sequence, code), coded by sequence * number of keys + code, from those of the segments."""
-    values, sequence = sums.segments[: len(levels.sliced)], sums.tokens.sequence[sums.starts]
+    values, sequence = sums.segments, sums.tokens.sequence[sums.starts]
     code = sums.tokens.codes[piece.name][sums.starts]
     if (code < 0).any():
         chosen = np.flatnonzero(code >= 0)

@@ -50,11 +50,11 @@ class Program:
 def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Program:
     """The program of a gap's token statistics.
 
-    whole: with those that relate tokens to their neighbours. entropy: it is on record. sound: earlier, later and entropy hold
-    finite numbers only.
+    whole: of those that relate tokens to their neighbours, else of all others. entropy: it is on record. sound: earlier, later
+    and entropy hold finite numbers only.
     """
     levels = statistics_by_level(gap)
-    order = levels.token if whole else levels.sliced
+    order = levels.whole if whole else levels.sliced
     shifts = SHIFTS if whole and kin(gap) in SAMPLED else ()
     graph = Graph(frozenset(LOGPROBS if sound else ()))
     names = ("earlier", "later", *(("entropy",) if entropy else ()), *(f"pair {shift}" for shift in shifts))

@@ -1,6 +1,7 @@
 """The source text of a program as one loop over tokens, for a compiler: each intermediate result stays in a register.
 
-The loop is written so that LLVM can carry out eight tokens at once: no branch, truth values as 0 and 1, maxima by `largest`.
+The loop is written so that LLVM carries out eight tokens at once: no branch, truth values as 0 and 1, maxima by `largest`. A
+choice between a number and the neutral value of a reduction is no `if`: LLVM would leave out tokens, one at a time.
 """
 
 import math
@@ -22,11 +23,11 @@ def program_text(program: Program) -> str:
     return "\n".join(
         (
             "from math import inf",
-            "from numpy import float64",
-            "from ratioscope.metrics.engines.compiled_loops import compiled, exponential, largest, smallest",
+            "from numpy import float64, int64",
+            "from ratioscope.metrics.engines.compiled_loops import bits_of, exponential, kernel_of, largest, number_of, smallest",
             "",
             "",
-            "@compiled",
+            f"@kernel_of({len(columns)})",
             f"def kernel(starts, sums, {', '.join(columns)}):",
             "    for cell in range(len(starts) - 1):",
             "        first, last = starts[cell], starts[cell + 1]",
@@ -59,8 +60,9 @@ def _line(step: Step) -> str:
     if kind in _COMPARED:
         return f"{result} = 1.0 if {read[0]} {_COMPARED[kind]} {read[1]} else 0.0"
     if kind == "where" and read[2] == "-inf":
-        # A choice before a maximum would make LLVM fall back to one token at a time.
         return f"{result} = smallest({read[1]}, inf if {read[0]} != 0.0 else -inf)"
+    if kind == "where" and read[2] == "0.0":
+        return f"{result} = number_of(bits_of({read[1]}) & -int64({read[0]}))"
     if kind == "where":
         return f"{result} = {read[1]} if {read[0]} != 0.0 else {read[2]}"
     if kind == "isfinite":

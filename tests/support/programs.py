@@ -27,7 +27,7 @@ def columns(*, hostile: bool, entropy: bool) -> dict[str, np.ndarray]:
 
 def one_by_one(gap: str, given: dict[str, np.ndarray], starts: np.ndarray, *, whole: bool) -> np.ndarray:
     levels = statistics_by_level(gap)
-    order = levels.token if whole else levels.sliced
+    order = levels.whole if whole else levels.sliced
     wide = {name: values.astype(np.float64) for name, values in given.items()}
     pairs = {shift: wide[f"pair {shift}"] for shift in (-2, -1, 1, 2)}
     mask = np.ones(TOKENS, np.bool_)
