@@ -216,6 +216,8 @@ def _order(levels: LevelStatistics, piece: SliceCodes) -> tuple[Statistic, ...]:
 
 
 def _merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
+    if len(cells) == 1:
+        return cells[0]
     return reduced(np.concatenate([c.matrix for c in cells], axis=1), np.concatenate([c.codes for c in cells]), order)
 
 

@@ -31,9 +31,9 @@ class Step:
     """Registers, or numbers (float). `logsumexp` reads exponentials and their logarithms, `count` only a number."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """The steps that give the statistics of cells."""
+    """The steps that give the statistics of cells. There is one of a kind, so that it is found by identity."""
 
     columns: tuple[str, ...]
     """The input columns; they fill the first registers, and stay there."""
