@@ -35,7 +35,7 @@ COLUMNS = {
 ABSENT = ("agentlightning.client", "agentlightning.hooks", "httpx", "httpx_retries", "kubernetes")
 
 
-class AgentLightning(driving.Training):  # type: ignore[misc]
+class AgentLightning(driving.Training):  # type: ignore  # mypy names one of two errors, by what it has cached
     """verl's tiny training, with Agent-Lightning's step."""
 
     def _trainer(self) -> Any:
