@@ -312,7 +312,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         classes=(),
         distribution=None,
         tested=("2026-08-20",),
-        against="stand-ins",
+        against="source",
         lines="ratioscope run --out {run} -- <your training command>",
         records="rollout, old, current, reference, entropy, both masks, advantages; from the data preparation versions, groups, "
         "rewards",
