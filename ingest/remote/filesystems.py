@@ -89,6 +89,7 @@ def _s3(address: Address, seconds: float) -> tuple[Any, str]:
         "connect_timeout": min(_CONNECT_SECONDS, seconds / 2),
         "request_timeout": seconds
         / 2,  # without a byte. One that waits holds one of the threads that all requests share
+        "background_writes": False,  # they keep all of a file in memory that the network is slower to take
         "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=int(stated) if stated.isdecimal() else _TRIES),
     }
     if "allow_delayed_open" in (

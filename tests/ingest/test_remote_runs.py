@@ -290,8 +290,8 @@ def test_copies_that_were_not_used_for_longest_make_room(monkeypatch: pytest.Mon
     assert run.sequences(run.steps[0]).height == 4
     measured: list[int] = []
     monkeypatch.setattr(room, "trim", lambda _, most: measured.append(most))
-    for path in fetched(run):
-        copy_of(run).bring(path, None, again=True)
+    for name in fetched(run):
+        copy_of(run).bring(name, None, again=True)
     assert measured == []  # a look at all copies for each file would take longer than the file
     monkeypatch.setattr(room, "RESERVE", 1 << 62)
     with pytest.raises(room.NoRoom, match="wanted .* more than that"):
