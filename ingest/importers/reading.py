@@ -85,13 +85,13 @@ def opened(source: Path, options: Options) -> Reading:
     if not paths:
         raise SourceError(f"{source}: there is no file here; give a dump, or a folder of dumps")
     files = [_file(path, name, size, _kinds(name, options)) for path, name, size in paths]
-    known = [file for file in files if file.found]
+    known, lesser = _without_copies([file for file in files if file.found])
     if not known:
         named = ", ".join(file.name for file in files[:5])
         raise SourceError(
             f"{source}: no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"
         )
-    passed_over = [file.name for file in files if not file.found]
+    passed_over = [*(file.name for file in files if not file.found), *lesser]
     return Reading(sorted(known, key=lambda file: (file.step, file.name)), passed_over)
 
 
@@ -111,6 +111,18 @@ def _with_lines(part: Part, lines: tuple[Column, ...]) -> Part:
     """The part, with lines of the user before those of its own."""
     named = {line.into for line in lines}
     return replace(part, columns=(*lines, *(line for line in part.columns if line.into not in named)))
+
+
+def _without_copies(files: Sequence[File]) -> tuple[list[File], list[str]]:
+    """The files, and the names of those of which files of the same step hold all and more."""
+    held = {(candidate.format.name, file.step) for file in files for candidate in file.found}
+    whole, copies = list[File](), list[str]()
+    for file in files:
+        if any((candidate.format.part_of, file.step) in held for candidate in file.found):
+            copies.append(f"{file.name} (files beside it hold all of it)")
+        else:
+            whole.append(file)
+    return whole, copies
 
 
 def _file(path: Path, name: str, size: int, found: tuple[Candidate, ...]) -> File:

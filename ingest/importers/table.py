@@ -95,6 +95,8 @@ class Format:
     """The keys that rows of different parts are joined by; empty: a row is complete by itself."""
     step_inside: str = ""
     """The name of a number near the beginning of a .pt file that tells which files belong together, whatever their names."""
+    part_of: str = ""
+    """The format that holds all of this one and more: its files are passed over beside files of that format of the same step."""
     names: Mapping[str, Name] = field(default_factory=dict)
     """The names that its pickles may mention beside what any may."""
     notes: str = ""

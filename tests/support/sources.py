@@ -53,7 +53,7 @@ def root(name: str) -> Path:
     given = os.environ.get(VARIABLE)
     if not given:
         pytest.skip(f"no {VARIABLE}: {checkout.repository} at {checkout.commit} is wanted in a folder of it")
-    for folder in (Path(given), *sorted(Path(given).iterdir())):
+    for folder in (*sorted(Path(given).iterdir()), Path(given)):  # a checkout may have the name of its package
         for place in (folder, folder / "src"):
             if (place / checkout.package).is_dir() and not folder.is_file() and _is_this(place, checkout):
                 return place.absolute()

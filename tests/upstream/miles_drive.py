@@ -48,6 +48,7 @@ def arguments(**given: Any) -> Flags:
         "kv_channels": 8,
         "ffn_hidden_size": 8,
         "vocab_size": slime.VOCABULARY,
+        "taken_out": 4,
     }
     return Flags(**{**vars(slime.arguments()), **extra, "rollout_data_transport": None, **given})
 
@@ -126,7 +127,7 @@ def make_samples(sample_class: Any, args: Any, rollout_id: int) -> list[Any]:
             _append(sample, tokens, [-2.5 - draw.random() * 0.1 for _ in tokens], sampled=True)
             meta = {"finish_reason": {"type": "stop"}, "weight_version": str(rollout_id + 1), "cached_tokens": 1}
             sample.update_from_meta_info(args, meta | {"prompt_tokens": 2, "completion_tokens": len(tokens)})
-        sample.reward, sample.remove_sample = float(draw.random() < 0.5), index % 5 == 4
+        sample.reward, sample.remove_sample = float(draw.random() < 0.5), index % 5 == args.taken_out
         samples.append(sample)
     return samples
 
@@ -188,6 +189,7 @@ SCORES = "calculate_log_probs_and_entropy"
 def _trained(module: Callable[[str], Any], actor: Any, rollout_id: int, samples: list[Any]) -> Any:
     """What RolloutManager does with samples that its engines made, and what MegatronTrainRayActor.train does with the shards."""
     conversion, args = module("ray.rollout.train_data_conversion"), actor.args
+    module("ray.rollout.debug_data").save_debug_rollout_data(args, samples, rollout_id=rollout_id, evaluation=False)
     module("ray.rollout.metrics").log_rollout_data(rollout_id, args, samples, None, 1.0)
     data = conversion.convert_samples_to_train_data(args, samples, {}, None, None)
     refs = conversion.split_train_data_by_dp(args, data, {"dp_size": 1})

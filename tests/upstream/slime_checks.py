@@ -8,6 +8,7 @@ import pytest
 import torch
 from support.written_run import token_rows
 
+from ratioscope import open_run
 from ratioscope.metrics.engines.join import joined
 
 
@@ -84,3 +85,14 @@ def assert_logged_difference(driving: Any, run: Path, settings: dict[str, Any]) 
         difference = np.abs(np.array(row["old_logprobs"]) - np.array(row["rollout_logprobs"]))
         sums[row["step"] * steps + row["minibatch"]] += (difference * kept).sum() / max(whole, 1.0)
     assert logged == pytest.approx((sums / (8 // steps)).tolist(), rel=1e-5)
+
+
+def assert_equal_mismatch(recorded: Path, imported: Path) -> None:
+    """Both runs have the same metrics of old over rollout at each step, to the last digits of a sum in another order."""
+    ours, theirs = (open_run(run).metrics(gap="mismatch") for run in (recorded, imported))
+    names = [name for name in ours.columns if name.startswith("mismatch/")]
+    assert ours["step"].to_list() == theirs["step"].to_list() and len(names) > 20
+    for name in names:
+        one, other = (frame[name].cast(float).fill_null(float("nan")).to_list() for frame in (ours, theirs))
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True), name
+    assert all(value for value in theirs["mismatch/abs_log_ratio"])

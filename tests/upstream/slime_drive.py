@@ -166,7 +166,8 @@ def arguments(**given: Any) -> Any:
         use_opd=False, keep_old_actor=False, use_routing_replay=False, use_rollout_routing_replay=False,
         compute_advantages_and_returns=True, normalize_advantages=False, use_rollout_entropy=False,
         data_pad_size_multiplier=1, custom_megatron_before_log_prob_hook_path=None, seq_length=0, decoder_seq_length=None,
-        custom_megatron_before_train_step_hook_path=None, save_debug_train_data=None, enable_mtp_training=False,
+        custom_megatron_before_train_step_hook_path=None, save_debug_train_data=None, save_debug_rollout_data=None,
+        enable_mtp_training=False,
         ci_test=False, check_for_nan_in_loss_and_grad=True, use_distributed_optimizer=False, overlap_param_gather=False,
         overlap_grad_reduce=False, reset_optimizer_states=False, manual_gc=False, ci_save_grad_norm=None,
         ci_load_grad_norm=None, log_multi_turn=False, log_passrate=False, log_correct_samples=False, use_tensorboard=False,
@@ -240,6 +241,8 @@ def drive(
 
 def _sent(module: Callable[[str], Any], manager: Any, args: Any, rollout_id: int, samples: list[Any]) -> Any:
     """What RolloutManager.generate does with samples; its first half needs engines."""
+    dump = module("observability.rollout_data_utils").save_debug_rollout_data
+    dump(args.save_debug_rollout_data, samples, rollout_id=rollout_id, evaluation=False)
     module("observability.rollout_metrics").log_rollout_data(rollout_id, args, samples, None, 1.0)
     return manager._split_train_data_by_dp(manager._convert_samples_to_train_data(samples))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ratioscope
+from ratioscope.app.cli import main
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
@@ -60,3 +61,14 @@ def test_a_run_of_miles_opens_with_its_lag(tmp_path: Path) -> None:
     run = ratioscope.open_run(tmp_path / "run")
     assert run.metrics(by=["step", "lag"]).select("step", "lag").rows() == [(0, "0"), (1, "0")]
     assert run.info["trainer"] == "miles" and run.info["config"]["args"]["tis_clip"] == 2.0
+
+
+def test_the_folder_that_miles_dumps_gives_the_metrics_that_were_recorded(tmp_path: Path) -> None:
+    """The columns of its dashboard lie beside; they hold the sampler's side once more. No sample is taken out here: the dump has
+    its mask, and miles' trainer has not."""
+    dumps = {"save_debug_rollout_data": str(tmp_path / "dump" / "rollout_data" / "{rollout_id}.pt"),
+             "save_debug_train_data": str(tmp_path / "dump" / "train_data" / "{rollout_id}_{rank}.pt")}  # fmt: skip
+    driving.drive(tmp_path / "run", options={"strict": True}, taken_out=-1, **dumps)
+    assert list((tmp_path / "dump" / "dashboard_columns").glob("*.parquet"))
+    assert main(["import", str(tmp_path / "dump"), "-o", str(tmp_path / "imported")]) == 0
+    checks.assert_equal_mismatch(tmp_path / "run", tmp_path / "imported")

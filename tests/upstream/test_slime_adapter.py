@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ratioscope
+from ratioscope.app.cli import main
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
@@ -23,6 +24,7 @@ MIS = {
     "tis_batch_normalize": True, "use_tis": True,
     "custom_tis_function_path": "examples.train_infer_mismatch_helper.mis.compute_mis_weights_with_cp",
 }  # fmt: skip
+KL = {"kl_loss_type": "k3", "kl_loss_coef": 0.1, "use_unbiased_kl": False}
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"global_batch_size": 8},  # one optimizer step: no separate old pass
@@ -36,7 +38,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     },
     MIS,
     {"advantage_estimator": "gspo"},
-    {"use_kl_loss": True, "kl_loss_type": "k3", "kl_loss_coef": 0.1, "use_unbiased_kl": False},
+    {"use_kl_loss": True, **KL},
     {
         "loss_type": "custom_loss",
         "custom_loss_function_path": "slime.backends.megatron_utils.loss.policy_loss_function",
@@ -59,3 +61,13 @@ def test_a_run_of_slime_opens_with_its_lag(tmp_path: Path) -> None:
     run = ratioscope.open_run(tmp_path / "run")
     assert run.metrics(by=["step", "lag"]).select("step", "lag").rows() == [(0, "0"), (1, "0")]
     assert run.info["trainer"] == "slime" and run.info["config"]["args"]["tis_clip"] == 2.0
+
+
+@pytest.mark.parametrize("settings", [{}, {"global_batch_size": 8}, {"use_kl_loss": True, **KL}], ids=str)
+def test_the_dump_that_slime_writes_gives_the_metrics_that_were_recorded(tmp_path: Path, settings: Any) -> None:
+    dumps = {
+        f"save_debug_{side}_data": str(tmp_path / "dump" / side / "{rollout_id}.pt") for side in ("rollout", "train")
+    }
+    driving.drive(tmp_path / "run", options={"strict": True}, **dumps, **settings)
+    assert main(["import", str(tmp_path / "dump"), "-o", str(tmp_path / "imported")]) == 0
+    checks.assert_equal_mismatch(tmp_path / "run", tmp_path / "imported")

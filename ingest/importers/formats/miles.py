@@ -98,6 +98,12 @@ FORMATS = (
         join_on=("step", "index"),
         step_inside="rollout_id",
     ),
-    Format(name="miles-columns", title="miles dashboard_columns Parquet", trainer="miles", parts=(_COLUMNS,)),
+    Format(
+        name="miles-columns",
+        title="miles dashboard_columns Parquet",
+        trainer="miles",
+        parts=(_COLUMNS,),
+        part_of="miles",
+    ),
     Format(name="miles-loss", title="miles policy_loss_debug .pt", trainer="miles", parts=(_LOSS,)),
 )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from support.hostile_dumps import SHAPES
 from support.imported import DUMPS, imported, rejected
 
 from ratioscope import open_run
@@ -129,3 +131,19 @@ def test_a_trajectory_of_one_line_is_no_log_of_numbers(tmp_path: Path, capsys: p
     (tmp_path / "step_0001.jsonl").write_text(json.dumps(row) + "\n")
     assert imported(tmp_path / "step_0001.jsonl", tmp_path / "run")[0] == 3
     assert "no log-probs and no token ids" in capsys.readouterr().err
+
+
+def test_the_columns_of_miles_dashboard_are_passed_over_beside_its_dumps(tmp_path: Path) -> None:
+    """They hold the sampler's side alone, under the same ids: read first, they kept the rows of both sides out."""
+    sample = next(shape for shape in SHAPES if shape.name == "miles")
+    for folder in ("rollout_data", "dashboard_columns"):
+        (tmp_path / "dump" / folder).mkdir(parents=True)
+    sample.write(tmp_path / "dump" / "rollout_data" / "3.pt", [sample.row])
+    held = {"sample_index": sample.row["index"], **{name: sample.row[name] for name in ("tokens", "response_length")}}
+    columns = pa.Table.from_pylist(
+        [held | {"rollout_log_probs": sample.row["rollout_log_probs"], "loss_mask": [1, 0, 1]}]
+    )
+    for step in (3, 4):
+        pq.write_table(columns, tmp_path / "dump" / "dashboard_columns" / f"rollout_{step}.parquet")
+    code, rows = imported(tmp_path / "dump", tmp_path / "run")
+    assert code == 0 and [(row["step"], row["rollout_version_min"]) for row in rows] == [(3, 3), (4, None)]
