@@ -76,7 +76,7 @@ def test_groups_of_the_replay_buffer_have_the_versions_that_they_were_added_with
         assert row["token_ids"] == [10 + place, 11, 7, 9] and row["mask"] == [True, True, False, True]
         assert row["turn"] == [0, 0, 1, 1]
         wanted = np.asarray([-0.1 * (group + 1), -0.2 * (place + 1), np.nan, -0.5], np.float32)
-        assert np.array_equal(np.asarray(row["rollout_logprobs"], np.float32), wanted, equal_nan=True)
+        assert np.array_equal(np.float32(row["rollout_logprobs"]), wanted, equal_nan=True)
 
 
 def test_rows_of_the_logger_are_cut_to_the_sampled_tokens(nemo_rl: Any, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_nodes_that_a_trainer_annotated(graph: Any, tmp_path: Path, digits: int 
         ("entropy", [0.5, 0.75, 1.0]), ("advantages", [1.0] * 3),
     ):  # fmt: skip
         spread = np.asarray([*wanted[:2], np.nan, np.nan, wanted[2]], np.float32)
-        assert np.array_equal(np.asarray(long[column], np.float32), spread, equal_nan=True), column
+        assert np.array_equal(np.float32(long[column]), spread, equal_nan=True), column
     assert short["current_logprobs"] is None, "an answer that no trainer has annotated"
     stated = json.loads((tmp_path / "run" / "run.json").read_text())["resolution"]
     assert stated["rollout"] == 5e-5

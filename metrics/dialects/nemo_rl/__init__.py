@@ -70,7 +70,8 @@ NOTES: dict[str, str] = {
     "token with old far below rollout dominates it",
     "train/js_divergence_error": "uses only the sampled token, so it is not bounded by ln 2",
     "train/sampling_importance_ratio": "a mean after truncation or filtering, so a value near 1 does not show that the raw "
-    "ratio is near 1; before pull request 3753, at a sequence level, it is too large by a factor of the rows of a micro-batch",
+    "ratio is near 1; before pull request 3753, at a sequence level, it is too large by a factor of the rows of a micro-batch. "
+    "Pull request 3900 makes it the mean before truncation, under the same name",
     "train/is_oob_ratio": "a weight that overflowed is 0 and, under tis, counts as inside; in pull request 2269 the sum over "
     "k micro-batches is k - share inside",
     "train/token_mult_prob_error": "mean of exp(abs(log-ratio)): at least 1, and 0 only for a batch without valid tokens",

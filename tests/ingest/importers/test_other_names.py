@@ -88,7 +88,7 @@ def test_groups_of_nemo_rl_s_replay_buffer_have_two_versions(tmp_path: Path) -> 
     assert [any(row["loss_mask"]) for row in rows] == [True, True, True, False, True, True]
     assert rows[3]["token_ids"] == [11, 11, 7, 9] and rows[3]["prompt_ids"] == [1, 2, 4, 4]
     wanted = np.asarray([-0.2, -0.4, np.nan, -0.5], np.float32)
-    assert np.array_equal(np.asarray(rows[3]["rollout_logprobs"], np.float32), wanted, equal_nan=True)
+    assert np.array_equal(np.float32(rows[3]["rollout_logprobs"]), wanted, equal_nan=True)
 
 
 FIREWORKS = [

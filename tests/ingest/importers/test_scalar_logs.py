@@ -253,3 +253,28 @@ def test_a_damaged_file_of_scalars_is_set_aside_and_repaired(tmp_path: Path) -> 
     log.unlink()
     assert len(open_run(run).logged) == 15 and main(["repair", str(run), "--writers-ended"]) == 0
     assert main(["verify", str(run)]) == 0 and len(open_run(run).logged) == 15
+
+
+@pytest.mark.parametrize(
+    ("trainer", "version", "name", "metric"),
+    [
+        ("verl", "0.7.1", "rollout_corr/kl", None),
+        ("verl", "0.8.0", "rollout_corr/kl", "mismatch/kl_direct"),
+        ("verl", None, "rollout_corr/kl", None),
+        (
+            "nemo_rl",
+            "0.6.0",
+            "train/sampling_importance_ratio",
+            None,
+        ),  # after truncation, and before it since pull request 3900
+        ("nemo_rl", None, "train/gen_kl_error", None),  # K3 only with one setting
+        ("fireworks", None, "train/inference_k3", None),  # of another pair of policies since 2026-07-06
+        ("trl", None, "sampling/sampling_logp_difference/mean", None),  # a mean over processes
+        (None, None, "is_masked", None),  # of prime-rl: another loss, another mask
+    ],
+)
+def test_a_name_that_changed_its_meaning_is_a_metric_only_where_both_agree(
+    trainer: str | None, version: str | None, name: str, metric: str | None
+) -> None:
+    names = Names(trainer, version)
+    assert names.metric(name) == metric and (metric or names.why_own(name))
