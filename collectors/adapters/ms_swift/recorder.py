@@ -25,6 +25,10 @@ NO_ROLLOUT = (
 FUSED = (
     "use_liger_kernel computes the loss without the current log-probs, so total and drift are not recorded; mismatch is"
 )
+RAY = (
+    "this is a worker of ms-swift's Ray entry point: its loss gets no samples and knows no step, so nothing is recorded; "
+    "swift rlhf and megatron rlhf without Ray are recorded"
+)
 VERSIONS = "updates of the weights that the engine was loaded with before it sampled"
 
 Tensor = Any
@@ -174,7 +178,12 @@ class SwiftRecorder:
 
     def megatron_loss_ends(self, call: Call) -> None:
         loss, self._loss = self._loss, None
-        if loss is None or not _is_training(call.target) or not _holds_the_copy():
+        if loss is None or not _is_training(call.target):
+            return
+        if not hasattr(call.target, "state"):  # the trainer that Ray's workers make to borrow its loss
+            self._recording.say_once("ray_entry_point", 0, RAY, logging.WARNING)
+            return
+        if not _holds_the_copy():
             return
         data = call.arguments["data"]
         loss.current, entropies = call.arguments["output_tensor"].detach(), data.get("per_token_entropy")
