@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from ratioscope.collectors.drift import Drift, Found
     from ratioscope.collectors.trainers import AdapterModule
 
+    from .own_trainer import Script
+
 
 def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
-    """Prints what each adapter finds. trainer: a name, or the file of an adapter; None for all. Ends with 1 if something
-    would not be recorded."""
+    """Prints what each adapter finds. Ends with 1 if something would not be recorded.
+
+    trainer: a name, or the file of an adapter or of a training script; None for all.
+    """
     from ratioscope.collectors.drift import drift
     from ratioscope.collectors.watching.source import Source
 
@@ -26,6 +30,9 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
 
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
+    if trainer is not None and trainer.endswith(".py") and (script := _script(Path(trainer))) is not None:
+        _tell_script(trainer, script, as_json)
+        return
     source = Source(folder)
     found = {title: drift(adapter, source) for title, adapter in _adapters(trainer)}
     if as_json:
@@ -33,6 +40,45 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
     else:
         _tell(found, folder)
     if any(one.fatal or one.changed or (trainer and not one.would_record) for one in found.values()):
+        raise typer.Exit(1)
+
+
+def _script(file: Path) -> Script | None:
+    from .own_trainer import script_of
+
+    return script_of(file) if file.is_file() else None
+
+
+def _tell_script(file: str, script: Script, as_json: bool) -> None:
+    """Ends with 1 if nothing useful would be recorded."""
+    from .own_trainer import USES
+    from .terminal import print_json, print_table, say
+
+    if as_json:
+        print_json(
+            {
+                "file": file,
+                "would_record": not script.problems,
+                "problems": script.problems,
+                "advice": script.advice,
+                "given": sorted(script.given),
+                "missing": script.missing,
+            }
+        )
+    else:
+        say(f"{file} would {'not be recorded' if script.problems else 'be recorded'}", "bold")
+        for line in (*script.problems, *script.advice):
+            say(f"  {line}")
+        if not script.problems and script.missing:
+            say()
+            print_table(("log does not get", "what it is for"), [(name, USES[name]) for name in script.missing])
+        elif not script.problems:
+            say(
+                "  log gets everything that a page uses"
+                if not script.is_open
+                else "  log gets **values: their names are not seen"
+            )
+    if script.problems:
         raise typer.Exit(1)
 
 

@@ -1,0 +1,141 @@
+"""`ratioscope attach --check mytrainer.py`: what a training script passes to `Collector.log`, and what it leaves out.
+
+The script is read as text; nothing of it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratioscope.errors import ConfigError
+
+POLICIES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
+WAITS = ("tolist", "item", "cpu", "numpy")
+"""Methods of tensors that wait for the device."""
+USES = {
+    "mask": "which tokens were sampled; without it padding and tool tokens count",
+    "sequence_ids": "joins rows of several calls and processes; without it each call makes rows of its own",
+    "rollout_versions": "which weights sampled: staleness and lag",
+    "trainer_version": "how many updates the trainer's weights have: lag",
+    "token_ids": "what was sampled: token classes and text",
+    "group_ids": "which sequences share a prompt: group metrics",
+    "rewards": "whether the gap depends on reward",
+    "advantages": "how the gap weighs in the gradient",
+    "loss_mask": "which tokens the loss sees; without it, all of `mask`",
+    "prompt_ids": "lets `ratioscope rescore` read the sequences again",
+    "replica": "which engine sampled: one that is off is found",
+}
+"""Argument of `log` -> what it is for."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a script does with a Collector."""
+
+    calls: int
+    """Calls of `log`."""
+    given: frozenset[str]
+    """Arguments of all of them together."""
+    is_open: bool
+    """Whether a call passes `**values`, which the text does not tell."""
+    waits: tuple[str, ...]
+    """Arguments whose value waits for the device, with the method."""
+    is_closed: bool
+
+    @property
+    def problems(self) -> list[str]:
+        """Why nothing, or nothing useful, would be recorded."""
+        if not self.calls:
+            return ["no collector.log(...) is called, so nothing would be recorded"]
+        found = []
+        if not self.is_open:
+            if "step" not in self.given:
+                found.append("log gets no step; wanted step=, the step that the trainer logs")
+            if len(self.given.intersection(POLICIES)) < 2:
+                told = ", ".join(sorted(self.given.intersection(POLICIES))) or "no log-probs"
+                found.append(
+                    f"log gets {told}; wanted at least two of {', '.join(POLICIES)}, because a gap has two sides"
+                )
+        found += [f"log has no argument {name}; `help(ratioscope.Collector.log)` lists them" for name in self.unknown]
+        return found
+
+    @property
+    def unknown(self) -> list[str]:
+        """Arguments that `log` does not have."""
+        return sorted(self.given.difference(_arguments()))
+
+    @property
+    def advice(self) -> list[str]:
+        """What slows the trainer, or may be lost."""
+        found = [f"{what}: it waits for the device; pass the tensor as it is" for what in self.waits]
+        return (
+            found
+            if self.is_closed or not self.calls
+            else [*found, "close() is never called; the last rows may come late"]
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """Useful arguments that are not passed."""
+        return [] if self.is_open else [name for name in USES if name not in self.given]
+
+
+def script_of(file: Path) -> Script | None:
+    """What the script does; None if it makes no Collector, or is an adapter."""
+    try:
+        tree = ast.parse(file.read_text())
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{file} is no Python: {error}") from error
+    names = {
+        target.id
+        for one in tree.body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    makes = any(_called(call) == "Collector" for call in _calls(tree))
+    if not makes or "HOOKS" in names:
+        return None
+    logs = [call for call in _calls(tree) if _called(call) == "log" and _is_ours(call)]
+    named = [word for call in logs for word in call.keywords]
+    return Script(
+        calls=len(logs),
+        given=frozenset(word.arg for word in named if word.arg is not None),
+        is_open=any(word.arg is None for word in named),
+        waits=tuple(
+            f"{word.arg} takes .{method}()"
+            for word in named
+            for method in dict.fromkeys(_called(inner) for inner in _calls(word.value))
+            if method in WAITS and word.arg in (*POLICIES, "mask", "loss_mask", "advantages", "rewards")
+        ),
+        is_closed=any(_called(call) == "close" for call in _calls(tree)),
+    )
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def _is_ours(call: ast.Call) -> bool:
+    """Whether it looks like Collector.log: other loggers have a method of this name too."""
+    names = {word.arg for word in call.keywords}
+    owner = ast.unparse(call.func)
+    return "collector" in owner.lower() or bool(names.intersection(POLICIES))
+
+
+def _arguments() -> set[str]:
+    import inspect
+
+    from ratioscope.collectors.collector import Collector
+
+    return set(inspect.signature(Collector.log).parameters) - {"self"}
