@@ -16,12 +16,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from support import ray_in_process
 from support.hollow import Imports, hollow
@@ -32,18 +31,31 @@ ABSENT = (
     "pynvml", "soundfile", "tensorrt_llm", "vllm", "zstandard",
     "nemo_rl.models.automodel.setup", "nemo_rl.models.automodel.checkpoint",
 )  # fmt: skip
+WORKERS = ("dtensor_policy_worker", "dtensor_policy_worker_v2")
 WEIGHTS = "NEMO_RL_WEIGHTS"
 """Variable: the folder through which weights reach the engine."""
 
 
-class OnCpu(TorchFunctionMode):
-    """What is made on or sent to CUDA is made on or stays on the CPU."""
+def _on_cpu(own: Any) -> Any:
+    """A function of torch: what it would make on CUDA or send there is made on the CPU or stays."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.cuda:
-            return args[0]
-        named = {name: _cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
-        return func(*(_cpu(value) for value in args), **named)
+    def function(*given: Any, **named: Any) -> Any:
+        named.pop("pin_memory", None)
+        return own(*map(_cpu, given), **{name: _cpu(value) for name, value in named.items()})
+
+    return function
+
+
+class TorchOnCpu(ModuleType):
+    """torch for one module of NeMo-RL. Others get torch itself: transformers compares its functions with torch's."""
+
+    tensor, empty = staticmethod(_on_cpu(torch.tensor)), staticmethod(_on_cpu(torch.empty))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TorchOnCpu, ("torch",)
 
 
 def _cpu(value: Any) -> Any:
@@ -64,12 +76,10 @@ def importable() -> Iterator[Callable[[str], Any]]:
             remove_placement_group=lambda group: None)  # fmt: skip
         put("ray.util.scheduling_strategies", PlacementGroupSchedulingStrategy=SimpleNamespace)
         put("ray._private.services", get_node_ip_address=lambda: "127.0.0.1")
-        put("ray.scripts.scripts", memory_summary=lambda **_: "")
         stand_in(imports)
         client = _data_plane(importlib.import_module("nemo_rl.data_plane.adapters.noop").NoOpDataPlaneClient)
         for user in ("nemo_rl.data_plane", "nemo_rl.models.policy.tq_policy"):
             put(user, build_data_plane_client=client)
-        stack.enter_context(OnCpu())
         yield lambda name: importlib.import_module(f"nemo_rl.{name}")
 
 
@@ -78,12 +88,12 @@ def in_this_process() -> None:
     kept = globals().setdefault("_KEPT", ExitStack())
     kept.enter_context(on_path("nemo_rl"))
     stand_in(kept.enter_context(hollow(ABSENT, "nemo_rl")))
-    kept.enter_context(OnCpu())
 
 
 def stand_in(imports: Imports) -> None:
     put, put_on = imports.put, imports.put_on
     put("matplotlib.pyplot")
+    put("ray.scripts.scripts", memory_summary=lambda **_: "")  # it asks Ray's dashboard
     imports.empty("torch.utils.tensorboard")
     os.environ["NEMO_RL_PY_EXECUTABLES_SYSTEM"] = "1"
     transformers = importlib.import_module("transformers")
@@ -96,6 +106,7 @@ def stand_in(imports: Imports) -> None:
     put("nemo_automodel.components.training.utils", scale_grads_and_clip_grad_norm=_clipped)
     put_on(transformers.AutoTokenizer, from_pretrained=transformers.AutoTokenizer.from_pretrained)
     put_on(transformers.AutoConfig, from_pretrained=_with_sdpa(transformers.AutoConfig.from_pretrained))
+    put_on(torch.Tensor, to=_on_cpu(torch.Tensor.to), cuda=lambda self, *_, **__: self)
     for name in ("synchronize", "empty_cache", "get_device_name"):
         put_on(torch.cuda, **{name: lambda *_, **__: "CPU"})
     for name in ("range_push", "range_pop"):
@@ -110,13 +121,20 @@ def stand_in(imports: Imports) -> None:
         ACTOR_ENVIRONMENT_REGISTRY=dict.fromkeys(table, sys.executable))  # fmt: skip
     workers = "nemo_rl.models.policy.workers"
     put_on(importlib.import_module(f"{workers}.base_policy_worker").AbstractPolicyWorker, model_update_group=None)
-    first = importlib.import_module(f"{workers}.dtensor_policy_worker")
+    first = importlib.import_module(f"{workers}.{WORKERS[0]}")
     shared = {"to_local_if_dtensor": first.to_local_if_dtensor, "get_cpu_state_dict": first.get_cpu_state_dict}
     put("nemo_automodel.components.distributed.tensor_utils", **shared)
-    second = importlib.import_module(f"{workers}.dtensor_policy_worker_v2")
+    second = importlib.import_module(f"{workers}.{WORKERS[1]}")
     put_on(second.DTensorPolicyWorkerV2Impl, __init__=_built_as(first.DTensorPolicyWorkerImpl))
     for worker in (first, second):
         put_on(worker, packed_broadcast_producer=_weights_to_a_file)
+    for user in (
+        "automodel.data",
+        "automodel.train",
+        "dtensor.parallelize",
+        *(f"policy.workers.{name}" for name in WORKERS),
+    ):
+        put(f"nemo_rl.models.{user}", torch=TorchOnCpu("torch"))
 
 
 def _built_as(first: Any) -> Any:

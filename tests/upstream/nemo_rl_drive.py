@@ -214,7 +214,7 @@ class Sampler:
 
     def update(self) -> bool:
         place = self._weights / f"{self._updates}.pt"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not place.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         self._model.load_state_dict(torch.load(place))
@@ -268,7 +268,7 @@ def _policy(module: Module, config: Any, batches: list[Any]) -> Any:
             return super().train(data, *given, **named)
 
         def shutdown(self) -> Any:
-            if self.worker_group.workers:
+            if ray.is_initialized() and self.worker_group.workers:
                 ray.get(self.broadcast_weights_for_collective())
             return super().shutdown()
 
