@@ -8,7 +8,9 @@ from ratioscope.metrics.engines.numpy_program import cell_sums
 from ratioscope.metrics.engines.program import token_program
 
 
-@pytest.mark.parametrize(("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)])
+@pytest.mark.parametrize(
+    ("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)]
+)
 @pytest.mark.parametrize("entropy", [True, False])
 @pytest.mark.parametrize("kind", ["hostile", "sound", "sound data, program for any"])
 def test_a_program_gives_what_each_formula_gives(gap: str, whole: bool, entropy: bool, kind: str) -> None:

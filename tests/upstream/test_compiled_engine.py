@@ -30,7 +30,9 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
     return made
 
 
-@pytest.mark.parametrize(("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)])
+@pytest.mark.parametrize(
+    ("gap", "whole"), [("mismatch", True), ("mismatch", False), ("drift", False), ("rollout:referee", True)]
+)
 @pytest.mark.parametrize("entropy", [True, False])
 @pytest.mark.parametrize("hostile", [True, False])
 def test_a_program_gives_what_each_formula_gives(
