@@ -325,7 +325,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         classes=(),
         distribution=None,
         tested=("2026-08-19",),
-        against="stand-ins",
+        against="source",
         lines="ratioscope run --out {run} -- <your training command>",
         records="rollout (only with generating_args.logprobs: 1), old, current, reference, entropy, both masks, turns, versions "
         "(synchronous), groups, rewards, advantages",
