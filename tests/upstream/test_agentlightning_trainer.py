@@ -22,8 +22,8 @@ from ratioscope.metrics.engines.join import joined
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 torch = pytest.importorskip("torch", reason="verl runs on torch")
-driving = pytest.importorskip("upstream.verl_drive", reason="verl is not importable here")
-OmegaConf: Any = pytest.importorskip("omegaconf", reason="verl is not importable here").OmegaConf
+OmegaConf: Any = pytest.importorskip("omegaconf").OmegaConf
+driving: Any = pytest.importorskip("upstream.verl_drive", reason="verl is not importable here")
 
 
 GROUPS = {f"task{prompt}" for prompt in range(driving.PROMPTS)}
@@ -35,7 +35,7 @@ COLUMNS = {
 ABSENT = ("agentlightning.client", "agentlightning.hooks", "httpx", "httpx_retries", "kubernetes")
 
 
-class AgentLightning(driving.Training):  # type: ignore  # mypy names one of two errors, by what it has cached
+class AgentLightning(driving.Training):  # type: ignore[misc]
     """verl's tiny training, with Agent-Lightning's step."""
 
     def _trainer(self) -> Any:
