@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .arguments import AsJson, OwnRun
+from .sending import has_ended
 
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.push import Pushed
@@ -50,7 +51,6 @@ def _pushed(
     from ratioscope.ingest.run import open_run
 
     from ..terminal import note, transfer
-    from .wandb import has_ended
 
     ended = not follow or has_ended(open_run(run))
     with transfer("uploading") as progress:

@@ -1,20 +1,13 @@
 """`ratioscope sync RUN --to LOGGER:PLACE`: the metrics of a run in TensorBoard, MLflow, trackio, SwanLab or Prometheus."""
 
-import os
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ratioscope.errors import SourceError
-
 from .arguments import RunFolder, opened
-
-if TYPE_CHECKING:
-    from ...export.sinks.door import Door
-    from ...export.sinks.sync import LoggerSync
+from .sending import has_ended, sent_until_ended
 
 To = Annotated[
     str,
@@ -38,7 +31,6 @@ def sync(run: RunFolder, to: To, follow: Follow = False, every: Every = 5.0) -> 
     from ...export.wandb.sent import Target, sent_to, wandb_id
     from ...report.scrubbed import scrubbed_text
     from ..terminal import say
-    from .wandb import has_ended
 
     logger, place = logger_of(to)
     opened_run = opened(run)
@@ -54,7 +46,7 @@ def sync(run: RunFolder, to: To, follow: Follow = False, every: Every = 5.0) -> 
             return
         door = logger.opened(place, run_id, scrubbed_text(opened_run.name))
         try:
-            rows = _sent(work, door, follow, every, has_ended)
+            rows = sent_until_ended(opened_run, partial(work.send, door), every if follow else None)
         finally:
             door.close()
     say(f"sent {rows} step{'' if rows == 1 else 's'} to {to}")
@@ -63,26 +55,3 @@ def sync(run: RunFolder, to: To, follow: Follow = False, every: Every = 5.0) -> 
 def _lasting(logger: str, place: str) -> str:
     """The place by a name that does not depend on the folder that the verb is called in."""
     return str(Path(place).absolute()) if logger in ("tensorboard", "prometheus") else place
-
-
-def _sent(
-    work: "LoggerSync",
-    door: "Door",
-    follow: bool,
-    every: float,
-    has_ended: Callable[..., bool],
-    sleep: Callable[[float], object] = time.sleep,
-) -> int:
-    """Sends until there is nothing left, or with follow until the run has ended; returns the number of steps."""
-    ended = has_ended(work.run)
-    rows = work.send(door, ended)
-    while follow and not ended:
-        sleep(every)
-        ended = has_ended(work.run)  # before the rows: a run that ended has no later rows
-        if work.run.is_replaced:
-            raise SourceError(
-                f"another run was recorded in {os.fspath(work.run.path)}; what was sent of the first is kept"
-            )
-        work.run.refresh()
-        rows += work.send(door, ended)
-    return rows

@@ -1,24 +1,20 @@
 """`ratioscope wandb`: a run as a W&B run of its own, beside the trainer's; and what a trainer logged to W&B's own file."""
 
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.errors import SourceError
-
 from .arguments import AsJson, RunFolder, opened
+from .sending import has_ended, sent_until_ended
 
 if TYPE_CHECKING:
     from ratioscope.ingest.importers.wandb_log import Health
     from ratioscope.ingest.importers.wandb_scalars import Scalar
-    from ratioscope.ingest.run import Run
 
-    from ...export.wandb.session import Session
-    from ...export.wandb.sync import Sync
 
 PROJECT = "ratioscope"
 wandb = typer.Typer(help="Show a run in Weights & Biases, or read what a trainer logged there.", no_args_is_help=True)
@@ -71,41 +67,14 @@ def sync(
         name = scrubbed_text(opened_run.name)
         config = {"run": name, "trainer": scrubbed_text(str(opened_run.info.get("trainer")))}
         with session(target, run_id, name, config) as open_session:
-            rows = _sent(work, open_session, follow, every)
+            work.begin(open_session)
+            rows = sent_until_ended(opened_run, partial(work.send, open_session), every if follow else None)
+            if work.report_is_due:
+                work.report(open_session)
             folder, link = open_session.folder, open_session.link
     say(f"sent {rows} steps and the report as {run_id}" + (f": {link}" if link else ""))
     if offline:
         say(f"nothing has left this machine; to upload it: wandb sync {folder}")
-
-
-def _sent(
-    work: "Sync", session: "Session", follow: bool, every: float, sleep: Callable[[float], object] = time.sleep
-) -> int:
-    """Sends until there is nothing left, or with follow until the run has ended; returns the number of steps."""
-    work.begin(session)
-    ended = has_ended(work.run)
-    rows = work.send(session, ended)
-    while follow and not ended:
-        sleep(every)
-        ended = has_ended(work.run)  # before the rows: a run that ended has no later rows
-        if work.run.is_replaced:
-            raise SourceError(
-                f"another run was recorded in {work.run.path}; what was sent of the first one is kept, sync again"
-            )
-        work.run.refresh()
-        rows += work.send(session, ended)
-    if work.report_is_due:
-        work.report(session)
-    return rows
-
-
-def has_ended(run: "Run") -> bool:
-    """True if the run had writers and all of them closed their logs."""
-    from ratioscope.ingest.commits.liveness import current_writers, sizes, writer_statuses
-    from ratioscope.process import here
-
-    writers = current_writers(status for _, status in writer_statuses(Path(run.path), sizes(run.path), {}).values())
-    return bool(writers) and all(status.state(here()) == "closed" for status in writers)
 
 
 LogFile = Annotated[

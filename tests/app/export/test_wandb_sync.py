@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def test_a_run_that_grows_is_sent_step_by_step_and_followed_to_its_end(tmp_path:
         def log(self, number: int, content: dict[str, float], counts: object) -> None:
             pages.append((number, int(content["ratioscope/step"])))
 
-    from ratioscope.app.cli.commands.wandb import _sent
+    from ratioscope.app.cli.commands.sending import sent_until_ended
 
     root = tmp_path / "run"
     told: Any = Pages()
@@ -172,7 +173,10 @@ def test_a_run_that_grows_is_sent_step_by_step_and_followed_to_its_end(tmp_path:
         target = Target("p", None, None, offline=True, text=True)
         with sent_to(target, wandb_id(run)) as (known, file):
             looks = iter((lambda: writer.write(2), writer.close))
-            assert _sent(Sync(run, target, known, file), told, True, 1.0, lambda _: next(looks)()) == 4
+            work = Sync(run, target, known, file)
+            work.begin(told)
+            assert sent_until_ended(run, partial(work.send, told), 1.0, lambda _: next(looks)()) == 4
+            work.report(told)
             with pytest.raises(ConfigError, match="another sync"), sent_to(target, wandb_id(run)):
                 pass
         assert pages == [(0, 0), (1, 1), (2, 2), (3, 3)]
