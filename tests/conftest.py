@@ -111,16 +111,20 @@ def browser(_browser_of_file: Chromium) -> Iterator[Chromium]:
     _browser_of_file.close_tabs()
 
 
+@pytest.fixture(scope="session")
+def dashboards_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of the dashboards: statistics of a run that several files of tests serve are computed by the first."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(scope="module")
-def dashboard(
-    request: pytest.FixtureRequest, runs: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Dashboard]:
-    """The dashboard of the edge runs that a file of tests names in SERVED (or makes there), with a cache of its own."""
+def dashboard(request: pytest.FixtureRequest, runs: Path, dashboards_cache: Path) -> Iterator[Dashboard]:
+    """The dashboard of the edge runs that a file of tests names in SERVED (or makes there)."""
     from support.browser import Dashboard
     from support.edge_runs import made
 
     folders = [made(runs, name) if isinstance(name, str) else name(runs) for name in request.module.SERVED]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(dashboards_cache))
         with Dashboard(folders) as served:
             yield served
