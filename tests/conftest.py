@@ -27,6 +27,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's second thread spins bet
 settings.register_profile("ratioscope", deadline=None)  # how long an example takes says what else the machine does
 settings.load_profile("ratioscope")
 notice.PATIENCE = 10.0  # tests read the log right after the call, however busy the machine is
+RUNNING = pytest.StashKey["Chromium"]()
+BROWSED = pytest.StashKey[Path]()
+"""The file of the last test that asked for the browser."""
 MAY_SKIP = ("upstream", "device")
 """Markers of tests that may skip even in CI: they need a package or a device that CI does not have."""
 
@@ -96,19 +99,35 @@ def opened(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     return opener(runs, monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def _browser_of_file() -> Iterator[Chromium]:
+@pytest.fixture
+def browser(request: pytest.FixtureRequest) -> Iterator[Chromium]:
+    """The browser of this process. The tabs of a test are closed after it: a page of the dashboard goes on drawing itself."""
     from support.browser import Chromium
 
-    with Chromium() as running:
-        yield running
+    stash = request.config.stash
+    if RUNNING not in stash:
+        stash[RUNNING] = Chromium().__enter__()
+    yield stash[RUNNING]
+    stash[RUNNING].close_tabs()
 
 
-@pytest.fixture
-def browser(_browser_of_file: Chromium) -> Iterator[Chromium]:
-    """The browser of a file of tests. The tabs of a test are closed after it: a page of the dashboard goes on drawing itself."""
-    yield _browser_of_file
-    _browser_of_file.close_tabs()
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ends the browser before a file of tests without one: beside it no test could run a loop of asyncio."""
+    if "browser" in getattr(item, "fixturenames", ()):
+        item.config.stash[BROWSED] = item.path
+    elif item.path != item.config.stash.get(BROWSED, None):
+        _end_browser(item.config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _end_browser(session.config)
+
+
+def _end_browser(config: pytest.Config) -> None:
+    if RUNNING in config.stash:
+        config.stash[RUNNING].__exit__(None, None, None)
+        del config.stash[RUNNING]
 
 
 @pytest.fixture(scope="session")

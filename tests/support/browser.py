@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Literal, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
 from streamlit.proto.BackMsg_pb2 import BackMsg
@@ -27,7 +27,7 @@ from support.paths import SUPPORT
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--font-render-hinting=none",
+    "--disable-component-update", "--disable-sync", "--font-render-hinting=none", "--process-per-site",
 )  # fmt: skip
 SERVE = """
 import sys
@@ -184,6 +184,7 @@ class Chromium:
     def __enter__(self) -> Self:
         self._playwright: Playwright = sync_playwright().start()
         self._contexts: dict[str, BrowserContext] = {}
+        self._held: dict[str, Page] = {}
         self._browser: Browser = self._playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         return self
 
@@ -200,9 +201,16 @@ class Chromium:
         opened.page.on("console", lambda message: _note_message(opened, message))
         opened.page.on("pageerror", lambda error: opened.errors.append(f"pageerror: {error}"))
         opened.page.on("request", lambda request: _note_request(opened, request))
+        self._hold_process(theme, url)
         opened.page.goto(url)
         opened.settled()
         return opened
+
+    def _hold_process(self, theme: Theme, url: str) -> None:
+        """Keeps a tab of this machine open. All tabs share its process, and with it the scripts that it has compiled."""
+        if theme not in self._held:
+            self._held[theme] = self.tab(theme)
+            self._held[theme].goto(urljoin(url, PROBES[0]))
 
     def file(self, path: Path, *, theme: Theme = "light", width: int = 1100, height: int = 900) -> Page:
         """A new tab on a file of this machine, once its charts are drawn."""
@@ -223,7 +231,8 @@ class Chromium:
     def close_tabs(self) -> None:
         for context in self._contexts.values():
             for page in context.pages:
-                page.close()
+                if page not in self._held.values():
+                    page.close()
 
 
 def _note_message(opened: Opened, message: ConsoleMessage) -> None:
