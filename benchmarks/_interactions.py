@@ -51,7 +51,7 @@ def _pressed(*keys: str) -> Callable[[Page, int], object]:
 OF_A_RUN = (
     Act("another gap on Overview", "", _gap),
     Act("the cap moved on Distributions", "distributions", _slid("cap")),
-    Act("the threshold moved on Corrections", "corrections", _slid("cap_at")),
+    Act("the threshold moved on Corrections", "corrections?try=true", _slid("cap_at")),
     Act("another step on Sequences", "sequences", _pressed("[", "]")),
     Act("the next sequence on Tokens", "tokens", _pressed("j", "k")),
 )
@@ -60,7 +60,7 @@ OF_A_LONG_SEQUENCE = (Act("the next worse of 32,768 tokens", "tokens", _pressed(
 
 def answers(page: Page, url: str, run: str, step: int, act: Act, repeat: int) -> list[float]:
     """How long each answer took. The first two are left out: both sides of what is done have been seen by then."""
-    page.goto(f"{url}/{act.page}?run={quote(run)}&step={step}")
+    page.goto(f"{url}/{act.page}{'&' if '?' in act.page else '?'}run={quote(run)}&step={step}")
     page.wait_for_function(WHOLE, timeout=PATIENCE)
     page.evaluate(WATCH)
     page.wait_for_timeout(HEARD)

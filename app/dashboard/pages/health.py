@@ -46,7 +46,7 @@ def _cards(run: Run) -> None:
     facts = (
         ("steps", count(len(run.steps)), "steps with statistics or token rows"),
         (
-            "sequences offered",
+            "offered",
             count(counts.offered),
             "sequences that trainers gave to the collectors, over all attempts",
         ),
@@ -60,17 +60,17 @@ def _cards(run: Run) -> None:
         ("pending", count(counts.pending), "sequences that a running writer has queued or is writing"),
         ("lost", count(counts.lost), "at least this many sequences; their writer ended before it wrote them"),
         (
-            "rows not shown",
+            "not shown",
             count(counts.hidden),
             "rows that a later start recorded again; the table Not shown lists them",
         ),
         (
-            "files set aside",
+            "set aside",
             count(len(run.quarantined) + len(run.uncommitted)),
             "damaged or foreign files, and files that no commit names",
         ),
     )
-    with st.grid(9, min_column_width=128):
+    with st.grid(9, min_column_width=108):
         for name, value, about in facts:
             st.metric(name, value, border=True, help=about)
 
