@@ -15,6 +15,7 @@ import pytest
 from support.live_writer import Writer
 from support.recorded import recorded
 
+import ratioscope
 from ratioscope.app import cli
 from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.demo import sample_runs
@@ -127,6 +128,25 @@ def test_the_log_of_wandb_holds_the_numbers_of_the_run_and_a_second_sync_sends_n
     }
     code, out, err = ran(capsys, folder, "--offline", "--group", "trainers-run", "--project", "rl")
     assert (code, err) == (0, "") and "nothing new" in out and len(logs(tmp_path)) == 1
+
+
+def test_a_trainer_that_passes_its_step_keeps_every_row_beside_our_numbers(tmp_path: Path) -> None:
+    """Our metrics join the trainer's own call. They come late, so a call of their own would be of a step that is over."""
+    wandb: Any = import_module("wandb")
+    theirs = [{"loss": 1.0 / step, "lr": 0.1 * step} for step in range(1, 21)]
+    with (
+        wandb.init(mode="offline", project="rl", settings=wandb.Settings(silent=True)) as trainers,
+        ratioscope.Collector(tmp_path / "run", scalars=True) as collector,
+    ):
+        for step, values in enumerate(theirs, start=1):
+            collector.log(step=step, rollout_logprobs=[[-1.0]], old_logprobs=[[-1.5]])
+            assert step % 5 or collector.flush()
+            trainers.log({**values, **collector.scalars(step, values)}, step=step)
+    rows = of("history", sent(*logs(tmp_path)))
+    assert [{name: row[name] for name in theirs[0]} for row in rows] == theirs
+    assert [row["_step"] for row in rows] == list(range(1, 21))
+    own = [(row["_step"], row["ratioscope/step"]) for row in rows if "ratioscope/step" in row]
+    assert own and all(step <= at for at, step in own) and len({step for _, step in own}) == len(own)
 
 
 def test_histograms_have_finite_edges_and_count_every_token(tmp_path: Path, capsys: Captured) -> None:
