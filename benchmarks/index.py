@@ -59,11 +59,11 @@ def recorded(run: Path, policies: tuple[str, ...], tokens: int, steps: int) -> i
             lengths = np.clip(random.lognormal(6.6, 0.8, tokens // steps // 1000), 1, 8000).astype(int)
             sure = [random.random(length) < 0.5 for length in lengths]
             rollout = [-random.exponential(size=len(s)) * np.where(s, 1e-3, 1.0) for s in sure]
-            columns = {
-                policy: [x.astype(np.float32) if not i else drifted(x, random) for x in rollout]
+            columns: dict[str, Any] = {
+                f"{policy}_logprobs": [x.astype(np.float32) if not i else drifted(x, random) for x in rollout]
                 for i, policy in enumerate(policies)
             }
-            collector.log(step=step, **{f"{policy}_logprobs": lists for policy, lists in columns.items()})
+            collector.log(step=step, **columns)
             done += int(lengths.sum())
     for path in (run / layout.STATISTICS).rglob("*.*"):
         path.unlink()  # a run whose statistics were lost has all of them computed from rows

@@ -99,7 +99,7 @@ def exponential(x: float) -> float:
     series = series * rest + 0.5
     series = series * rest + 1.0
     series = series * rest + 1.0
-    power = number_of((bits_of(shifted) + 1023) << 52)
+    power = number_of((bits_of(shifted) + 1023) << 52)  # pyright: ignore[reportCallIssue]  # numba passes the context
     result = series * power if x >= -708.0 else 0.0
     result = result if x <= 709.0 else np.inf
     return result if x == x else np.nan  # noqa: PLR0124
@@ -131,7 +131,7 @@ def bucket_sums(group: Any, log_weight: Any, groups: int, lowest: Any, upper: An
         for i in range(len(part)):
             weights[i] = exponential(part[i])
         for i in range(len(part)):
-            bucket = lowest[(bits_of(part[i]) >> REST) & 0xFFFF]
+            bucket = lowest[(bits_of(part[i]) >> REST) & 0xFFFF]  # pyright: ignore[reportCallIssue]
             for _ in range(nearby):
                 bucket += part[i] >= upper[bucket]
             buckets[i] = bucket

@@ -39,7 +39,7 @@ class Function(torch.autograd.Function):
         return loss.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
+    def backward(ctx: Any, grad: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (ctx.saved_tensors[0] * grad, *[None] * 12)
 
 

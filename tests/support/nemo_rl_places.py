@@ -164,14 +164,12 @@ def _data_plane(own: Any) -> Any:
             self._texts: dict[tuple[str, str], Any] = {}
 
         def put_samples(self, sample_ids: list[str], partition_id: str, fields: Any = None, tags: Any = None) -> Any:
-            others = (
-                [name for name in fields.keys() if not isinstance(fields[name], torch.Tensor)]
-                if fields is not None
-                else []
-            )
-            for name in others:
-                self._texts |= {(key, name): text for key, text in zip(sample_ids, fields[name], strict=True)}
-            kept = None if fields is None else fields.exclude(*others)
+            kept = fields
+            if fields is not None:
+                others = [name for name in fields.keys() if not isinstance(fields[name], torch.Tensor)]
+                for name in others:
+                    self._texts |= {(key, name): text for key, text in zip(sample_ids, fields[name], strict=True)}
+                kept = fields.exclude(*others)
             return super().put_samples(sample_ids=sample_ids, partition_id=partition_id, fields=kept, tags=tags)
 
         def get_samples(self, sample_ids: list[str], partition_id: str, select_fields: list[str]) -> Any:

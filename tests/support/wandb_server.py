@@ -98,7 +98,7 @@ def serving(stand_in: StandIn) -> Iterator[StandIn]:
             if self.command != "HEAD":
                 self.wfile.write(part)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -157,7 +157,8 @@ def _optim_step(client: Any, adam_params: Any, grad_accumulation_normalization: 
 
 def training_client(weights: Weights, *, is_reference: bool = False) -> Any:
     own = importlib.import_module("fireworks.training.sdk.client").FiretitanTrainingClient
-    client = type("TrainingClient", (Trained, own), {})(Holder(), 0, "run-1:train:0")
+    made: Any = type("TrainingClient", (Trained, own), {})
+    client = made(Holder(), 0, "run-1:train:0")
     client.weights, client.is_reference, client.held = weights, is_reference, []
     return client
 

@@ -103,10 +103,10 @@ class Answers(queue.Queue):  # type: ignore[type-arg]
         self._count = 0
         self.answered: list[Any] = []
 
-    def put(self, request: Any, *_: Any) -> None:
+    def put(self, item: Any, *_: Any, **__: Any) -> None:
         number, self._count = self._count, self._count + 1
         draw = random.Random(number)
-        drawn = [self._response(list(request.prompt), draw, 3 + (number + i) % 5) for i in range(SAMPLES)]
+        drawn = [self._response(list(item.prompt), draw, 3 + (number + i) % 5) for i in range(SAMPLES)]
         none = {
             "num_calls": 0,
             "timeouts": 0,
@@ -124,7 +124,7 @@ class Answers(queue.Queue):  # type: ignore[type-arg]
                 **{name: [value] * SAMPLES for name, value in none.items()}, tool_call_stats=[[]] * SAMPLES,
                 rollout_states=[{}] * SAMPLES,
             ),
-            index=request.index, prompt_id=request.prompt_id, start_time=0.0,
+            index=item.index, prompt_id=item.prompt_id, start_time=0.0,
             token_statistics=self._types.TokenStatistics(4, 8, 1.0),
             reward_scores=[float(i == number % 2) for i in range(SAMPLES)], reward_metrics={},
             model_step=max(0, number // PROMPTS - 1),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
-from importlib.util import spec_from_loader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,7 +113,7 @@ def importable(*, exporter: bool) -> Iterator[Module]:
             loader = WithoutExporter(name, str(folder / "prime_rl/trainer/rl/train.py"))
             spec = spec_from_loader(name, loader)
             assert spec is not None
-            sys.modules[name] = module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module = module_from_spec(spec)
             loader.exec_module(module)
         yield lambda name: importlib.import_module(f"prime_rl.{name}")
 
@@ -342,7 +342,8 @@ def drive(
     """
     with importable(exporter=exporter) as module:
         train = module("trainer.rl.train")
-        module("orchestrator.train_sink"), module("orchestrator.algo.grpo")  # what they import may draw
+        for name in ("orchestrator.train_sink", "orchestrator.algo.grpo"):  # what they import may draw
+            module(name)
         attachment = None if run_dir is None else ratioscope.attach("prime_rl", run_dir, **(options or AttachOptions()))
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(5)
