@@ -87,7 +87,10 @@ def test_a_signed_metric_has_a_plain_error_and_one_without_an_error_has_none() -
 def test_an_absent_metric_fails_with_its_reason_unless_it_is_optional(stale: Path) -> None:
     text = '[metrics]\n"mismatch/surprisal_gap" = { max = 1 }'
     (found,) = outcomes(open_run(stale), gate(f'verdict = "allow"\n{text}'))
-    assert found.state == "failed" and "not available, because no entropy" in found.found
+    assert (
+        found.state == "failed"
+        and "not available, because the entropy of the later policy is not on record" in found.found
+    )
     assert states(stale, text.replace("1 }", "1, optional = true }")) == [("mismatch/surprisal_gap", "undecided")]
 
 

@@ -138,7 +138,7 @@ def test_metrics_in_the_terminal_name_units_errors_and_severity(capsys: Captured
 
 def test_what_is_not_available_says_why(capsys: Captured, stale: Path) -> None:
     _, out, _ = run(capsys, "metrics", stale, "--metric", "surprisal_gap,kl_k3")
-    assert "mismatch/surprisal_gap: not available, because no entropy" in out
+    assert "mismatch/surprisal_gap: not available, because the entropy of the later policy is not on record" in out
 
 
 def test_info_is_concise_and_says_what_is_missing(capsys: Captured, stale: Path) -> None:
@@ -146,7 +146,7 @@ def test_info_is_concise_and_says_what_is_missing(capsys: Captured, stale: Path)
     assert "checks ran" not in out.split("\n\n")[0] and "checks ran" in out and "diagnosis: " in out.split("\n\n")[0]
     assert code == 0
     assert out.startswith("trl_vllm_stale4: act: ")
-    for words in ("6,488 of 384 sequences", "mismatch, total, drift", "3 weight_sync", "because no entropy"):
+    for words in ("6,488 of 384 sequences", "mismatch, total, drift", "3 weight_sync", "because the entropy of"):
         assert words in out
     facts = json.loads(run(capsys, "info", stale, "--json")[1])
     assert facts["severity"] == "act" and facts["tokens"] == 6488 and facts["dropped"] == 0
