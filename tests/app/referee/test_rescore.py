@@ -120,7 +120,7 @@ def test_a_checkpoint_of_one_step_answers_for_that_step_alone(weights: Any, fold
     opened = open_run(tmp_path / "run")
     done = rescore(opened, referee(folder, device="cpu"), EVERYTHING)
     found = answer(opened, "referee", done.steps)
-    assert found.steps == (20,) and found.off == "rollout" and "step 20 of 3" in found.sentence
+    assert found.steps == (20,) and found.off == "rollout" and "of step 20, of 3 that were read" in found.sentence
 
 
 def test_a_second_call_reads_nothing_and_another_temperature_reads_all(run: Path, folder: Path) -> None:

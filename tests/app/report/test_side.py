@@ -85,7 +85,7 @@ def test_a_sequence_in_several_minibatches_counts_once(tmp_path: Path) -> None:
     rollout = [chance.normal(-1, 0.1, 9).astype(np.float32) for _ in range(4)]
     ids = [f"s{index}" for index in range(4)]
     with Collector(tmp_path / "run", strict=True, writer="thread") as collector:
-        old = [each + np.float32(0.1) for each in rollout]
+        old = [each + chance.normal(0.1, 0.05, 9).astype(np.float32) for each in rollout]
         for minibatch in range(3):
             collector.log(
                 step=1, minibatch=minibatch, rollout_logprobs=rollout, old_logprobs=old, current_logprobs=old, sequence_ids=ids

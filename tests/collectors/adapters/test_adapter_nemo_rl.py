@@ -377,7 +377,7 @@ drive(None, mode="async")
 
 def test_the_table_says_what_is_recorded() -> None:
     row = adapter_named("nemo_rl")
-    assert row is not None and row.against == "stand-ins" and "{run}" in row.lines and "rollout" in row.records
+    assert row is not None and row.against == "source" and "{run}" in row.lines and "rollout" in row.records
 
 
 def test_model_precision_and_replay_are_recorded_where_the_config_has_them() -> None:
