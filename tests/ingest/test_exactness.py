@@ -95,7 +95,7 @@ def test_tokens_with_statistics_only_need_a_log_ratio_of_zero(tmp_path: Path) ->
 def test_a_run_without_both_sides_fails_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Collector(tmp_path / "run") as collector:
         collector.log(step=0, old_logprobs=logprobs(0))
-    with pytest.raises(SourceError, match="record both of its sides"):
+    with pytest.raises(SourceError, match="Pass rollout_logprobs= to the collector too"):
         exactness_of(open_run(tmp_path / "run"))
     limits = tmp_path / "limits.toml"
     limits.write_text('verdict = "allow"\nexact = true\n')
