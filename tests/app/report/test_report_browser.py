@@ -25,7 +25,7 @@ UNDRAWN = (
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def chrome() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         yield running
@@ -62,8 +62,8 @@ class Visit:
     requests: list[str] = field(default_factory=list)
 
 
-def visited(browser: Browser, path: Path, **context: Any) -> Visit:
-    visit = Visit(browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page())
+def visited(chrome: Browser, path: Path, **context: Any) -> Visit:
+    visit = Visit(chrome.new_context(**{"viewport": {"width": 1200, "height": 900}, **context}).new_page())
 
     def note(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -96,8 +96,8 @@ def undrawn(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_chart_is_drawn_without_an_error_or_a_request(browser: Browser, report: Path, theme: str) -> None:
-    visit = visited(browser, report, color_scheme=theme)
+def test_every_chart_is_drawn_without_an_error_or_a_request(chrome: Browser, report: Path, theme: str) -> None:
+    visit = visited(chrome, report, color_scheme=theme)
     for summary in visit.page.locator("summary").all():
         if summary.is_visible():
             summary.click()
@@ -108,8 +108,8 @@ def test_every_chart_is_drawn_without_an_error_or_a_request(browser: Browser, re
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 28)"}[theme]
 
 
-def test_the_button_changes_the_theme_of_page_and_charts(browser: Browser, report: Path) -> None:
-    page = visited(browser, report, color_scheme="light").page
+def test_the_button_changes_the_theme_of_page_and_charts(chrome: Browser, report: Path) -> None:
+    page = visited(chrome, report, color_scheme="light").page
     through(page)
     paper = "document.querySelector('.figure .main-svg').style.background"
     light = page.evaluate(paper)
@@ -120,9 +120,9 @@ def test_the_button_changes_the_theme_of_page_and_charts(browser: Browser, repor
     page.wait_for_function(f"light => {paper} === light", arg=light)
 
 
-def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet_of_paper(browser: Browser, report: Path) -> None:
+def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet_of_paper(chrome: Browser, report: Path) -> None:
     for width, media in ((390, "screen"), (1200, "screen"), (703, "print")):  # 703: the text width of A4
-        page = visited(browser, report, viewport={"width": width, "height": 900}).page
+        page = visited(chrome, report, viewport={"width": width, "height": 900}).page
         page.emulate_media(media="print" if media == "print" else "screen")
         through(page)
         if media == "print":
@@ -130,10 +130,8 @@ def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet_of_paper(browser: Bro
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_print_is_light_with_every_visible_chart_and_leaves_the_screen_as_it_was(
-    browser: Browser, report: Path
-) -> None:
-    page = visited(browser, report, color_scheme="dark").page
+def test_print_is_light_with_every_visible_chart_and_leaves_the_screen_as_it_was(chrome: Browser, report: Path) -> None:
+    page = visited(chrome, report, color_scheme="dark").page
     through(page)
     opened = "document.querySelectorAll('details[open]').length"
     before = page.evaluate(opened)
@@ -148,8 +146,8 @@ def test_print_is_light_with_every_visible_chart_and_leaves_the_screen_as_it_was
     assert page.evaluate(opened) == before
 
 
-def test_without_scripts_every_number_still_stands_in_a_table(browser: Browser, report: Path) -> None:
-    page = visited(browser, report, java_script_enabled=False).page
+def test_without_scripts_every_number_still_stands_in_a_table(chrome: Browser, report: Path) -> None:
+    page = visited(chrome, report, java_script_enabled=False).page
     assert page.locator("noscript p").is_visible()
     assert page.get_by_text("the gap has grown since the run began").first.is_visible()
     assert page.locator("table.scores").first.is_visible()
@@ -161,10 +159,8 @@ CHARTS = "[...document.querySelectorAll('.figure > .chart, .evidence > .chart')]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_static_charts_have_the_colours_of_the_theme_without_an_error(
-    browser: Browser, still: Path, theme: str
-) -> None:
-    visit = visited(browser, still, color_scheme=theme)
+def test_static_charts_have_the_colours_of_the_theme_without_an_error(chrome: Browser, still: Path, theme: str) -> None:
+    visit = visited(chrome, still, color_scheme=theme)
     page = visit.page
     page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     assert (visit.errors, visit.requests) == ([], [])
@@ -178,17 +174,17 @@ def test_static_charts_have_the_colours_of_the_theme_without_an_error(
     assert set(shown) == {theme}
 
 
-def test_a_static_report_fits_a_phone_and_a_screen(browser: Browser, still: Path) -> None:
+def test_a_static_report_fits_a_phone_and_a_screen(chrome: Browser, still: Path) -> None:
     for width, kind in ((390, "slim"), (1200, "broad")):
-        page = visited(browser, still, viewport={"width": width, "height": 900}).page
+        page = visited(chrome, still, viewport={"width": width, "height": 900}).page
         page.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(f"{CHARTS}.filter(e => e.matches('.wide > *')).every(e => e.classList.contains('{kind}'))")
 
 
-def test_no_chart_is_cut_by_the_end_of_a_sheet_of_paper(browser: Browser, still: Path) -> None:
+def test_no_chart_is_cut_by_the_end_of_a_sheet_of_paper(chrome: Browser, still: Path) -> None:
     """Each chart gets a link around it: a link that goes on behind a page's end has a box on both pages of the PDF."""
-    page = visited(browser, still, color_scheme="dark").page
+    page = visited(chrome, still, color_scheme="dark").page
     count = page.evaluate(
         """() => { const all = [...document.querySelectorAll('.figure, .evidence')];
         all.forEach((e, at) => { const link = document.createElement('a'); link.href = 'https://chart.example/' + at;
@@ -206,8 +202,8 @@ def test_no_chart_is_cut_by_the_end_of_a_sheet_of_paper(browser: Browser, still:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-def test_the_first_half_page_has_the_answer_and_its_picture(browser: Browser, still: Path) -> None:
-    page = visited(browser, still, viewport={"width": 703, "height": 1017}).page
+def test_the_first_half_page_has_the_answer_and_its_picture(chrome: Browser, still: Path) -> None:
+    page = visited(chrome, still, viewport={"width": 703, "height": 1017}).page
     page.emulate_media(media="print")
     box = page.locator(".verdict").bounding_box()
     assert box is not None and box["y"] + box["height"] < 1017 * 0.62
@@ -217,14 +213,14 @@ def test_the_first_half_page_has_the_answer_and_its_picture(browser: Browser, st
     assert page.locator("details.print:not([open]) table").first.evaluate("e => e.checkVisibility()")
 
 
-def test_hostile_text_runs_nothing_and_loads_nothing(browser: Browser, hostile: ReportData, tmp_path: Path) -> None:
+def test_hostile_text_runs_nothing_and_loads_nothing(chrome: Browser, hostile: ReportData, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     path.write_text(html_report(hostile), encoding="utf-8")
-    visit = visited(browser, path)
+    visit = visited(chrome, path)
     visit.page.locator(".rs-text i").first.hover()
     assert visit.page.evaluate("window.hacked") is None and (visit.errors, visit.requests) == ([], [])
     path.write_text(html_report(hostile, interactive=True), encoding="utf-8")
-    visit = visited(browser, path)
+    visit = visited(chrome, path)
     through(visit.page)
     events = visit.page.locator("[data-figure=mismatch-kl_k3]")
     events.hover(position={"x": 200, "y": 100})

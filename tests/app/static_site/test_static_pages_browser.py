@@ -40,7 +40,7 @@ CUT_TITLES = f"""() => {VISIBLE}.flatMap(figure => [...figure.querySelectorAll("
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def chrome() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         yield running
@@ -60,9 +60,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tab(browser: Browser) -> Iterator[Page]:
+def tab(chrome: Browser) -> Iterator[Page]:
     """A tab without a network. What went wrong in it is an error of the test."""
-    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
+    context = chrome.new_context(offline=True, viewport={"width": 1200, "height": 900})
     page, wrong = context.new_page(), list[str]()
     page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -163,8 +163,8 @@ def test_a_list_of_runs_leads_to_each_and_back(tab: Page, pages: Path) -> None:
     tab.wait_for_url(f"**/{FIRST}")
 
 
-def test_nothing_foreign_runs_and_another_script_is_refused(browser: Browser, pages: Path) -> None:
-    page = browser.new_page()
+def test_nothing_foreign_runs_and_another_script_is_refused(chrome: Browser, pages: Path) -> None:
+    page = chrome.new_page()
     page.goto((pages / "hostile.html").as_uri())
     for path in ("where", "alerts", "health", "sequences"):
         page.goto(f"{(pages / 'hostile.html').as_uri()}#{path}")
