@@ -17,7 +17,7 @@ from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import GAPS, POLICIES, SLICED_BY
 
 from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
-from ..files.quarantine import SetAside
+from ..files.quarantine import SetAside, faults_set_aside
 from ..files.required_columns import demand_columns, demand_scalars, demand_segment
 from ..remote.store import Unreachable
 from .entries import Segment, TokenFile, committed
@@ -74,15 +74,11 @@ def recovered_segment(files: ParquetFiles, path: str) -> Segment:
 
 def recovered(files: ParquetFiles, path: str, set_aside: SetAside) -> TokenFile | Segment | None:
     """The file as a commit would have described it. A file that is not ours is set aside, and the result is None."""
-    try:
+    with faults_set_aside(path, set_aside):
         if is_offline(writer_of(path)):
             return _recovered_merge(files, path)
         return recovered_token_file(files, path) if path.startswith("tokens/") else recovered_segment(files, path)
-    except Unreachable:
-        raise
-    except RatioscopeError as error:
-        set_aside(path, str(error))
-        return None
+    return None
 
 
 def uncounted(

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
 
+from ..remote.store import Unreachable
+
 SetAside = Callable[[str, str], None]
 """A function of the path of a file that will not be read, and of the reason."""
 
@@ -47,6 +49,17 @@ DAMAGE = (
     pa.ArrowException, OSError, ValueError, ArithmeticError, MemoryError, RecursionError, pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
 )  # fmt: skip
+
+
+@contextmanager
+def faults_set_aside(path: str, set_aside: SetAside) -> Iterator[None]:
+    """Sets the file aside for what is wrong with it. A store that does not answer says nothing about a file: that goes on up."""
+    try:
+        yield
+    except Unreachable:
+        raise
+    except RatioscopeError as error:
+        set_aside(path, str(error))
 
 
 @contextmanager

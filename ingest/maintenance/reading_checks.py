@@ -13,6 +13,7 @@ from ratioscope.layout import COMMIT_COPY, READINGS
 from ..commits.catalog import Catalog
 from ..commits.reading_files import ReadingFile, committed_reading
 from ..files.progress import OnProgress
+from ..files.quarantine import faults_set_aside
 from ..remote.store import Unreachable
 from ..rows.reading_rows import Fit, demanded_rows
 from ..run import open_run
@@ -64,12 +65,8 @@ def damage_of(catalog: Catalog, file: ReadingFile) -> str | None:
 def unnamed_commits(catalog: Catalog) -> Iterator[tuple[str, dict[str, Any]]]:
     """(path, its commit line) of complete files of readings that no line names. Others are set aside with the reason."""
     for path in catalog.unnamed_readings():
-        try:
+        with faults_set_aside(path, catalog.quarantine):
             yield path, _commit(catalog, path)
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            catalog.quarantine(path, str(error))
 
 
 def readings_of(catalog: Catalog, attempt: int, steps: Iterable[int]) -> tuple[str, ...]:

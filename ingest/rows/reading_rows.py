@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, Flags, Integers, list_lengths, pc, row_keys
 from ratioscope.metrics.engines.parts import gathered
 from ratioscope.record import POLICIES, reading_schema
@@ -18,8 +18,7 @@ from ratioscope.record import POLICIES, reading_schema
 from ..commits.reading_files import ReadingFile
 from ..files.columns import conformed, extra_columns
 from ..files.parquet_files import ParquetFiles, read
-from ..files.quarantine import SetAside
-from ..remote.store import Unreachable
+from ..files.quarantine import SetAside, faults_set_aside
 
 _CARRIER = "rollout_logprobs"
 """Column of the Record under which `gathered` puts the slices of a reading together."""
@@ -86,13 +85,9 @@ class ReadingRows:
         return whole.rename_columns(rows.column_names), 0
 
     def _one(self, file: ReadingFile) -> pa.Table | None:
-        try:
+        with faults_set_aside(file.path, self._set_aside):
             return demanded_rows(self.files, file)
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self._set_aside(file.path, str(error))
-            return None
+        return None
 
 
 def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:

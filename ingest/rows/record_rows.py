@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratioscope.errors import RatioscopeError, SourceError
+from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.record import FIELDS, arrow_schema
 
@@ -15,9 +15,8 @@ from ..commits.entries import TokenFile
 from ..files.columns import conformed
 from ..files.known_schemas import KnownSchemas
 from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
-from ..files.quarantine import SetAside
+from ..files.quarantine import SetAside, faults_set_aside
 from ..files.required_columns import demand_columns
-from ..remote.store import Unreachable
 
 KEYS = ("attempt", "step", "minibatch", "sequence_id", "positions")
 
@@ -43,7 +42,7 @@ class RecordRows:
         If no digest is known, pyarrow and polars each read every page once: only pyarrow verifies page checksums, and polars
         fails on some headers that pyarrow accepts.
         """
-        try:
+        with faults_set_aside(file.path, self._set_aside):
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
                 parquet.demand_small(parquet.leaves, range(parquet.metadata.num_row_groups))
@@ -51,11 +50,7 @@ class RecordRows:
                     read(parquet, parquet.schema_arrow.names)
                     pl.read_parquet(self.files.place(file.path), glob=False, hive_partitioning=False)
                 return parquet.metadata.schema.to_arrow_schema()
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self._set_aside(file.path, str(error))
-            return None
+        return None
 
     def columns(self, files: Iterable[TokenFile]) -> frozenset[str]:
         """Columns of the Record that hold a value in any of the files, by their footers."""
@@ -65,27 +60,19 @@ class RecordRows:
             if file.path in alone:
                 columns |= recorded_columns(alone[file.path]) & set(FIELDS)
                 continue
-            try:
+            with faults_set_aside(file.path, self._set_aside):
                 with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                     columns |= recorded_columns(parquet.metadata) & set(FIELDS)
-            except Unreachable:
-                raise
-            except RatioscopeError as error:
-                self._set_aside(file.path, str(error))
         return frozenset(columns)
 
     def _one(self, file: TokenFile, schema: pa.Schema) -> pa.Table | None:
-        try:
+        with faults_set_aside(file.path, self._set_aside):
             with self.files.opened(file.path, committed_size(file), file.sha256) as parquet:
                 self.extra.update(demand_token_file(parquet, file))
                 table = conformed(read(parquet, schema.names), schema)
                 demand_keys(table, file)
                 return table
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self._set_aside(file.path, str(error))
-            return None
+        return None
 
 
 def demand_token_file(parquet: Opened, file: TokenFile) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS, scalar_schema
@@ -18,9 +17,8 @@ from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from ..files.columns import conformed
 from ..files.parquet_files import ParquetFiles, read
-from ..files.quarantine import SetAside
+from ..files.quarantine import SetAside, faults_set_aside
 from ..files.required_columns import demand_scalars
-from ..remote.store import Unreachable
 
 SCHEMA = scalar_schema()
 SCALAR_LOG = "this run was imported from a scalar log: it holds no tokens"
@@ -70,14 +68,12 @@ class LoggedScalars:
 
     def _rows(self, visible: VisibleFiles, segment: Segment) -> pl.DataFrame:
         size = None if segment.sha256 is None else segment.bytes
-        try:
+        frame = None
+        with faults_set_aside(segment.path, self.set_aside):
             with self.files.opened(segment.path, size, segment.sha256) as parquet:
                 demand_scalars(parquet.schema_arrow)
                 frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names), SCHEMA))
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self.set_aside(segment.path, str(error))
+        if frame is None:
             return pl.DataFrame(schema=_polars_schema())
         assert isinstance(frame, pl.DataFrame)
         limit = visible.limit(segment)

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.errors import RatioscopeError
 from ratioscope.layout import SEGMENT_STEPS
 
 from ..commits.entries import Segment
 from ..files.parquet_files import ParquetFiles, Signature
-from ..files.quarantine import SetAside
-from ..remote.store import Unreachable
+from ..files.quarantine import SetAside, faults_set_aside
 from .kept_tables import MADE_OF, KeptTables, name_of
 from .statistics_files import SliceColumns, all_rows, segment_rows
 
@@ -102,13 +100,9 @@ class SegmentTables:
 
     def all_slices(self, segment: Segment) -> pl.DataFrame | None:
         """All rows of the segment, of every slice. A segment that is not as committed is set aside, and the result is None."""
-        try:
+        with faults_set_aside(segment.path, self.set_aside):
             return all_rows(self.files, segment)
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self.set_aside(segment.path, str(error))
-            return None
+        return None
 
     def version(self, segment: Segment) -> str:
         """Names the segment as it is committed; where no commit names it, as it lies on disk."""
@@ -144,14 +138,10 @@ class SegmentTables:
         return [[by_slice[own][version] for version in versions if version in by_slice[own]] for own in slices]
 
     def _read(self, version: str, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
-        try:
+        with faults_set_aside(segment.path, self.set_aside):
             tables = segment_rows(self.files, segment, slices)
-        except Unreachable:
-            raise
-        except RatioscopeError as error:
-            self.set_aside(segment.path, str(error))
-            return None
-        return [SliceRows(version, segment.steps, rows) for rows in tables]
+            return [SliceRows(version, segment.steps, rows) for rows in tables]
+        return None
 
     def _read_copy(self, versions: dict[str, Segment]) -> None:
         """Takes from the cache what segments measured whose files have the signature that they had when they were checked."""
