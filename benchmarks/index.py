@@ -1,4 +1,4 @@
-"""What a full index of a run costs beside the bare scan of the columns that it reads, for each kind of the engine's loops.
+"""The cost of a full index of a run beside the bare scan of the columns that it reads, for each kind of the engine's loops.
 
     python benchmarks/index.py [--tokens 2000000] [--steps 4] [--repeats 7]
 

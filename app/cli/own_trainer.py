@@ -33,14 +33,14 @@ USES = {
 
 @dataclass(frozen=True)
 class Script:
-    """What a script does with a Collector."""
+    """The use that a script makes of a Collector."""
 
     calls: int
     """Calls of `log`."""
     given: frozenset[str]
     """Arguments of all of them together."""
     is_open: bool
-    """Whether a call passes `**values`, which the text does not tell."""
+    """True if a call passes `**values`, whose names the text does not tell."""
     waits: tuple[str, ...]
     """Arguments whose value waits for the device, with the method."""
     is_closed: bool
@@ -69,7 +69,7 @@ class Script:
 
     @property
     def advice(self) -> list[str]:
-        """What slows the trainer, or may be lost."""
+        """Sentences on calls that slow the trainer, or on values that may be lost."""
         found = [f"{what}: it waits for the device; pass the tensor as it is" for what in self.waits]
         return (
             found
@@ -84,7 +84,7 @@ class Script:
 
 
 def script_of(file: Path) -> Script | None:
-    """What the script does; None if it makes no Collector, or is an adapter."""
+    """The use that the script makes of a Collector; None if it makes none, or is an adapter."""
     try:
         tree = ast.parse(file.read_text())
     except (SyntaxError, ValueError) as error:
@@ -127,7 +127,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _is_ours(call: ast.Call) -> bool:
-    """Whether it looks like Collector.log: other loggers have a method of this name too."""
+    """True if it looks like Collector.log: other loggers have a method of this name too."""
     names = {word.arg for word in call.keywords}
     owner = ast.unparse(call.func)
     return "collector" in owner.lower() or bool(names.intersection(POLICIES))

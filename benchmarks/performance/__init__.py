@@ -1,1 +1,1 @@
-"""What ratioscope costs, beside what others cost and beside what the machine allows: the measurements of docs/performance.md."""
+"""The cost of ratioscope beside that of others and the limit of the machine: the measurements of docs/performance.md."""

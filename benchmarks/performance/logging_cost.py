@@ -1,4 +1,4 @@
-"""What one call of `log` costs the trainer's thread, beside a copy of the same bytes and other ways to keep them."""
+"""The cost of one call of `log` to the trainer's thread, beside a copy of the same bytes and other ways to keep them."""
 
 import json
 import pickle

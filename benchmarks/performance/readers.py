@@ -1,4 +1,4 @@
-"""What readers cost along the steps and the ranks of a run: CPU seconds of a fresh process with an empty cache."""
+"""The cost of readers along the steps and the ranks of a run: CPU seconds of a fresh process with an empty cache."""
 
 import os
 import subprocess

@@ -45,7 +45,7 @@ def push(run: OwnRun, url: Url, follow: Follow = False, every: Every = 30.0, as_
 def _pushed(
     run: OwnRun, url: str, follow: bool, every: float, sleep: Callable[[float], object] = time.sleep
 ) -> "Pushed":
-    """What all uploads did together; one upload without follow. A store that fails after the first upload is tried again."""
+    """The sum of all uploads; one upload without follow. A store that fails after the first upload is tried again."""
     from ratioscope.ingest.maintenance.push import push as upload
     from ratioscope.ingest.remote.store import Unreachable
     from ratioscope.ingest.run import open_run
