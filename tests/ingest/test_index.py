@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import run_folders
 from support.run_folders import FakeWriter
-from support.unindexed import SLICES, STEP, alone, at, contents, holds, indexed, ten_steps, without_statistics
+from support.unindexed import SLICES, STEP, alone, at, caches, contents, holds, indexed, ten_steps, without_statistics
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, USAGE, main
@@ -58,13 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Makes the cache one of this name."""
-
-    def chosen(name: str) -> Path:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        return tmp_path / name
-
-    return chosen
+    return caches(tmp_path, monkeypatch)
 
 
 def test_processes_give_the_bytes_of_a_reader_that_works_alone(run: Path, kept: Callable[[str], Path]) -> None:

@@ -1,11 +1,13 @@
 """Runs that have token rows and no statistics, and what `index` and a reader keep of them in the cache."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from ratioscope import open_run
 from ratioscope.ingest.indexing.engine import Engine
@@ -40,6 +42,16 @@ def ten_steps(folder: Path) -> Path:
     without_statistics(folder, range(8))
     without_statistics(folder, range(7, 10), attempt=1)
     return folder
+
+
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """A function that makes the user's cache one of this name, and returns its folder."""
+
+    def chosen(name: str) -> Path:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        return tmp_path / name
+
+    return chosen
 
 
 def contents(cache: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.unindexed import SLICES, alone, contents, holds, indexed, ten_steps
+from support.unindexed import SLICES, alone, caches, contents, holds, indexed, ten_steps
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, main
@@ -50,11 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    def chosen(name: str) -> Path:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        return tmp_path / name
-
-    return chosen
+    return caches(tmp_path, monkeypatch)
 
 
 def test_a_cluster_gives_the_bytes_of_a_reader_that_works_alone(
