@@ -1,6 +1,7 @@
 """Kept tables come back as they were stored; one that would fill memory, or the disk, is removed."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,20 @@ def repeated(path: Path, column: Any) -> None:
     pq.write_table(pa.table({"x": column}), path, compression="zstd", write_page_checksum=True)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.repeat(pa.scalar(1.5), 1 << 22),
-        pa.DictionaryArray.from_arrays(np.zeros(1 << 20, np.int32), pa.array(["x" * 1000])).cast(pa.string()),
-        pa.ListArray.from_arrays([0, 1 << 22], pa.repeat(pa.scalar(0.0), 1 << 22)),
-    ],
-    ids=["numbers", "texts", "one list"],
-)
+WOULD_FILL_MEMORY: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: pa.repeat(pa.scalar(1.5), 1 << 22),
+    "texts": lambda: pa.DictionaryArray.from_arrays(np.zeros(1 << 20, np.int32), pa.array(["x" * 1000])).cast(
+        pa.string()
+    ),
+    "one list": lambda: pa.ListArray.from_arrays([0, 1 << 22], pa.repeat(pa.scalar(0.0), 1 << 22)),
+}
+
+
+@pytest.mark.parametrize("made", WOULD_FILL_MEMORY.values(), ids=WOULD_FILL_MEMORY)
 def test_a_table_that_would_fill_memory_is_removed(
-    cache: Cache, tmp_path: Path, column: Any, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, tmp_path: Path, made: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    column = made()
     monkeypatch.setattr(cache_module, "MOST_OF_ONE", 1 << 24)
     file = tmp_path / f"{KEY}.parquet"
     repeated(file, column)

@@ -1,6 +1,7 @@
 """Which tests `make quick` leaves out, besides those marked slow where they stand: whole files, and all that need a browser."""
 
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 from support.paths import TESTS
@@ -83,6 +84,7 @@ FIXTURES = frozenset({"browser", "dashboard", "opened"})
 """A test that asks for one of these drives a browser or runs Streamlit."""
 
 
+@cache
 def is_slow(path: Path) -> bool:
     """True if a file or folder of tests is one of FILES or lies in one."""
     if not path.is_relative_to(TESTS):
