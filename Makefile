@@ -101,5 +101,5 @@ clean:  ## remove the environment and every cache
 	@touch $@
 
 .venv/.chromium: .venv/bin/python
-	@command -v chromium >/dev/null || { echo "installing chromium" && tests/support/install_chromium.sh; }
+	@command -v chromium-headless-shell >/dev/null || { echo "installing chromium" && tests/support/install_chromium.sh; }
 	@touch $@

@@ -35,6 +35,7 @@ from pathlib import Path
 from ratioscope.app.dashboard.server.server import serve
 serve([Path(run) for run in sys.argv[1:]], on_ready=lambda url: print(url, flush=True))
 """
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NUMBERS = {
     "rerun": BackMsg.RERUN_SCRIPT_FIELD_NUMBER,
     "auto": ClientState.IS_AUTO_RERUN_FIELD_NUMBER,
@@ -57,8 +58,8 @@ PROBES = ("/_stcore/health", "/_stcore/host-config")
 
 
 def chromium() -> str | None:
-    """Where the browser is; None where there is none."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    """Where the browser is, None where there is none. The headless shell has no windows to draw: it costs a quarter less."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 class Dashboard:
