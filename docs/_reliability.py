@@ -23,7 +23,7 @@ half the tokens. The confidence is that of the ground of the cause, less one lev
 """
 CROSS = """
 The last column is a check that leaves one kind of fault out. The level of each ground and number of doubts is chosen anew from
-the runs of all other kinds, by the share of right names ((right + 1) / (runs + 2); from 95 % high, from 75 % medium). It is then
+the runs of all other kinds, by the share of right names ((right + 1) / (runs + 2); from 95% high, from 75% medium). It is then
 applied to the runs of the kind that was left out. A ground that no other kind has keeps the stated level.
 """
 

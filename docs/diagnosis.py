@@ -49,7 +49,7 @@ def page() -> Iterator[str]:
     yield "| run | injected | named, in order |\n| --- | --- | --- |"
     for run in RUNS:
         if len(run.faults) == 2 or run.name.startswith(SMALL):
-            yield f"| {run.name} | {run.injected} | {_named(run)} |"
+            yield f"| {run.name} | {run.injected.replace(' %', '%')} | {_named(run)} |"
     yield from missed.page(RUNS)
     yield from reliability.page([run for run in RUNS if run.faults])
     yield "\n## The causes\n"
@@ -72,7 +72,7 @@ def _calm() -> str:
     calm = sum(fault_runs.first_cause(run.name) == "healthy" for run in healthy)
     return (
         f"{calm} of {len(healthy)} healthy runs have no cause. A test\nresamples them into 200 shapes, and none of those has a "
-        "cause: with 95 % confidence fewer than 1.5 % of such shapes have one."
+        "cause: with 95% confidence fewer than 1.5% of such shapes have one."
     )
 
 

@@ -76,7 +76,7 @@ def correlation_words(found: RankCorrelation | None, of: str) -> str:
     if math.isnan(found.low):
         return f"rank correlation {digits(found.value, 2)}, too few {of}s for an interval"
     between = f"{digits(found.low, 2)} to {digits(found.high, 2)}"
-    return f"rank correlation {digits(found.value, 2)} (95 % interval {between})"
+    return f"rank correlation {digits(found.value, 2)} (95% interval {between})"
 
 
 def _axis(scale: Scale, places: Floats, name: str) -> dict[str, object]:

@@ -151,7 +151,7 @@ def _heat(shown: _Map, theme: Theme) -> go.Heatmap:
         hoverongaps=False,
         hovertemplate=(
             f"step %{{x:.1~f}}<br>%{{customdata[2]:.3g}} to %{{customdata[3]:.3g}} nats<br>"
-            f"%{{customdata[0]:,}} {shown.noun}s · %{{customdata[1]:.3g}} %<extra></extra>"
+            f"%{{customdata[0]:,}} {shown.noun}s · %{{customdata[1]:.3g}}%<extra></extra>"
         ),
     )
 

@@ -113,7 +113,7 @@ def lag_shares(
         )
     figure.update_layout(barmode="stack", bargap=0)
     ticks = [0, 50, 100]
-    figure.update_yaxes(range=[0, HEADROOM], tickvals=ticks, ticktext=[f"{tick} %" for tick in ticks], fixedrange=True)
+    figure.update_yaxes(range=[0, HEADROOM], tickvals=ticks, ticktext=[f"{tick}%" for tick in ticks], fixedrange=True)
     _finish(figure, course, events, theme)
     return figure
 

@@ -110,7 +110,7 @@ def survivals(
         shares = share_beyond(part, part.counts, grid.edges)
         least = min(least, float(shares[shares > 0].min(initial=1.0)))
         line = {"color": side_colour(side, gap, theme), "width": 1.6, "dash": DASHES[side]}
-        texts = [f"{NAMES[side]}: {digits(100 * share)} %" for share in shares]
+        texts = [f"{NAMES[side]}: {digits(100 * share)}%" for share in shares]
         figure.add_trace(survival(grid, shares, texts, name=NAMES[side], line=line))
     share_axis(figure, math.floor(math.log10(least) - 0.5))
     weight_axis(figure, grid, [], theme)
@@ -147,7 +147,7 @@ def graded_shares(shares: Sequence[dict[str, int]], *, theme: Theme = LIGHT, hei
         )
     figure.update_layout(barmode="stack", bargap=0.25, uniformtext={"minsize": 10, "mode": "hide"})
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(range=[0, 100], ticksuffix=" %", fixedrange=True)
+    figure.update_xaxes(range=[0, 100], ticksuffix="%", fixedrange=True)
     return figure
 
 
@@ -155,9 +155,7 @@ def _share_words(word: str, part: float) -> str:
     """The words in a bar, as many as it has room for."""
     if part <= 0.02:
         return ""
-    return (
-        f"{MARKS[word]} {word} {percent(float(f'{part:.3g}'))}" if part > 0.2 else f"{MARKS[word]} {100 * part:.0f} %"
-    )
+    return f"{MARKS[word]} {word} {percent(float(f'{part:.3g}'))}" if part > 0.2 else f"{MARKS[word]} {100 * part:.0f}%"
 
 
 def side_colour(side: int, gap: str, theme: Theme) -> str:

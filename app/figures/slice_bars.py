@@ -186,7 +186,7 @@ def _lay_out(figure: go.Figure, bars: _Bars, chosen: Sequence[str], theme: Theme
         dragmode=False,
         xaxis={"domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0},
         xaxis2={
-            "domain": RIGHT, "anchor": "y2", "range": [0, bars.end], "fixedrange": True, "ticksuffix": " %",
+            "domain": RIGHT, "anchor": "y2", "range": [0, bars.end], "fixedrange": True, "ticksuffix": "%",
             "nticks": 3, "tickangle": 0, "title": {"text": "gap ▬ tokens │"},
         },
         yaxis={**side, "ticktext": labels, "ticklabelstandoff": 4},
@@ -280,7 +280,7 @@ def short(number: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in two digits; < 0.1 % for a share whose bar is too short to be visible."""
+    """A share in two digits; < 0.1% for a share whose bar is too short to be visible."""
     if not math.isfinite(share) or share == 0:
         return percent(share)
-    return percent(float(f"{share:.2g}")) if share >= 1e-3 else "< 0.1 %"
+    return percent(float(f"{share:.2g}")) if share >= 1e-3 else "< 0.1%"

@@ -97,7 +97,7 @@ def weight_survival(
     whole: Overlay = {"color": theme.of_gap(gap), "width": 1.5}
     dotted: Overlay = {"color": theme.muted, "width": 1.5, "dash": "dot"}
     for shares, name, line in ((counts, counted, whole), (masses, summed, dotted)):
-        texts = [f"{digits(100 * share)} % {name}" for share in shares]
+        texts = [f"{digits(100 * share)}% {name}" for share in shares]
         figure.add_trace(survival(grid, shares, texts, name=name, line=line))
     if beside is not None and len(beside[1].counts):
         figure.add_trace(_faint(grid, *beside, theme))
@@ -110,7 +110,7 @@ def weight_survival(
 def _faint(grid: Cells, name: str, part: Histogram, theme: Theme) -> Trace:
     """The shares of another run's weights beyond each weight."""
     shares, shown = share_beyond(part, part.counts, grid.edges), escaped(shortened(name, NAME_ROOM))
-    texts = [f"{shown}: {digits(100 * share)} % of its weights" for share in shares]
+    texts = [f"{shown}: {digits(100 * share)}% of its weights" for share in shares]
     line: Overlay = {"color": faded(theme.muted, 0.75), "width": 1.2, "dash": "dash"}
     return survival(grid, shares, texts, name=shown, line=line)
 
@@ -138,6 +138,6 @@ def _colours(grid: Cells, cap: Sequence[Bound], gap: str, theme: Theme) -> list[
 
 def _words(grid: Cells, shares: Floats) -> list[str]:
     return [
-        f"w {digits(weight_of(low))} to {digits(weight_of(high))}: {digits(100 * share)} %"
+        f"w {digits(weight_of(low))} to {digits(weight_of(high))}: {digits(100 * share)}%"
         for low, high, share in zip(grid.low, grid.high, shares, strict=True)
     ]

@@ -170,7 +170,7 @@ def _times(one: Compared) -> str:
         return f"{digits(abs(one.difference), 2)} {'higher' if one.difference > 0 else 'lower'}"
     word = "higher" if one.ratio > 1 else "lower"
     larger = max(one.ratio, 1 / one.ratio)
-    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)} % {word}"
+    return f"{digits(larger, 2)} times {word}" if larger >= 1.5 else f"{digits(100 * abs(one.ratio - 1), 2)}% {word}"
 
 
 def _merged(infos: Sequence[dict[str, object]]) -> dict[str, str]:

@@ -40,6 +40,6 @@ def _rounded(share: float) -> str:
     """A share in whole percent; a small one with two digits.
 
     >>> _rounded(0.5333), _rounded(0.00123)
-    ('53 %', '0.12 %')
+    ('53%', '0.12%')
     """
-    return f"{float(f'{100 * share:.2g}'):g} %"
+    return f"{float(f'{100 * share:.2g}'):g}%"

@@ -63,16 +63,16 @@ def a_step(sizes: Sequence[float], noun: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage of three digits; tiny ones keep their size, those next to all stay below 100 %.
+    """A share as a percentage of three digits; tiny ones keep their size, those next to all stay below 100%.
 
     >>> percent(0.0312), percent(1.0), percent(0.0), percent(2e-7), percent(0.99999)
-    ('3.12 %', '100 %', '0 %', '2·10⁻⁵ %', '99.999 %')
+    ('3.12%', '100%', '0%', '2·10⁻⁵%', '99.999%')
     """
     if share is None or math.isnan(share):
         return "–"
     if 0.999 < share < 1:
-        return f"{100 - 100 * float(f'{1 - share:.1g}'):.10g} %"
-    return f"{digits(100 * share)} %"
+        return f"{100 - 100 * float(f'{1 - share:.1g}'):.10g}%"
+    return f"{digits(100 * share)}%"
 
 
 def _scientific(value: float, significant: int) -> str:

@@ -103,4 +103,4 @@ def _spelled(value: float, error: float) -> str:
 def _share(value: float, error: float) -> str:
     if math.isnan(value) or math.isnan(error):
         return percent(value)
-    return f"{plus_minus(100 * value, 100 * error)} %"
+    return f"{plus_minus(100 * value, 100 * error)}%"

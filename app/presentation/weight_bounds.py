@@ -20,11 +20,11 @@ def interval_text(value: Interval, formatted: Callable[[float], str] = percent) 
     """The value, or the two ends of its interval; ≈ where both ends have the same text, – where nothing is known.
 
     >>> interval_text(Interval(0.0156, 0.0182)), interval_text(Interval(0.98, 0.98)), interval_text(Interval(0.98, 0.9800001))
-    ('1.56–1.82 %', '98 %', '≈ 98 %')
+    ('1.56–1.82%', '98%', '≈ 98%')
     """
     if isnan(value.low):
         return "–"
     low, high = formatted(value.low), formatted(value.high)
     if value.high == value.low or value.high - value.low <= 1e-9 * max(1.0, abs(value.low)):
         return low
-    return f"≈ {low}" if low == high else f"{low.removesuffix(' %')}–{high}"
+    return f"≈ {low}" if low == high else f"{low.removesuffix('%')}–{high}"

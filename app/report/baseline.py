@@ -124,7 +124,7 @@ def _times(size: Compared) -> str:
     if ratio <= 1 / ABOUT_AS_LARGE:
         return f"{digits(1 / ratio, 2)} times smaller than"
     word = "larger" if ratio > 1 else "smaller"
-    return f"{digits(100 * abs(ratio - 1), 2)} % {word} than" if ratio != 1 else "the same as"
+    return f"{digits(100 * abs(ratio - 1), 2)}% {word} than" if ratio != 1 else "the same as"
 
 
 def _told(metric: str, value: float, error: float) -> str:

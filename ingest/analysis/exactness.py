@@ -98,7 +98,7 @@ class Exactness:
     @property
     def words(self) -> str:
         """The certificate in one sentence, without a full stop."""
-        shown = f"{self.equal * 1_000_000 // self.tokens / 1e4:g} %"  # rounded down: 100 % only if all are
+        shown = f"{self.equal * 1_000_000 // self.tokens / 1e4:g}%"  # rounded down: 100% only if all are
         apart = sum(step.equal < step.tokens for step in self.steps)
         parts = [f"{shown} of {self.tokens:,} tokens are equal to the last bit"]
         if self.first is not None:

@@ -1,7 +1,7 @@
 """Is the run's own correction on? The settings on record are carried out on the log-probs, and held against the loss mask.
 
 K3 alone does not tell a healthy run from a collapsing one. The share of tokens that the run's own clip or mask takes does: a
-public run with K3 0.013 collapsed while 45 % of its tokens were clipped, and one with 0.010 did not while 0.03 % were.
+public run with K3 0.013 collapsed while 45% of its tokens were clipped, and one with 0.010 did not while 0.03% were.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

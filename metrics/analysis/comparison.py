@@ -91,7 +91,7 @@ class Compared:
 def holm(chances: Sequence[float]) -> list[float]:
     """p-values adjusted for the number of comparisons (Holm 1979), whether the metrics are independent or not.
 
-    If no metric differs, the chance that any adjusted p-value lies below 0.05 is at most 5 %. NaN stays NaN and does not count.
+    If no metric differs, the chance that any adjusted p-value lies below 0.05 is at most 5%. NaN stays NaN and does not count.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]

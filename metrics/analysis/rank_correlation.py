@@ -1,4 +1,4 @@
-"""Rank correlation of two columns with its 95 % interval."""
+"""Rank correlation of two columns with its 95% interval."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class RankCorrelation:
     value: float
     low: float
     high: float
-    """The ends of the 95 % interval, by Fisher's transformation; NaN for fewer than four pairs."""
+    """The ends of the 95% interval, by Fisher's transformation; NaN for fewer than four pairs."""
     pairs: int
 
 

@@ -5,7 +5,7 @@ from ..metric import Metric
 
 
 def unseen_share(metric: Metric, size: float) -> float:
-    """Upper bound of a share of which a sample of `size` tokens has no case: 3/N, the rule of three, 95 % confidence.
+    """Upper bound of a share of which a sample of `size` tokens has no case: 3/N, the rule of three, 95% confidence.
 
     Tokens are taken as independent. 0 for a metric that is not a share of all tokens, and for no tokens.
     """

@@ -177,5 +177,5 @@ def _weight(item: Likely) -> str:
 def percent(share: float) -> str:
     """A share in words with the digits that matter near 0 and 1."""
     if share >= 0.9995:
-        return f"{share:.2%}" if share < 1 else "100 %"
+        return f"{share:.2%}" if share < 1 else "100%"
     return f"{share:.1%}" if share > 0.995 or share < 0.01 else f"{share:.0%}"

@@ -20,7 +20,7 @@ MOST_PLACES = 100
 RARE = 200
 """A history in which fewer than one of so many steps is a reset is no sawtooth."""
 DATED = 7.35
-"""Places whose cost is within this of the least one hold the true one with 95 %: Hansen 2000, table 1."""
+"""Places whose cost is within this of the least one hold the true one with 95%: Hansen 2000, table 1."""
 BETTER = 6.0
 """A rise over many steps is told from a jump if its cost is smaller by this: a likelihood ratio of 20. A convention."""
 FEW_STEPS = 6
@@ -69,7 +69,7 @@ class Course:
     from_start: bool = False
     """True if the rise begins within the first steps of the record."""
     earliest: int = 0
-    """The first step that may be the onset, with 95 % confidence."""
+    """The first step that may be the onset, with 95% confidence."""
     latest: int = 0
     """The last step that may be the onset, likewise."""
     falls: tuple[int, ...] = ()

@@ -55,7 +55,7 @@ def left_out(
         columns = np.stack([bad.astype(np.float64), np.ones(len(bad))], axis=1)
         coefficients, errors = least_squares(columns, log_sizes(evidence), evidence)
         sure = bool(coefficients[0] > clear * errors[0] * (1 + 4 / rows) and ratio > least)
-    effect = f"{words} have {ratio:.3g} times (± {100 * min(error, 9.99):.0f} %) the gap of the others"
+    effect = f"{words} have {ratio:.3g} times (± {100 * min(error, 9.99):.0f}%) the gap of the others"
     shown = max(least, float(np.exp(min(clear * error, 50.0))))
     return Result(
         sure,

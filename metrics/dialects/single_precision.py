@@ -20,7 +20,7 @@ def single(values: npt.ArrayLike) -> Single:
 
 
 def exp(values: Single) -> Single:
-    """exp, rounded once from float64. It equals torch's float32 exp for 99 % of values; numpy's float32 exp, for 60 %."""
+    """exp, rounded once from float64. It equals torch's float32 exp for 99% of values; numpy's float32 exp, for 60%."""
     return single(np.exp(values.astype(np.float64)))
 
 

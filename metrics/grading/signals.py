@@ -16,7 +16,7 @@ MetricValues = Callable[[str], Values]
 """Name of a metric -> its values for one gap, one per step; NaN if not available."""
 
 ERRORS = 2.0
-"""Standard errors that are subtracted before grading (convention: about 2.5 % by chance)."""
+"""Standard errors that are subtracted before grading (convention: about 2.5% by chance)."""
 HARMLESS_K3 = 0.001
 """A gap below this is not graded relative to its floor; published readings call it "good" for dense bf16 models."""
 HEALTHY_K3 = 0.01
@@ -175,13 +175,13 @@ SIGNALS: tuple[Signal, ...] = (
            "{value:.2%} of the tokens have a logprob that is no number",
            "Tokens without a usable logprob are left out of every metric, and their sequences out of sequence metrics.",
            "Look for missing logprobs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
-           f"0.1 % warn, 1 % fail; {_CATALOGUE}"),
+           f"0.1% warn, 1% fail; {_CATALOGUE}"),
     Signal("positive_logprobs", "positive_logprobs", "logprobs are positive",
            ALL_GAPS, _share_of_tokens("positive_logprobs"), 0.001, 0.01,
            "{value:.2%} of the tokens have a logprob above 0",
            "A log-probability cannot be positive: the column holds a filler, probabilities, or another quantity.",
            "Check what the engine writes where it has no logprob (+1.0 is a known filler) and which column is recorded.",
-           f"0.1 % warn, 1 % fail; {_CATALOGUE}"),
+           f"0.1% warn, 1% fail; {_CATALOGUE}"),
     Signal("alignment", "logprob_correlation", "the two logprob lists do not belong to the same tokens",
            SAMPLED, _uncorrelated, 0.1, 0.5,
            "logprobs correlate at {value:.2f}",

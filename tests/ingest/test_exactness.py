@@ -35,9 +35,9 @@ def recorded(root: Path, rollout: list[Floats], old: list[Floats], mask: npt.NDA
 def test_equal_bits_are_certified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = recorded(tmp_path / "run", [logprobs(0), logprobs(1)], [logprobs(0), logprobs(1)])
     found = exactness_of(open_run(root))
-    assert found.is_certified and found.words == "100 % of 240 tokens are equal to the last bit"
+    assert found.is_certified and found.words == "100% of 240 tokens are equal to the last bit"
     assert main(["check", str(root), "--exact"]) == 0
-    assert "exact mismatch: 100 % of 240 tokens" in capsys.readouterr().out
+    assert "exact mismatch: 100% of 240 tokens" in capsys.readouterr().out
 
 
 @settings(max_examples=15, deadline=None)
@@ -52,7 +52,7 @@ def test_the_first_difference_of_one_bit_is_found_where_it_is(step: int, row: in
     first = found.first
     assert not found.is_certified and found.equal == 239 and first is not None
     assert (first.step, first.sequence, first.position, first.replica) == (step, f"s{step}-{row}", position, "b")
-    assert found.words.startswith("99.5833 % of 240 tokens") and [part.equal for part in found.steps].count(119) == 1
+    assert found.words.startswith("99.5833% of 240 tokens") and [part.equal for part in found.steps].count(119) == 1
 
 
 def test_masked_tokens_do_not_count_and_missing_ones_and_signed_zeros_do(tmp_path: Path) -> None:

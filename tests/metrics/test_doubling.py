@@ -13,7 +13,7 @@ Logs = Callable[[Floats], Floats]
 
 
 def _history(logs: Logs, steps: int = 600, seed: int = 0) -> History:
-    """A level of 0.002 times exp(logs of the step), with noise of 12 % that is known."""
+    """A level of 0.002 times exp(logs of the step), with noise of 12% that is known."""
     at = np.arange(steps)
     noise = np.random.default_rng(seed).normal(0, 0.12, steps)
     level = 2e-3 * np.exp(logs(at.astype(np.float64)) + noise)

@@ -50,7 +50,7 @@ def test_false_alarms_of_an_honest_run_come_at_their_nominal_rate() -> None:
         z = np.array([row[f"mismatch/{name}"] for row in runs])
         z = z[~np.isnan(z)]
         assert len(z) > 100
-        # Of a standard normal, 5 % lie beyond 1.96; 120 runs put the count within 12 of 6 but once in 10 000.
+        # Of a standard normal, 5% lie beyond 1.96; 120 runs put the count within 12 of 6 but once in 10 000.
         assert (np.abs(z) > 1.96).sum() <= 15 and np.abs(z).max() < 4.5
         assert 0.8 < z.std() < 1.25
 

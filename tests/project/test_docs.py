@@ -1,5 +1,6 @@
 """The documentation is generated, current, and shows only what exists."""
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -7,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -206,6 +207,25 @@ def test_no_sentence_of_a_page_begins_with_of_where_or_what(page: Path) -> None:
     text = re.sub(r"^(#|    ).*$", "", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
     sentences = re.findall(r"(?:^|[.!:] |\| |\* |\n)((?:Of|Where|What) \w[^.?|]*.)", text)
     assert not [sentence for sentence in sentences if not sentence.endswith("?")]
+
+
+APART = re.compile(r"[\d⁰-⁹] %(?![\w({])")
+"""A percent sign that stands apart from its number; a sign before a letter is a format, such as %d."""
+
+
+def test_a_percent_sign_stands_at_its_number_in_all_texts() -> None:
+    found = [path for path in (*PAGES, *ROOT.glob("docs/*.md")) if APART.search(path.read_text())]
+    sources = [path for room in ("app", "metrics", "ingest", "collectors") for path in (ROOT / room).rglob("*.py")]
+    assert not found + [path for path in sources if any(APART.search(text) for text in _texts(path))]
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The constant texts of a file; in a formatted one 0 stands in place of each value."""
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield f"0{node.value}"  # a value may stand before it: 12 + " %"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from .thinned import Thinned
 
 ERRORS = 2.0
 """Half width of the band in standard errors; about 95 of 100 repetitions of a step fall inside."""
-BAND = f"band: 95 % confidence (±{ERRORS:g} standard errors)"
+BAND = f"band: 95% confidence (±{ERRORS:g} standard errors)"
 NO_ERROR = "no standard error"
 ON_HOVER = "standard errors on hover"
 COUNTED = "every one counted"
@@ -97,7 +97,7 @@ def band_words(drawn: Sequence[Thinned], metric: Metric, *, without: str = "with
         hidden = f"{bound} this value, because a few weights dominate"
         notes.append(f"{without}: {hidden}" if known.any() else hidden)
     if any(_nothing_counted(each).any() for each in drawn):
-        notes.append("where none was seen, the band reaches to the 95 % limit 3/N")
+        notes.append("where none was seen, the band reaches to the 95% limit 3/N")
     return tuple(notes)
 
 

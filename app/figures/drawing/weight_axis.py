@@ -73,7 +73,7 @@ def share_axis(figure: go.Figure, floor: int) -> None:
     """Sets the y axis to shares from 10^floor to all, as percentages; traces contain their decimal logarithms."""
     powers = list(range(floor, 1))[:: max(1, math.ceil(-floor / 6))]
     figure.update_yaxes(
-        range=[floor, 0.15], tickvals=powers, ticktext=[f"{digits(100 * 10.0**power)} %" for power in powers]
+        range=[floor, 0.15], tickvals=powers, ticktext=[f"{digits(100 * 10.0**power)}%" for power in powers]
     )
 
 

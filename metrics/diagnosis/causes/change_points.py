@@ -94,7 +94,7 @@ def changed(evidence: Evidence, upward: bool) -> Result:
         return Result(
             False,
             f"{share_of_rows:.0%} of the sequences change to a {'larger' if upward else 'smaller'} gap",
-            "a change within 3 % of the sequences would show",
+            "a change within 3% of the sequences would show",
         )
     return left_out(
         evidence,

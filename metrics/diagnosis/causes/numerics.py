@@ -143,7 +143,7 @@ def router_flips(evidence: Evidence) -> Result:
     return Result(
         holds,
         effect,
-        "60 % of the gap in one token of a hundred would show",
+        "60% of the gap in one token of a hundred would show",
         share if holds else None,
         kept if holds else None,
     )

@@ -79,7 +79,7 @@ def _numbers(shape: Course) -> dict[str, object]:
     return {
         "step": shape.onset,
         "factor": f"{shape.factor:.3g}",
-        "error": f"{100 * min(shape.error, 9.99):.0f} %",
+        "error": f"{100 * min(shape.error, 9.99):.0f}%",
         "resets": shape.resets,
     }
 

@@ -48,7 +48,7 @@ def bounded(log_ratios: Floats) -> Floats:
 def exp(values: Floats) -> Floats:
     """exp in the dtype of the values, rounded once from float64.
 
-    It equals torch's float32 exp for 99 % of values; numpy's float32 exp does for 60 %.
+    It equals torch's float32 exp for 99% of values; numpy's float32 exp does for 60%.
     """
     return np.asarray(np.exp(values.astype(np.float64)), values.dtype)
 

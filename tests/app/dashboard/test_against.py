@@ -41,7 +41,7 @@ def test_points_are_the_steps_of_the_run_on_the_chosen_axes(opened: Open, runs: 
     spec = json.loads(charts(app)[-1])
     frame = open_run(made(runs, "stale")).metrics().filter()
     found = rank_correlation(frame["mismatch/kl_k3"].to_numpy(), frame["mismatch/ess_token"].to_numpy())
-    assert found is not None and "95 % interval" in charts(app)[-1] and f"N = {len(frame)} steps" in charts(app)[-1]
+    assert found is not None and "95% interval" in charts(app)[-1] and f"N = {len(frame)} steps" in charts(app)[-1]
     points = next(trace for trace in spec["data"] if trace.get("name") == "points")
     assert [key for key, _ in points["customdata"]] == [str(step) for step in frame["step"]]
 

@@ -201,7 +201,7 @@ def test_the_sentence_says_how_much_and_how_sure() -> None:
         "B's kl_k3 is 2.1 times lower: 0.0031 ± 0.0002 nats/token against A's 0.0065 ± 0.0003 nats/token (z = −9.4)."
     )
     assert "cannot be told apart" in sentence([_one((0.0065, 0.003), (0.0061, 0.002))], "mismatch")
-    assert "may be 49 % higher" in sentence([_one((0.002, 0.0003), (0.00298, 0.0003))], "mismatch")
+    assert "may be 49% higher" in sentence([_one((0.002, 0.0003), (0.00298, 0.0003))], "mismatch")
     assert "without standard errors" in sentence([_one((0.0065, math.nan), (0.0031, 0.0002))], "total")
     assert "have the same" in sentence([_one((0.5, 0.1), (0.5, 0.1))], "mismatch")
     assert "no metric of drift in common" in sentence([], "drift")

@@ -54,7 +54,7 @@ def cards(app: AppTest) -> dict[str, str]:
 
 
 def number(shown: str) -> float:
-    return float(shown.removesuffix(" %").replace(",", "").replace("−", "-"))
+    return float(shown.removesuffix("%").replace(",", "").replace("−", "-"))
 
 
 def token_weights(run: Run) -> Any:

@@ -78,7 +78,7 @@ def test_corrections_weigh_by_a_reading(opened: Open, lagged: Path) -> None:
     app = opened("corrections", lagged, gap=GAP, lab="none,truncate:token:2", cap_at="1.2", **{"try": "true"})
     weights = np.exp(open_run(lagged).tokens([0], [GAP]).collect()[GAP].to_numpy())
     shown = {card.label: card.value for card in app.metric}
-    assert float(shown["clipped"].removesuffix(" %")) == pytest.approx(100 * (weights > 1.2).mean(), rel=0.02)
+    assert float(shown["clipped"].removesuffix("%")) == pytest.approx(100 * (weights > 1.2).mean(), rel=0.02)
     assert app.selectbox(key="gap").value == GAP and "settings are of the same correction on mismatch" in plain(app)
     other = opened("corrections", lagged, gap="old:referee")
     assert "The tokens were sampled from rollout, not from old" in plain(other) and not charts(other)

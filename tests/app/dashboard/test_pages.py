@@ -210,7 +210,7 @@ def test_the_effect_of_a_cap_is_what_the_weights_say(opened: Open, runs: Path, l
 def test_weights_that_are_all_zero_have_no_mass_to_remove(opened: Open) -> None:
     app = opened("distributions", ["holes"], level="sequence")
     well(app)
-    assert [card.value for card in app.metric] == ["0 %", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
+    assert [card.value for card in app.metric] == ["0%", "–", "–", "–"]  # a weight of 0 lies within [0, 2)
 
 
 def test_every_offered_bound_is_exact() -> None:
@@ -262,4 +262,4 @@ def test_no_hostile_text_reaches_markdown_unescaped(opened: Open) -> None:
 
 
 def _percent(shown: str) -> float:
-    return float(shown.removesuffix(" %").replace(",", "").replace("−", "-"))
+    return float(shown.removesuffix("%").replace(",", "").replace("−", "-"))

@@ -66,8 +66,8 @@ def sides(a: float, b: float, error: float = 0.001) -> Compared:
     [
         (sides(0.01, 0.07), "7 times your known-good run nice: kl_k3 0.07 ± 0.001 nats/token against 0.01 ± 0.001"),
         (sides(0.07, 0.01), "7 times smaller than your known-good run nice"),
-        (sides(0.1, 0.12), "20 % larger than your known-good run nice"),
-        (sides(0.1, 0.09), "10 % smaller than your known-good run nice"),
+        (sides(0.1, 0.12), "20% larger than your known-good run nice"),
+        (sides(0.1, 0.09), "10% smaller than your known-good run nice"),
         (sides(0.01, 0.011), "cannot be told apart from your known-good run nice"),
         (sides(0.0, 0.3), "unlike your known-good run nice"),
         (sides(0.01, 0.07, math.nan), "7 times your known-good run nice: kl_k3 0.07 nats/token against 0.01"),

@@ -41,7 +41,7 @@ def test_a_lasting_factor_of_one_point_three_is_dated_within_its_interval() -> N
 def test_levels_that_only_scatter_have_no_change(wander: float, most: int) -> None:
     shapes = [(seed, steps) for seed in range(150) for steps in (30, 200)]
     found = [(seed, steps) for seed, steps in shapes if changes(history(np.zeros(steps), seed, wander=wander))]
-    assert len(found) <= most, found  # of 300: below 1 % and 2 %
+    assert len(found) <= most, found  # of 300: below 1% and 2%
 
 
 def test_ten_thousand_steps_that_scatter_have_no_change() -> None:

@@ -135,5 +135,5 @@ def test_the_errors_are_those_of_repeated_runs() -> None:
     for name in ("composition", "size", "change", "share"):
         values = np.array([getattr(each, name) for each in found])
         stated = np.mean([getattr(each, f"{name}_error") for each in found])
-        # 400 runs know a standard deviation to 3.5 %; 20 blocks know it to 5 % on average.
+        # 400 runs know a standard deviation to 3.5%; 20 blocks know it to 5% on average.
         assert stated == pytest.approx(values.std(), rel=0.15), name

@@ -47,4 +47,4 @@ def test_two_hundred_healthy_shapes_have_no_cause() -> None:
     of = sources()
     found = [diagnose(shaped(of[at % len(of)], draws)) for at in range(SHAPES)]
     raised = [item.answer for item in found if item.likely]
-    assert raised == []  # none of 200: below 1.5 % with 95 % confidence
+    assert raised == []  # none of 200: below 1.5% with 95% confidence

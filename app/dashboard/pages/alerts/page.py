@@ -166,7 +166,7 @@ def _in_force(rules: Rules, in_force: Rules) -> None:
         with drawer:
             st.caption(
                 f"An alert opens after {count(rules.open_after, 'graded step')} in a row out of bounds and closes after"
-                f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)} % below the watch threshold."
+                f" {rules.close_after} in a row that lie {digits(100 * rules.hysteresis)}% below the watch threshold."
                 " Two standard errors are subtracted before a value is graded, so that a small sample alone opens no alert."
             )
             table(

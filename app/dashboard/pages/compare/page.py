@@ -84,7 +84,7 @@ def _cautions(a: Side, b: Side) -> None:
         else "Errors are clustered by sequence and do not include the variation between seeds: compare several seeds"
     )
     st.caption(
-        f"Each value covers all tokens of the range. {how}. “differs”: significant at 5 % after Holm's correction over all rows."
+        f"Each value covers all tokens of the range. {how}. “differs”: significant at 5% after Holm's correction over all rows."
     )
 
 

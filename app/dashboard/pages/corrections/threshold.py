@@ -139,7 +139,7 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
         for title, name, say in facts:
             shown = interval_text(whole[name], say)
             if name == "ess_after":
-                shown = f"{bound}{percent(whole['ess_before'].low).removesuffix(' %')} → {shown}"
+                shown = f"{bound}{percent(whole['ess_before'].low).removesuffix('%')} → {shown}"
             st.metric(title, shown, help=ABOUT[name], border=True)
     exact = (
         "exact, because the bounds are histogram edges"
