@@ -39,7 +39,8 @@ elif way == "scalars":
 else:
     from ratioscope.app.cli import import_report
     from ratioscope.app.cli.commands import import_dump
-    from ratioscope.ingest.importers.reading import Options, opened, read
+    from ratioscope.ingest.importers.reading import read
+    from ratioscope.ingest.importers.source_files import Options, opened
 most = lambda: int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 before, start = most(), time.process_time()
 if way == "pandas":

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ratioscope.ingest.importers.detection import BY_RECORD
 from ratioscope.ingest.importers.formats import FORMATS
+from ratioscope.ingest.importers.neighbours import NEIGHBOURS
 from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS
 from ratioscope.ingest.importers.scalars.sources import SOURCES
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE
@@ -25,9 +26,11 @@ A run that is over, and was not recorded, has often left dumps or logs. `ratiosc
     ratioscope report runs/last-week
 
 The format of each file is detected. `--from NAME` names it. Every row is imported, or listed in `import/rejected.jsonl` of the
-run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files of no known kind
-are named. Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time.
-An import that is ended leaves no run behind. Files may be compressed (`.gz`, `.zst`) and may lie in folders of folders. Files of
+run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files that trainers
+keep beside their rows, such as settings and optimizer states, are named and fail nothing: a table below lists them. So are links,
+empty files and files of no known kind. A file of another name is known by its content. Memory does not grow with the size of the
+source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time. An import that is ended leaves no run behind. Files
+may be compressed (`.gz`, `.zst`) and may lie in folders of folders. Files of
 slime and miles are joined by the number of the rollout that they state, whatever their names. A log of numbers beside dumps is
 named; import it by itself.
 
@@ -66,6 +69,14 @@ and `--map-train` are `--map` for one side. The report, also as `--json`, counts
 whose tokens differ. The list of rejected rows says where: the position, both ids and both lengths. Different ids of one sample
 mean that one side has encoded the text anew.
 """
+BESIDE = """
+## Files beside the rows
+
+A folder may hold these files too. No step trains on what they hold. An import of the folder counts and names them, and does not
+open them. Each expression is one of the end of the path. A file whose name is that of a dump is read all the same.
+
+| file | name | written by |
+| --- | --- | --- |"""
 SPEED = """
 ## Speed and memory
 
@@ -120,6 +131,9 @@ def import_page() -> Iterator[str]:
     for known in FORMATS:
         for part in known.parts:
             yield _row(known, part)
+    yield BESIDE
+    for each in NEIGHBOURS:
+        yield "| " + " | ".join((each.what, f"`{each.files}`".replace("|", "\\|"), each.by)) + " |"
     yield SPEED
     yield TABLES
     yield "| step | result |\n| --- | --- |"

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ratioscope.ingest.importers.joining import Matches
-from ratioscope.ingest.importers.reading import File, Reading, formats_read
+from ratioscope.ingest.importers.reading import formats_read
+from ratioscope.ingest.importers.source_files import File, Reading
 
 from ..presentation.digits import count
 from .importing import REJECTED, Written, said
@@ -23,8 +24,12 @@ def print_report(output: Path, readings: list[Reading], matches: Matches | None,
         say(f"{count(number, 'file')}: {title}")
     for lacks in dict.fromkeys(f.read_as.part.lacks for f in files if f.read_as and f.read_as.part.lacks):
         say(f"not in such files: {lacks}")
+    for what, names in _beside(readings).items():
+        say(
+            f"{count(len(names), 'file')} beside the rows, {what}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        )
     if passed := _passed_over(readings):
-        say(f"{count(len(passed), 'file')} passed over, which are of no kind that is read: {', '.join(passed[:5])}")
+        say(f"{count(len(passed), 'file')} passed over, of which no row is read: {', '.join(passed[:5])}")
     for side, rows in (pair for reading in readings for pair in reading.only.items()):
         say(f"{count(rows, 'sequence')} only in the files of the {side} side")
     if matches is not None:
@@ -63,6 +68,7 @@ def print_json_report(
             "first_rejected": [asdict(rejected) for rejected in done.first_rejected],
             "join": None if matches is None else asdict(matches),
             "one_side_only": [reading.only for reading in readings],
+            "beside": _beside(readings),
             "passed_over": _passed_over(readings),
             "files": [_said_of(file) for file in _files(readings)],
         }
@@ -73,6 +79,14 @@ def _passed_over(readings: Iterable[Reading]) -> list[str]:
     """Names of files that were passed over; those of which something can be made come first."""
     names = [name for reading in readings for name in reading.passed_over]
     return sorted(names, key=lambda name: not name.endswith(")"))
+
+
+def _beside(readings: Iterable[Reading]) -> dict[str, list[str]]:
+    """What trainers keep beside their rows -> the names of such files."""
+    both: dict[str, list[str]] = {}
+    for what, names in (pair for reading in readings for pair in reading.beside.items()):
+        both.setdefault(what, []).extend(names)
+    return both
 
 
 def _files(readings: Iterable[Reading]) -> list[File]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.importers.detection import candidates
+from ratioscope.ingest.importers.neighbours import neighbour
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, Names, is_metric, trainer_named
 from ratioscope.ingest.importers.scalars.logged import Choice, Logged
@@ -54,7 +55,7 @@ def scalar_log(asked: Asked) -> Found | None:
 def _holds_dumps(folder: Path) -> bool:
     """True if a file below it has the name of a dump, and is no log of numbers."""
     return any(
-        candidates(path.relative_to(folder).as_posix()) and log_kind(path) is None
+        candidates(below := path.relative_to(folder).as_posix()) and neighbour(below) is None and log_kind(path) is None
         for root, _, names in os.walk(folder)
         for name in names
         if (path := Path(root, name)).is_file() and not path.is_symlink()

@@ -1,7 +1,7 @@
 """Which format a file has: by its name first, then by what is in its first rows."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePosixPath
@@ -51,13 +51,47 @@ def candidates(path: str, wanted: Format | None = None) -> tuple[Candidate, ...]
 def _named(path: str, known: Iterable[Format]) -> Iterator[Candidate]:
     for each in known:
         for part in each.parts:
-            if (found := re.search(rf"(?:^|/)(?:{part.file})$", plain_name(path))) is not None:
+            if (found := _has_name(part, path)) is not None:
                 facts = {name: _number(value) for name, value in found.groupdict().items() if value is not None}
                 yield Candidate(each, part, facts)
 
 
 def _number(text: str) -> int | str:
     return int(text) if text.isdigit() and len(text) < 16 else text
+
+
+def promised(path: str, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Those kinds that the name of a file promises: it has their form, which not every name with its ending has."""
+    ending = "".join(PurePosixPath(plain_name(path)).suffixes[-1:])
+    return tuple(each for each in found if _has_name(each.part, path) and not _has_name(each.part, f"any{ending}"))
+
+
+def _has_name(part: Part, path: str) -> re.Match[str] | None:
+    return re.search(rf"(?:^|/)(?:{part.file})$", plain_name(path))
+
+
+def renamed(path: str) -> tuple[Candidate, ...]:
+    """The kinds that a file of any name may be by its content: those whose rows can be read and have marks."""
+    return tuple(
+        replace(each, part=replace(each.part, prepared=_or_nothing(each.part.prepared)))
+        for known in FORMATS
+        if not known.part_of
+        for each in candidates(path, known)
+        if each.part.marks and not each.part.refused
+    )
+
+
+def _or_nothing(prepared: Callable[[Any, Any], Any] | None) -> Callable[[Any, Any], Any] | None:
+    """The same; None of a value that is of another kind."""
+
+    def tried(value: Any, budget: Any) -> Any:
+        assert prepared is not None
+        try:
+            return prepared(value, budget)
+        except UnsafeFile:
+            return None
+
+    return prepared and tried
 
 
 def names_of(found: Sequence[Candidate]) -> dict[str, Name]:

@@ -16,7 +16,7 @@ from .arguments import AsJson, comma_separated
 
 if TYPE_CHECKING:
     from ratioscope.ingest.importers.joining import Matches
-    from ratioscope.ingest.importers.reading import Options, Reading
+    from ratioscope.ingest.importers.source_files import Options, Reading
     from ratioscope.ingest.importers.table import Column
 
     from ..importing import Written
@@ -137,8 +137,8 @@ def _with(options: "Options", lines: list[str] | None, on: str | None) -> "Optio
 
 def _options(format_name: str | None, columns: list[str] | None, step: int | None, most_memory: float) -> "Options":
     from ratioscope.ingest.importers.detection import by_name
-    from ratioscope.ingest.importers.reading import Options
     from ratioscope.ingest.importers.restricted.budget import Limits
+    from ratioscope.ingest.importers.source_files import Options
 
     if not 0 < most_memory < 1 << 20:
         raise ConfigError(f"--most-memory {most_memory}: wanted gibibytes, more than 0")
@@ -180,7 +180,8 @@ def _imported(
     strict: bool,
 ) -> "tuple[list[Reading], Matches | None, Written]":
     from ratioscope.ingest.importers.joining import Matches, join
-    from ratioscope.ingest.importers.reading import opened, read
+    from ratioscope.ingest.importers.reading import read
+    from ratioscope.ingest.importers.source_files import opened
 
     from ..import_report import why
     from ..importing import new_run, write
@@ -188,7 +189,6 @@ def _imported(
 
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None
-    trainers = {c.format.trainer for r in readings for file in r.files for c in file.found[:1] if c.format.trainer}
     config = {"imported_from": ", ".join(source.name for source in sources)}
     with (
         new_run(output) as staged,
@@ -200,13 +200,12 @@ def _imported(
             for n, (reading, side) in enumerate(zip(readings, sides, strict=True))
         ]
         both = rows[0] if matches is None else join(rows[0], rows[1], Path(folder), matches)
-        trainer = next(iter(trainers)) if len(trainers) == 1 else None
         first = list(islice(rest := iter(both), 1))  # the format of a file is known once it is read
         done = write(
             staged,
             chain(first, rest),
             name=name or output.name,
-            trainer=trainer,
+            trainer=_trainer(readings),
             config=config,
             strict=strict,
             resolution=_resolution(readings),
@@ -214,6 +213,16 @@ def _imported(
         if not done.rows:
             raise SourceError(f"nothing of {config['imported_from']} can be imported: {why(readings, done)}")
     return readings, matches, done
+
+
+def _trainer(readings: "list[Reading]") -> str | None:
+    """The trainer of all files, as their names promise it or their content says; None where it is not one."""
+    from ratioscope.ingest.importers.detection import promised
+
+    files = [file for reading in readings for file in reading.files]
+    kinds = [file.read_as or next(iter(promised(file.name, file.found)), None) for file in files]
+    trainers = {kind.format.trainer for kind in kinds if kind is not None and kind.format.trainer}
+    return trainers.pop() if len(trainers) == 1 else None
 
 
 def _shown(

@@ -14,9 +14,10 @@ from support.imported import DUMPS
 from ratioscope.app.cli.importing import write
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.formats import FORMATS
-from ratioscope.ingest.importers.reading import Options, opened, read
+from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.restricted.budget import Limits
 from ratioscope.ingest.importers.samples import Rejected, Sample
+from ratioscope.ingest.importers.source_files import Options, opened
 
 OPTIONS = Options(limits=Limits(nbytes=1 << 28))
 
