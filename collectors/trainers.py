@@ -210,6 +210,19 @@ ADAPTERS: tuple[Adapter, ...] = (
         records="rollout, old, current, reference, entropy, masks, versions per token, turns, groups, rewards, advantages",
     ),
     Adapter(
+        name="torchtitan_rl",
+        title="torchtitan RL",
+        file="torchtitan_rl",
+        package="torchtitan.experiments.rl",
+        classes=(),
+        distribution="torchtitan",
+        tested=("0.3.0", "2026-08-21"),
+        against="source",
+        lines="ratioscope run --out {run} -- python -m torchtitan.experiments.rl.train <your arguments>",
+        records="rollout, current, entropy, both masks with the reason, versions, groups, advantages; no old, which it does not "
+        "compute, and no rewards, which stay with its controller",
+    ),
+    Adapter(
         name="art",
         title="ART",
         file="art",

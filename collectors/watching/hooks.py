@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ratioscope.errors import ConfigError
 
+from . import endpoints
 from .imports import when_imported
 from .recording import Recording
 
@@ -144,7 +145,15 @@ def install(hook: Hook, recorder: Any, recording: Recording, patches: Patches, o
     """Puts the hook on. owner: the object, if only the method of this one object is to be watched and not that of its class."""
     target, name = (owner, hook.name.rpartition(".")[2]) if owner is not None else resolve(hook)
     is_method = isinstance(target, type) and _method_kind(target, name) is not staticmethod
-    patches.put(target, name, lambda original: watched(original, hook, recorder, recording, is_method=is_method))
+
+    def wrapper_of(original: Any) -> Any:
+        if endpoints.inside(original) is None:
+            return watched(original, hook, recorder, recording, is_method=is_method)
+        made = endpoints.around(original, lambda body: watched(body, hook, recorder, recording, is_method=is_method))
+        setattr(marked(made, original), ADAPTER, recording.adapter)
+        return made
+
+    patches.put(target, name, wrapper_of)
 
 
 def resolve(hook: Hook) -> tuple[Any, str]:

@@ -4,12 +4,12 @@ import re
 
 NAMES = (
     "verl", "trl", "slime", "miles", "skyrl", "nemo_rl", "areal", "openrlhf", "prime_rl", "roll", "open_instruct",
-    "tinker_cookbook", "fireworks", "ms_swift", "unsloth", "art", "megatron_rl",
+    "tinker_cookbook", "fireworks", "ms_swift", "unsloth", "art", "megatron_rl", "torchtitan_rl",
 )  # fmt: skip
 """The trainers that can be recorded, by the names of their adapters."""
 DIALECT = {"miles": "slime", "unsloth": "trl"}
 """Trainer -> the dialect that has its settings, where that has another name."""
-ALIASES = {"openpipe_art": "art"}
+ALIASES = {"openpipe_art": "art", "torchtitan": "torchtitan_rl"}
 """Name of a package -> the trainer, where that has another name."""
 
 

@@ -41,6 +41,8 @@ CHECKOUTS = {
     "open_instruct": Checkout("allenai/open-instruct", "e6c3044aa", "open_instruct"),
     "roll": Checkout("alibaba/ROLL", "8eb27cc2", "roll"),
     "prime_rl": Checkout("PrimeIntellect-ai/prime-rl", "559b44772", "prime_rl"),
+    "torchtitan": Checkout("pytorch/torchtitan", "b5bcd76c66d0", "torchtitan"),
+    "torchtitan_newer": Checkout("pypi:torchtitan", "0.3.0", "torchtitan"),
     "miles": Checkout("radixark/miles", "31f1ca961a94", "miles"),
     "nemo_rl": Checkout("NVIDIA-NeMo/RL", "7ea279abfbeb", "nemo_rl"),
 }

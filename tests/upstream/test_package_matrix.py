@@ -35,6 +35,14 @@ DRIVEN = {
     "slime": Driven("slime", "slime_drive", {}),
     "ms_swift": Driven("ms_swift", "ms_swift_drive", {}),
     "ms_swift, async": Driven("ms_swift", "ms_swift_drive", {"async_generate": True}, lags=(0, 1)),
+    "torchtitan_rl": Driven(
+        "torchtitan_rl",
+        "torchtitan_rl_drive",
+        {"steps": 3},
+        TWO,
+        columns=(*BOTH_MASKS, "group_id", "advantages", "prompt_ids"),
+        lags=(0, 1),
+    ),
     "ms_swift, Megatron": Driven("ms_swift", "ms_swift_megatron_drive", {}),
 }
 

@@ -1,0 +1,126 @@
+"""torchtitan RL: every micro-batch of its policy trainer, where the loss gets it.
+
+    Batcher._pack_training_sample_row, collate    which samples lie where in a batch, in the controller's process
+    PolicyTrainer.forward_backward                the batch of this rank, which lies on the host, and the policy version
+    compute_logprobs                              current log-probs and entropies, whole or in chunks
+
+The controller sends its batches to the trainer's processes without the names of their samples. So the names travel as an
+attribute of the tensor of positions, which pickling keeps; without them a sample has a number, and no group and no versions.
+A token whose sampled log-prob is not finite is left out of torchtitan's loss; the record keeps it as missing.
+
+Written from torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd76c (2026-08-21).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from typing import Any
+
+from ...watching.hooks import Call, Hook
+from ...watching.recording import Recording
+from ..installed_name import installed
+from .packed import NAMES, Name, Packed, named, unpacked
+from .settings import settings
+
+RL = "torchtitan.experiments.rl"
+HOOKS = (
+    Hook(f"{RL}.components.batcher", "Batcher._pack_training_sample_row", after="packed", needed=False),
+    Hook(f"{RL}.components.batcher", "Batcher.collate", after="collated", needed=False),
+    Hook(f"{RL}.actors.trainer", "PolicyTrainer.forward_backward", before="begins", after="ends"),
+    Hook("torchtitan.components.loss", "compute_logprobs", after="computed"),
+)
+VERSIONS = "min_policy_version and max_policy_version of torchtitan's training samples"
+UNNAMED = "the names of the samples did not reach the trainer's process: neither groups nor versions are recorded"
+LEFT_OUT = (
+    "{} of {} sampled tokens of this micro-batch have no finite log-prob of the generator; torchtitan leaves them out of its "
+    "loss. The record keeps them as missing"
+)
+NO_OLD = "torchtitan RL computes no old log-probs: its ratio is of the current policy and the generator"
+
+
+class recorder:
+    """Watches the controller or the trainer of its process."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._packed: Packed | None = None
+        self._computed: list[tuple[Any, Any]] = []
+        self._newest = (0, 0)
+
+    def packed(self, call: Call) -> None:
+        lengths = [call.target.num_tokens_to_pack(sample) for sample in call.arguments["training_samples"]]
+        setattr(call.result["positions"], NAMES, named(call.arguments["training_samples"], lengths))
+
+    def collated(self, call: Call) -> None:
+        found, before = dict[int, Name](), 0
+        for row in call.arguments["rows"]:
+            found |= {before + start: name for start, name in getattr(row["positions"], NAMES, {}).items()}
+            before += row["positions"].numel()
+        setattr(call.result.positions, NAMES, found)
+
+    def begins(self, call: Call) -> None:
+        trainer = call.target
+        self._computed, self._packed = [], None
+        if _holds_the_copy(trainer):
+            self._packed = unpacked(call.arguments["training_data"][trainer.dp_rank])
+
+    def computed(self, call: Call) -> None:
+        if self._packed is None or not self._packed.places.size:
+            return
+        logprobs, entropy = call.result if isinstance(call.result, tuple) else (call.result, None)
+        self._computed.append((logprobs.detach().flatten(), None if entropy is None else entropy.detach().flatten()))
+
+    def ends(self, call: Call) -> None:
+        packed, self._packed = self._packed, None
+        computed, self._computed = self._computed, []
+        if packed is None or not packed.lengths or not computed:
+            return
+        trainer = call.target
+        self._describe(trainer)
+        step = int(trainer.policy_version) + 1
+        visit = self._newest[1] + 1 if self._newest[0] == step else 0
+        self._newest = (step, visit)
+        self._say(packed, step)
+        own = functools.partial(_own, packed)
+        of_loss = {"current_logprobs": own([one for one, _ in computed]), "entropy": own([one for _, one in computed])}
+        self._recording.log(
+            step=step,
+            minibatch=0,
+            trainer_version=step - 1,
+            sequence_ids=packed.ids(f"{step}-{trainer.dp_rank}-{visit}"),
+            **packed.columns(),
+            **{name: values for name, values in of_loss.items() if values is not None},
+        )
+        self._recording.collector.flush(0)
+
+    def _describe(self, trainer: Any) -> None:
+        if not self._recording.has_collector:
+            told = self._recording.watch(lambda: settings(trainer))
+            self._recording.describe(
+                trainer=installed("torchtitan"), config=told, rank=trainer.dp_rank, versions=VERSIONS
+            )
+
+    def _say(self, packed: Packed, step: int) -> None:
+        self._recording.say_once("no_old_logprobs", step, NO_OLD)
+        if packed.missing:
+            note = LEFT_OUT.format(packed.missing, int(packed.mask.sum()))
+            self._recording.say_once("left_out_of_the_loss", step, note, logging.WARNING)
+        if None in packed.names:
+            self._recording.say_once("no_names", step, UNNAMED, logging.WARNING)
+
+
+def _own(packed: Packed, chunks: list[Any]) -> Any:
+    """The values of the recorded tokens, from those of all tokens in chunks; None if there are none."""
+    if any(chunk is None for chunk in chunks):
+        return None
+    torch = sys.modules["torch"]
+    values = torch.cat(chunks)
+    return values[torch.from_numpy(packed.places).to(values.device, non_blocking=True)]
+
+
+def _holds_the_copy(trainer: Any) -> bool:
+    """Whether this rank is the first of those with the same tokens."""
+    meshes = [trainer.parallel_dims.get_optional_mesh(name) for name in ("tp", "cp", "pp")]
+    return not any(mesh.get_local_rank() for mesh in meshes if mesh is not None)
