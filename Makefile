@@ -51,7 +51,7 @@ check: .venv/.dev  ## lint, format, types, and who imports whom
 .pyright:
 	@$(BIN)/pyright --warnings
 
-bench: .venv/.dev  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
+bench: .venv/.dev .venv/peers/.done  ## measure speed, as ratios side by side, for docs/performance.md; some minutes (ONLY=log,size)
 	@$(BIN)/python -m benchmarks.performance $(if $(ONLY),--only $(ONLY))
 	@cd docs && ../$(BIN)/python performance.py
 
@@ -62,7 +62,7 @@ gallery: .venv/.dev .venv/.chromium  ## draw every page and the report into docs
 	@$(BIN)/python docs/gallery.py
 
 docs: .venv/.dev  ## write the generated pages of docs/, then the site into build/site, every link checked
-	@for page in tables rooms how_it_works diagnosis; do $(BIN)/python docs/$$page.py || exit 1; done
+	@for page in tables rooms how_it_works diagnosis performance; do $(BIN)/python docs/$$page.py || exit 1; done
 	@found=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$found"; exit 1; }
 	@echo "build/site/index.html; its search needs a server: python3 -m http.server --directory build/site"
 
@@ -98,6 +98,16 @@ clean:  ## remove the environment and every cache
 	@$(PIP) install --no-deps --upgrade --target .venv/upstream --python-version 3.12 --only-binary=:all: skyrl==0.4.0
 	@# of the Fireworks cookbook's lock file: this SDK changes the tinker that it is imported with, so it has one of its own
 	@$(PIP) install --no-deps --upgrade --target .venv/upstream/cookbook fireworks-ai==1.2.9 tinker==0.23.0 tinker-cookbook==0.4.3
+	@touch $@
+
+.venv/peers/.done: .venv/.dev benchmarks/performance/contenders.txt benchmarks/performance/beside_ours.txt
+	@echo "installing what ratioscope is measured beside into an environment of its own (a minute or two)"
+	@$(PYTHON) -m venv .venv/peers
+	@# one by one: a package that cannot be installed is left out, and the page says so
+	@grep -v '^#' benchmarks/performance/contenders.txt | while read -r one; do \
+	  .venv/peers/bin/python -m pip --quiet --quiet --disable-pip-version-check install "$$one" </dev/null || echo "without $$one"; done
+	@$(PIP) install --no-deps --target .venv/peers/beside_ours --requirement benchmarks/performance/beside_ours.txt \
+	  || echo "without numba and verl"
 	@touch $@
 
 .venv/.chromium: .venv/bin/python

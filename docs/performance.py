@@ -10,7 +10,6 @@ from typing import Any
 from loglog import Curve, last_slope, plot, slope
 
 DOCS = Path(__file__).parent
-PICTURES = DOCS / "pictures"
 INTRODUCTION = """# Performance
 
 {headline}
@@ -21,13 +20,24 @@ Ratios travel between machines better than seconds do.
 
 {machine}
 """
+QUICK = (
+    "Some figures are of `python -m benchmarks.performance --quick`: small sizes and few rounds, for which fixed costs weigh "
+    "most."
+)
 FEW = 20
 """Rounds below which no 99th percentile is stated."""
 
 
 def main() -> None:
-    measured = json.loads((DOCS / "performance.json").read_text())
-    (DOCS / "performance.md").write_text("\n".join(_page(measured)) + "\n")
+    for name, text in files(json.loads((DOCS / "performance.json").read_text())).items():
+        (DOCS / name).write_text(text)
+
+
+def files(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Path below docs -> the text that the figures give: the page, and a picture for each growth."""
+    parts = [part for group in measured.values() for part in group["parts"] if part["kind"] == "Growth"]
+    pictures = {_picture(part): plot(_curves(part), part["title"], part["along"], part["unit"]) for part in parts}
+    return {"performance.md": "\n".join(_page(measured)) + "\n", **pictures}
 
 
 def _page(measured: Mapping[str, Any]) -> Iterator[str]:
@@ -37,6 +47,8 @@ def _page(measured: Mapping[str, Any]) -> Iterator[str]:
         minutes=f"{max(1, round(seconds / 60))} minutes",
         machine=_machine([part["machine"] for part in measured.values()]),
     ).rstrip()
+    if any(part["is_quick"] for part in measured.values()):
+        yield f"\n{QUICK}"
     for group in measured.values():
         for part in group["parts"]:
             yield f"\n## {part['title']}\n\n{part['text']}\n"
@@ -59,12 +71,17 @@ def _headline(measured: Mapping[str, Any]) -> str:
 
 def _machine(machines: list[Mapping[str, Any]]) -> str:
     one = machines[0]
-    packages = ", ".join(f"{name} {version}" for name, version in one["packages"].items())
+    packages, contenders = (
+        ", ".join(f"{name} {version}" for name, version in one[part].items()) for part in ("packages", "contenders")
+    )
     load = max(machine["load"] for machine in machines)
     busy = (
         "" if load < one["cores"] + 1 else f" The machine had other work (load {load}), so that seconds are too high."
     )
-    return f"{one['cores']} cores of {one['processor']}, Python {one['python']}, {packages}; {one['date']}.{busy}"
+    return (
+        f"{one['cores']} cores of {one['processor']}, Python {one['python']}, {packages}; {one['date']}.{busy} "
+        f"Contenders: {contenders or 'none could be installed'}."
+    )
 
 
 def _table(part: Mapping[str, Any]) -> Iterator[str]:
@@ -78,14 +95,14 @@ def _table(part: Mapping[str, Any]) -> Iterator[str]:
         tail = f" {_digits(quantiles(values, n=100)[98])} |" if with_tail else ""
         low, _, high = quantiles(values) if len(values) > 1 else (math.nan,) * 3
         spread = f"{_digits(low)} to {_digits(high)}" if len(values) > 1 else "exact"
-        yield f"| {row['name']} | {_digits(median(values))} |{tail} {spread} | {median(values) / against:.3g} |"
+        yield f"| {row['name']} | {_digits(median(values))} |{tail} {spread} | {_digits(median(values) / against)} |"
+    if part.get("missing"):
+        yield "\n" + " ".join(part["missing"])
 
 
 def _growth(part: Mapping[str, Any]) -> Iterator[str]:
-    curves = [Curve(line["name"], line["sizes"], line["values"]) for line in part["lines"]]
-    picture = f"performance_{part['name']}.svg"
-    (PICTURES / picture).write_text(plot(curves, part["title"], part["along"], part["unit"]))
-    yield f"![{part['title']}](pictures/{picture})\n"
+    curves = _curves(part)
+    yield f"![{part['title']}]({_picture(part)})\n"
     sizes = curves[0].sizes
     yield f"|  | at {sizes[0]:,.0f} [{part['unit']}] | at {sizes[-1]:,.0f} | slope | slope between the two largest |"
     yield "| --- | ---: | ---: | ---: | ---: |"
@@ -94,6 +111,14 @@ def _growth(part: Mapping[str, Any]) -> Iterator[str]:
         first, last = curve.medians[0], curve.medians[-1]
         yield f"| {curve.name} | {_digits(first)} | {_digits(last)} | {found:.2f} ± {error:.2f} | {last_slope(curve):.2f} |"
     yield "\nA slope of 1 is linear, of 0 constant; its error is the standard error of the fit over all rounds."
+
+
+def _curves(part: Mapping[str, Any]) -> list[Curve]:
+    return [Curve(line["name"], line["sizes"], line["values"]) for line in part["lines"]]
+
+
+def _picture(part: Mapping[str, Any]) -> str:
+    return f"pictures/performance_{part['name']}.svg"
 
 
 def _digits(value: float) -> str:

@@ -10,10 +10,19 @@ import json
 import time
 from pathlib import Path
 
-from . import logging_cost, readers, size, verdict
+from . import beside, engines, logging_cost, packages, readers, size, verdict
 from .measured import as_json, machine
+from .workers import PEERS
 
-PARTS = {"log": logging_cost, "size": size, "readers": readers, "verdict": verdict}
+PARTS = {
+    "log": logging_cost,
+    "packages": packages,
+    "size": size,
+    "index": engines,
+    "beside": beside,
+    "readers": readers,
+    "verdict": verdict,
+}
 OUT = Path(__file__).parents[2] / "docs" / "performance.json"
 
 
@@ -27,7 +36,8 @@ def main() -> None:
     for name in chosen.only.split(","):
         began = time.perf_counter()
         found = as_json(list(PARTS[name].parts(chosen.quick)))
-        kept[name] = {"machine": machine(), "seconds": round(time.perf_counter() - began), "parts": found}
+        took = round(time.perf_counter() - began)
+        kept[name] = {"machine": machine(PEERS), "seconds": took, "is_quick": chosen.quick, "parts": found}
         chosen.out.write_text(json.dumps(kept, indent=1) + "\n")
         print(f"{name}: {kept[name]['seconds']} s")
 

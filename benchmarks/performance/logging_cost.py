@@ -1,6 +1,5 @@
 """The cost of one call of `log` to the trainer's thread, beside a copy of the same bytes and other ways to keep them."""
 
-import json
 import pickle
 import tempfile
 import time
@@ -120,12 +119,6 @@ def _pickled(folder: Path, arrays: Arrays) -> None:
     (folder / "step.pkl").write_bytes(pickle.dumps(arrays, protocol=5))
 
 
-def _json(folder: Path, arrays: Arrays) -> None:
-    with (folder / "step.jsonl").open("w") as file:
-        for each in range(len(arrays[POLICIES[0]])):
-            file.write(json.dumps({name: array[each].tolist() for name, array in arrays.items()}) + "\n")
-
-
 def _pandas(folder: Path, arrays: Arrays) -> None:
     import pandas as pd
 
@@ -137,5 +130,4 @@ KEEPING = {
     "torch.save": _torch,
     "pickle.dump": _pickled,
     "pandas.to_parquet": _pandas,
-    "JSON lines": _json,
 }

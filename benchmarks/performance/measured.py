@@ -5,11 +5,13 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "pyarrow", "polars", "pandas", "torch", "wandb", "duckdb", "martingale", "rlprobe")
+PACKAGES = ("numpy", "pyarrow", "polars", "pandas", "torch")
+CONTENDERS = ("wandb", "martingale", "rlprobe", "tensorboard", "trackio", "duckdb", "daft", "polars", "numba", "verl")
 Clock = Callable[[], float]
 
 
@@ -35,6 +37,8 @@ class Table:
     against: str
     """Name of the row that the ratios are against."""
     rows: tuple[Row, ...]
+    missing: tuple[str, ...] = ()
+    """A sentence for each contender that could not run."""
 
 
 @dataclass(frozen=True)
@@ -64,25 +68,36 @@ def in_turns(
     works: Mapping[str, Callable[[], object]], rounds: int, clock: Clock = time.perf_counter, unit: float = 1.0
 ) -> tuple[Row, ...]:
     """Every work once a round, after one round that does not count; another one begins each round. unit: seconds of one."""
+
+    def taken(work: Callable[[], object]) -> float:
+        began = clock()
+        work()
+        return (clock() - began) / unit
+
+    return told_in_turns({name: partial(taken, work) for name, work in works.items()}, rounds)
+
+
+def told_in_turns(works: Mapping[str, Callable[[], float]], rounds: int) -> tuple[Row, ...]:
+    """The same for works that say what they took."""
     names = list(works)
-    taken: dict[str, list[float]] = {name: [] for name in names}
+    told: dict[str, list[float]] = {name: [] for name in names}
     for round_ in range(rounds + 1):
         first = round_ % len(names)
         for name in (*names[first:], *names[:first]):
-            began = clock()
-            works[name]()
+            value = works[name]()
             if round_:
-                taken[name].append((clock() - began) / unit)
-    return tuple(Row(name, tuple(values)) for name, values in taken.items())
+                told[name].append(value)
+    return tuple(Row(name, tuple(values)) for name, values in told.items())
 
 
-def machine() -> dict[str, Any]:
-    """What the figures belong to."""
+def machine(contenders: Path) -> dict[str, Any]:
+    """What the figures belong to. contenders: the environment of the other packages."""
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "contenders": _contenders(contenders),
         "load": round(os.getloadavg()[0], 1),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
@@ -98,6 +113,12 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def _contenders(environment: Path) -> dict[str, str]:
+    places = [*map(str, environment.glob("lib/python*/site-packages")), str(environment / "beside_ours")]
+    found = {each.name.lower(): each.version for each in distributions(path=places)}
+    return {name: found[name] for name in CONTENDERS if name in found}
 
 
 def _processor() -> str:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from ratioscope.collectors.writing.parquet_file import parquet_bytes
 
 from .measured import Growth, Row, Table
+from .packages import bytes_of
 
 RUN = Path(__file__).parents[2] / "sample_data" / "runs" / "trl-vllm-stale"
 COLUMNS = ("token_ids", "rollout_logprobs", "old_logprobs")
@@ -48,10 +49,12 @@ def formats(rows: pa.Table) -> Table:
     }
     text = (
         f"Token ids and the log-probs of two policies of {tokens:,} sampled tokens of the shipped run trl-vllm-stale "
-        "(vLLM in bfloat16, TRL in float32), one row per sequence. Every format gives back every bit."
+        "(vLLM in bfloat16, TRL in float32), one row per sequence; wandb.Table and trackio.Table have a row per token. "
+        "Every format gives back every bit."
     )
     rows_ = tuple(Row(name, (size / tokens,)) for name, size in sizes.items())
-    return Table("size", "Bytes per token on disk", text, "bytes/token", "ratioscope", rows_)
+    packages, missing = bytes_of(rows.select(("step", *COLUMNS)), tokens)
+    return Table("size", "Bytes per token on disk", text, "bytes/token", "ratioscope", (*rows_, *packages), missing)
 
 
 def encodings(rows: pa.Table) -> Table:

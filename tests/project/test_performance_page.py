@@ -1,5 +1,6 @@
 """docs/performance.md: slopes, tables, and contenders that take turns."""
 
+import json
 import math
 import sys
 from typing import Any
@@ -58,3 +59,30 @@ def test_contenders_take_turns_and_the_first_round_does_not_count(monkeypatch: p
     assert "".join(order) == "abcbcacab"
     assert [(row.name, row.values) for row in rows] == [(name, (1.0, 1.0)) for name in "abc"]
     assert not math.isnan(rows[0].values[0])
+
+
+def test_the_page_is_what_its_figures_give(scripts: tuple[Any, Any]) -> None:
+    docs = ROOT / "docs"
+    wanted = scripts[0].files(json.loads((docs / "performance.json").read_text()))
+    assert {name: (docs / name).read_text() for name in wanted} == wanted
+    drawn = {path.name for path in (docs / "pictures").glob("performance_*.svg")}
+    assert drawn == {name.removeprefix("pictures/") for name in wanted if name.endswith(".svg")}
+
+
+def test_a_contender_that_cannot_run_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, scripts: tuple[Any, Any]
+) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.performance.workers import OURS, Worker, calls, told_missing
+
+    given: dict[str, list[str]] = {"files": [], "columns": []}
+    absent = Worker("engines:scan", given, str(ROOT / "no" / "python"))
+    with Worker("engines:nothing", given, OURS) as broken, Worker("engines:scan", given, OURS) as present:
+        workers = {"absent": absent, "broken": broken, "present": present}
+        assert list(calls(workers, "work")) == ["present"] and present("work").wall >= 0
+        missing = told_missing(workers)
+    assert missing[0] == "absent: not measured, because `make bench` could not make its environment."
+    assert missing[1].startswith("broken: not measured, because AttributeError: ") and len(missing) == 2
+    rows = [{"name": "present", "values": [1.0]}]
+    lines = scripts[0]._table({"unit": "s", "against": "present", "rows": rows, "missing": missing})
+    assert list(lines)[-1] == "\n" + " ".join(missing)
