@@ -202,7 +202,8 @@ def _drawn_page() -> DrawnPage:
 
 
 def _values() -> list[object]:
-    return [st.session_state[key] for key in st.session_state]
+    # A run of the script that a click has stopped may take one away meanwhile.
+    return [st.session_state.get(key) for key in st.session_state]
 
 
 def _is_selection(value: object) -> bool:

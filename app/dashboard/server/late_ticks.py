@@ -1,9 +1,9 @@
-"""Ignores Streamlit's auto-refresh requests that would interrupt a click or that arrive after the page was left.
+"""Ignores requests for a part of a page that was left, and auto-refresh requests that would interrupt a click.
 
-The browser sends a request every second for a part of a page that refreshes itself. The browser learns that a page was left only
-when the next page has begun. A late request would then run as if the reader were on the old page; a request during a click would
-be mixed with the click. Both remove choices of the new page from the URL. The browser asks again a second later, so an ignored
-request costs nothing.
+The browser asks for a part of a page: every second if the part refreshes itself, and once when the window becomes narrow. It
+learns that a page was left only when the next page has begun. A late request would take the reader back to the page before; a
+refresh during a click would be mixed with the click. Both remove choices of the new page from the URL. The browser asks again a
+second later, and the next page asks for the width of the window itself, so an ignored request costs nothing.
 
 This module uses undocumented parts of Streamlit. If a release no longer has them, no request is ignored.
 """
@@ -22,16 +22,26 @@ def leave_out_late_ticks() -> None:
 
     @wraps(heard)
     def request_rerun(session: Any, asked: Any) -> None:
+        is_part = asked is not None and bool(asked.fragment_id)
         is_tick = asked is not None and asked.is_auto_rerun
         at_work = getattr(session, "_scriptrunner", None) is not None
-        for_ticks_alone = getattr(session, "_for_ticks_alone", False)
-        if is_tick and (_of_page_left(session, asked) or (at_work and not for_ticks_alone)):
+        if (is_part or is_tick) and _of_page_left(session, asked.page_script_hash):
+            return
+        if is_tick and at_work and not getattr(session, "_for_ticks_alone", False):
             return
         session._for_ticks_alone = is_tick
+        if asked is not None and not is_part:
+            session._page_left = _page(session) if asked.page_script_hash not in ("", _page(session)) else None
         heard(session, asked)
 
     AppSession.request_rerun = request_rerun  # type: ignore[method-assign, assignment]
 
 
-def _of_page_left(session: Any, asked: Any) -> bool:
-    return getattr(session, "page_script_hash", "") not in ("", asked.page_script_hash)
+def _of_page_left(session: Any, page: str) -> bool:
+    """True for a page that is not the session's, and for one that was left by a click whose page has not begun yet."""
+    return _page(session) not in ("", page) or page == getattr(session, "_page_left", None)
+
+
+def _page(session: Any) -> str:
+    """The page that began last."""
+    return getattr(session, "page_script_hash", "")
