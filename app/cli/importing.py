@@ -122,7 +122,7 @@ def write(
                   queue_bytes=_QUEUE_BYTES, strict=True, resolution=resolution or None) as collector,
         Listing(staged / REJECTED, done, strict) as listing,
     ):  # fmt: skip
-        for batch in _batches(_unique(rows, listing), listing):
+        for batch in _batches(unique(rows, listing), listing):
             collector.log(step=batch[0].step or 0, minibatch=batch[0].values.get("minibatch"), **arguments(batch))
             done.rows += len(batch)
             done.tokens += sum(map(_tokens, batch))
@@ -169,7 +169,7 @@ def said(rejected: Rejected) -> str:
     return f"{rejected.file}{row}{column}: {rejected.reason}"
 
 
-def _unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Sample]:
+def unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Sample]:
     """The samples; one whose id the step has already is listed as a duplicate. Ids of the newest steps are known."""
     known: dict[int, dict[tuple[Any, Any], Sample]] = {}
     for row in rows:

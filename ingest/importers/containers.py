@@ -8,15 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import mmap
-import struct
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,13 +23,13 @@ from ratioscope.inside import open_regular
 
 from ..files.page_sizes import decoded_bytes, leaves_of
 from .archives import json_members
+from .arrays import npz, safetensors
 from .compressed import laid_out, plain_name, unpacked
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits
 from .restricted.inert import opened
 from .restricted.machine import plain_value
 from .restricted.names import PLAIN, TENSORS
-from .restricted.tensors import DTYPES, widened
 from .restricted.torch_files import saved
 from .row import Unreadable
 
@@ -108,6 +105,7 @@ def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limi
         file.seek(at)
         return file.read(count)
 
+    _demand_once(parquet.schema_arrow.names, "columns")
     leaves = leaves_of(metadata, parquet.schema_arrow.names)
     for group in range(metadata.num_row_groups):
         needed = decoded_bytes(read, metadata, leaves, (group,))
@@ -116,6 +114,12 @@ def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limi
         for batch in parquet.iter_batches(_BATCH, row_groups=[group]):
             batch.validate(full=True)
             yield from _batch_rows(batch)
+
+
+def _demand_once(names: Sequence[str], what: str) -> None:
+    """UnsafeFile where two have one name: nobody knows which is meant."""
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
 
 
 def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -131,7 +135,7 @@ def _cells(column: pa.Array[Any]) -> list[Any]:
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         cells: list[Any] = column.to_pylist()
         return cells
-    arrays: list[Any] = [None if cell is None else cell.values.to_numpy(zero_copy_only=False) for cell in column]
+    arrays: list[Any] = [None if cell.values is None else cell.values.to_numpy(zero_copy_only=False) for cell in column]
     return arrays
 
 
@@ -157,6 +161,7 @@ def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> C
 
 
 def _csv_rows(reader: csv.DictReader[str]) -> Iterator[Any]:
+    _demand_once(reader.fieldnames or (), "columns")
     for row in reader:
         if None in row or None in row.values():
             yield Unreadable("the line has more or fewer cells than the first line has names")
@@ -177,46 +182,11 @@ def _csv_cell(cell: str) -> Any:
 
 
 def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            total = sum(member.file_size for member in archive.infolist())
-        if total > limits.nbytes:
-            raise UnsafeFile(f"it decodes to {total} bytes; at most {limits.nbytes} are allowed")
-        file.seek(0)
-        with np.load(file) as arrays:  # refuses objects, unless told otherwise
-            return Content(whole={name: arrays[name] for name in arrays.files})
-    except UnsafeFile:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise UnsafeFile(f"it is no npz file of plain arrays ({str(error)[:80]})") from error
+    return Content(whole=npz(file, limits))
 
 
 def _safetensors(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
-    """Header length, header in JSON, bytes: https://github.com/huggingface/safetensors#format."""
-    data = _mapped(file)
-    if len(data) < 8 or (size := struct.unpack("<Q", data[:8])[0]) > min(len(data) - 8, 1 << 27):
-        raise UnsafeFile("it is no safetensors file: it states a header that is longer than the file")
-    try:
-        header = loaded(bytes(data[8 : 8 + size]))
-        arrays = {name: _of_header(data[8 + size :], said) for name, said in header.items() if name != "__metadata__"}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnsafeFile(f"it is no safetensors file ({str(error)[:80]})") from error
-    return Content(whole=arrays)
-
-
-_SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
-    "I8": "int8", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
-
-
-def _of_header(data: memoryview, said: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    start, end = said["data_offsets"]
-    if not (type(start) is int and type(end) is int and 0 <= start <= end <= len(data)):
-        raise ValueError("a tensor that does not lie in the file")
-    dtype = _SAFETENSORS[said["dtype"]]
-    array = np.frombuffer(data[start:end], DTYPES[dtype]).reshape(said["shape"])
-    return widened(array) if dtype == "bfloat16" else array
+    return Content(whole=safetensors(_mapped(file), limits))
 
 
 def _torch(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:

@@ -15,7 +15,7 @@ from .formats import BY_NAME, FORMATS
 from .restricted.inert import Name, opened
 from .row import Row, Unreadable, inside
 from .samples import LOGPROBS, split_rows
-from .table import Column, Format, Part
+from .table import ONLY_IF_NAMED, Column, Format, Part
 
 TABLE = "table"
 """The name of the format of any table, whose columns the user names, or which have the names of the Record."""
@@ -77,7 +77,7 @@ def renamed(path: str) -> tuple[Candidate, ...]:
         for known in FORMATS
         if not known.part_of
         for each in candidates(path, known)
-        if each.part.marks and not each.part.refused
+        if each.part.marks and not each.part.refused and each.part.file != ONLY_IF_NAMED
     )
 
 
@@ -127,31 +127,61 @@ def fitting(content: Content, found: Sequence[Candidate], budget: Any) -> tuple[
 def _has(mark: str, part: Part, whole: Any, first: Sequence[Any]) -> bool:
     places = mark.split(" or ")
     if mark.startswith("^"):
-        return any(opened(inside(whole, place.removeprefix("^"))) is not None for place in places)
+        return any(_is_there(whole, place.removeprefix("^")) for place in places)
     rows = [row for row in first if not isinstance(row, Unreadable)]
     if part.split is not None:
         rows = [one for row in rows for one in islice(split_rows(part, row), 3) if not isinstance(one, Unreadable)]
     return any(Row(row, whole, {}).at(place) is not None for row in rows for place in places)
 
 
-def generic(path: str, lines: Sequence[Column]) -> Candidate | None:
-    """A table of any kind, with the columns that the user named, and those that have the names of the Record."""
+def _is_there(whole: Any, place: str) -> bool:
+    """True if the file has the place; `a.*.b` is there where one of the first of a list `a` has a `b`."""
+    before, star, after = place.partition(".*.")
+    held = opened(inside(whole, before))
+    if not star:
+        return held is not None
+    return isinstance(held, (list, tuple)) and any(
+        opened(inside(each, after)) is not None for each in held[:_LOOKED_AT]
+    )
+
+
+def framed(found: Iterable[Candidate], whole: Any) -> tuple[Candidate, ...]:
+    """Those kinds whose rows the file would hold: it has all that marks the file, though not what marks a row."""
+    return tuple(
+        each
+        for each in found
+        if each.part.rows
+        and _is_there(whole, each.part.rows)
+        and all(
+            _has(mark, each.part, whole, ()) for mark in each.part.marks if mark.startswith("^") and "*" not in mark
+        )
+    )
+
+
+def generic(path: str, lines: Sequence[Column]) -> tuple[Candidate, ...]:
+    """A table of any kind, with the columns that the user named, and those that have the names of the Record.
+
+    A pickle and a .pt file may be one of columns or of rows.
+    """
     container = container_of(path)
     if container is None:
-        return None
+        return ()
     named = {column.into for column in lines}
     table = (*lines, *(column for column in BY_RECORD if column.into not in named))
-    is_whole = container in ("npz", "safetensors", "torch", "pickle")
     counted = " or ".join(place for line in table if line.into in LOGPROBS for place in line.places)
-    part = Part(
-        "a table", ".*", container, table, counted_by=counted if is_whole else "", marks=(_mark(counted, is_whole),)
-    )
+    of_rows = Part("a table", ".*", container, table, marks=(counted,))
+    of_columns = replace(of_rows, counted_by=counted, marks=(_in_file(counted),))
+    parts = (*(of_columns,) * (container in _OF_COLUMNS), *(of_rows,) * (container not in ("npz", "safetensors")))
     number = re.search(r"step[_=-]?(\d{1,15})", path) or re.search(r"(\d{1,15})\.\w+$", plain_name(path))
-    return Candidate(Format(TABLE, "a table", "", (part,)), part, {"step": int(number[1])} if number else {})
+    facts = {"step": int(number[1])} if number else {}
+    return tuple(Candidate(Format(TABLE, "a table", "", (part,)), part, facts) for part in parts)
 
 
-def _mark(places: str, is_whole: bool) -> str:
-    return " or ".join(f"^{place}" for place in places.split(" or ")) if is_whole else places
+_OF_COLUMNS = ("npz", "safetensors", "torch", "pickle")
+
+
+def _in_file(places: str) -> str:
+    return " or ".join(f"^{place}" for place in places.split(" or "))
 
 
 def _by_record() -> Iterator[Column]:

@@ -10,7 +10,7 @@ from ratioscope.errors import SourceError, UnsafeFile
 
 from .compressed import plain_name
 from .containers import content
-from .detection import fitting, names_of, promised
+from .detection import Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows
 from .restricted.budget import Budget
 from .samples import Rejected, Sample, samples
@@ -78,6 +78,7 @@ def _rows(
     if not named and not file.size:
         raise _PassedOver(" (empty)")
     refused: UnsafeFile | None = None
+    form: tuple[Candidate, ...] = ()
     for container in dict.fromkeys(candidate.part.container for candidate in file.found):
         found = tuple(candidate for candidate in file.found if candidate.part.container == container)
         with content(file.path, container, names_of(found), options.limits) as opened:
@@ -89,14 +90,15 @@ def _rows(
             if file.read_as is not None:
                 yield from _with_steps(file, left, options, done, progress)
                 return
+            form = framed(found, left.whole)
     if refused is not None:
         raise refused
     if not options.lines and (log := log_named(file.path)):
         raise _PassedOver(log)
-    if not named:
+    if not (named or form):
         raise _PassedOver
-    wanted = ", ".join(dict.fromkeys(candidate.format.title for candidate in named))
-    raise UnsafeFile(f"it lacks what its name promises ({wanted}); name its columns with --map")
+    wanted = ", ".join(dict.fromkeys(candidate.format.title for candidate in named or form))
+    raise UnsafeFile(f"it lacks what its name or form promises ({wanted}); name its columns with --map")
 
 
 def _with_steps(

@@ -72,6 +72,8 @@ def flat(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 def _of_list(values: list[Any], what: str) -> np.ndarray[Any, Any]:
     kinds = set(map(type, values))
+    if bool in kinds and kinds - {bool, type(None)}:
+        raise FieldError(f"{what} holds true or false among other values; wanted one number per token")
     if kinds - {int, float, bool, type(None)} and not all(issubclass(kind, (np.number, np.bool_)) for kind in kinds):
         other = next(kind.__name__ for kind in kinds if kind not in (int, float, bool, type(None)))
         raise FieldError(f"{what} holds a {other}; wanted one number per token")

@@ -11,17 +11,19 @@ from ratioscope.errors import ConfigError, FieldError, UnsafeFile
 from .containers import Content
 from .restricted.inert import opened
 from .row import Row, Unreadable, flat, inside
-from .steps import STEPS, TAKES_NONE, number, text, whole
+from .steps import STEPS, TAKES_NONE, counted, number, text, whole
 from .table import Column, Part
 
 LOGPROBS = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 PER_TOKEN = (*LOGPROBS, "reference_logprobs", "entropy", "mask", "loss_mask", "token_ids", "turns")
+MASKS = ("mask", "loss_mask")
 EITHER = ("advantages", "rollout_versions")
 TEXTS = ("sequence_ids", "group_ids", "replica", "finish_reasons", "prompt_texts")
 WHOLE = (
     "step", "minibatch", "trainer_version", "generation_step", "rollout_version_min", "rollout_version_max", "prompt_tokens",
     "cached_tokens",
 )  # fmt: skip
+_OF_ROWS = (*PER_TOKEN, *EITHER, *TEXTS, *WHOLE, "rewards", "prompt_ids")
 _BOUNDS = {
     "step": (0, 10**9),
     "minibatch": (0, 2**31 - 1),
@@ -43,6 +45,14 @@ class Rejected:
     """Its number in the file, from 0; None: the whole file."""
     field: str | None
     reason: str
+
+
+@dataclass(frozen=True)
+class _OtherCount:
+    """A column with another number of entries than its file has rows."""
+
+    entries: int
+    rows: int
 
 
 @dataclass
@@ -131,10 +141,19 @@ def _rows_of_columns(held: Any, part: Part, whole_file: Any) -> Iterator[Any]:
     if counted is None or not _has_entries(counted):
         raise UnsafeFile(f"it has no column {part.counted_by}")
     count = len(counted)
+    own = {place for line in part.columns if line.into in _OF_ROWS for place in line.places}
+    columns |= {
+        name: _OtherCount(len(columns[name]), count) for name in own & columns.keys() if _is_other(columns[name], count)
+    }
     padding = inside(whole_file, part.padding_rows) if part.padding_rows else 0
     split = {name for name, column in columns.items() if _has_entries(column) and len(column) == count}
     for index in range(count - (padding if isinstance(padding, int) and 0 <= padding <= count else 0)):
         yield {name: column[index] if name in split else column for name, column in columns.items()}
+
+
+def _is_other(column: Any, count: int) -> bool:
+    """True for a column of entries, more than one, that is not of all rows: nobody knows which row lacks one."""
+    return _has_entries(column) and len(column) not in (1, count)
 
 
 def _has_entries(column: Any) -> bool:
@@ -149,6 +168,8 @@ def _unwrapped(row: Any) -> Any:
 
 def _value(column: Column, row: Row) -> Any:
     value = next((found for place in column.places if (found := opened(row.at(place))) is not None), None)
+    if isinstance(value, _OtherCount):
+        raise FieldError(f"the column has {value.entries} entries, and the file has {value.rows} rows")
     for step in column.steps:
         if value is None and step.name not in TAKES_NONE:
             return None
@@ -159,7 +180,7 @@ def _value(column: Column, row: Row) -> Any:
 def _typed(into: str, value: Any, row: Row) -> Any:
     """The value in the form in which its column is recorded."""
     if into in PER_TOKEN or into == "prompt_ids" or (into in EITHER and np.ndim(value)):
-        return _within(into, flat(value, "it"))
+        return _within(into, _numbers(into, flat(value, "it")))
     if into in WHOLE or into == "rollout_versions":
         low, high = _BOUNDS.get(into, (-(2**63), 2**63 - 1))
         if not low <= (found := whole(value, row)) <= high:
@@ -182,6 +203,13 @@ def targets() -> tuple[str, ...]:
 def is_target(into: str) -> bool:
     """True if a line of a table may begin so."""
     return into in targets() or into.startswith(("extra.", "key."))
+
+
+def _numbers(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values, if they are such as the column may have: a truth is no log-prob."""
+    if into not in MASKS and array.dtype.kind == "b":
+        raise FieldError("it holds true and false; wanted one number per token")
+    return counted(array, "it") if into in MASKS else array
 
 
 def _within(into: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

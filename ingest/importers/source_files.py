@@ -113,10 +113,8 @@ def _kinds(name: str, options: Options) -> tuple[Candidate, ...]:
             replace(known, part=_with_lines(known.part, options.lines)) for known in candidates(name, options.format)
         )
     if options.lines:
-        found = generic(name, options.lines)
-        return () if found is None else (found,)
-    known, table = candidates(name), generic(name, ())
-    tables = () if table is None else (table,)
+        return generic(name, options.lines)
+    known, tables = candidates(name), generic(name, ())
     return (*known, *tables) if promised(name, known) else (*known, *tables, *renamed(name))
 
 

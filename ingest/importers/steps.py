@@ -17,7 +17,16 @@ Apply = Callable[..., Any]
 
 
 def _mask(row: Row, name: str) -> NDArray[np.bool_]:
-    return np.asarray(flat(row.at(name), name) != 0)
+    return counted(flat(row.at(name), name), name)
+
+
+def counted(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
+    """True where a mask counts a token. FieldError where it says neither."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise FieldError(
+            f"{name} holds a value that is no number; wanted 1 where a token counts and 0 where it does not"
+        )
+    return np.asarray(values != 0)
 
 
 def _length(row: Row, name: str) -> int:
@@ -123,7 +132,7 @@ def zero_if_zero(value: Any, row: Row, switch: str) -> Any:
 
 def nonzero(value: Any, row: Row) -> Any:
     """True where the number is not 0."""
-    return flat(value, "it") != 0
+    return counted(flat(value, "it"), "it")
 
 
 def ones(value: Any, row: Row, like: str) -> Any:
@@ -174,7 +183,12 @@ def text(value: Any, row: Row) -> str:
     """A text: of a number its digits, of a conversation its messages."""
     if isinstance(value, (list, tuple)):
         return "\n".join(f"{part['role']}: {part.get('content')}" if _is_message(part) else str(part) for part in value)
-    return str(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise FieldError(f"it has the shape {value.shape}; wanted one text or number")
+    single = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    if isinstance(single, float) and single != single:
+        raise FieldError("it is nan; wanted a text or number")
+    return str(single)
 
 
 def _is_message(part: Any) -> bool:

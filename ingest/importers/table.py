@@ -22,6 +22,8 @@ from .restricted.budget import Budget
 from .restricted.inert import Name
 
 Side = Literal["both", "rollout", "train"]
+ONLY_IF_NAMED = r"(?!)"
+"""The expression of files that are read if --from names their format, and never else."""
 _STEP = re.compile(r"([a-z_]+)(?:\((.*)\))?")
 _PLACE = re.compile(r"[\^@]?[\w. \-/:]+")
 
@@ -63,7 +65,8 @@ class Part:
     """The way to open the file: a name of containers.py."""
     columns: tuple[Column, ...]
     marks: tuple[str, ...] = ()
-    """Places that are there in a row of such a file, or, with ^, in the file. They tell formats of the same names apart."""
+    """Places that are there in a row of such a file, or, with ^, in the file. They tell formats of the same names apart.
+    `^a.*.b` is the place `b` of one of the first entries of a list `a`."""
     rows: str = ""
     """The place of the rows in the file: of a list of rows, or of columns; empty: the file is a sequence of rows."""
     counted_by: str = ""

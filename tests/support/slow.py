@@ -49,6 +49,7 @@ FILES = {
     "ingest/test_own_correction": "settings and masks of whole runs",
     "ingest/test_repair": "killed at every call",
     "ingest/importers/test_folders": "a folder of every trainer is imported",
+    "ingest/importers/test_hostile_columns": "torch",
     "ingest/importers/test_hostile_rows": "files of every format, altered again and again",
     "ingest/importers/test_importing": "imports are ended anywhere",
     "ingest/importers/test_other_names": "dumps are packed, cut and imported again and again",

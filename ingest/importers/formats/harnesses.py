@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..table import Format, Part, columns
+from ..table import ONLY_IF_NAMED, Format, Part, columns
 from ..turns import Turn, sequences
 
 
@@ -87,7 +87,7 @@ _TRAJECTORY = Part(
 )
 _TRIAL = Part(
     what="trials with rollout details, if --from names it: trajectory.json holds the same tokens",
-    file=r"(?!)",
+    file=ONLY_IF_NAMED,
     container="json object",
     marks=("line.trial_name", "logprobs"),
     split=_trial,

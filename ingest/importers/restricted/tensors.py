@@ -15,6 +15,7 @@ from .inert import Name, elements
 DTYPES = {
     "float64": "<f8", "double": "<f8", "float32": "<f4", "float": "<f4", "float16": "<f2", "half": "<f2", "bfloat16": "<u2",
     "int64": "<i8", "long": "<i8", "int32": "<i4", "int": "<i4", "int16": "<i2", "short": "<i2", "int8": "<i1", "uint8": "<u1",
+    "uint64": "<u8", "uint32": "<u4", "uint16": "<u2",
     "bool": "?",
 }  # fmt: skip
 """torch's type -> numpy's. bfloat16 is the upper half of a float32: it is read as an integer and widened."""
@@ -42,6 +43,10 @@ def tensor(arguments: tuple[Any, ...], budget: Budget) -> NDArray[Any]:
         raise UnsafeFile("it builds a tensor of something that is no storage")
     storage, offset, size, stride = arguments[:4]
     named = arguments[6] if len(arguments) > 6 else None
+    if isinstance(named, dict) and any(named.values()):  # torch negates or conjugates such a tensor as it reads it
+        raise UnsafeFile(
+            f"it holds a tensor with {', '.join(map(str, named))[:40]}, which is not read; save a clone of it"
+        )
     dtype = named.path.rpartition(".")[2] if isinstance(named, Name) else storage.dtype
     if dtype not in DTYPES:
         raise UnsafeFile(f"it holds a tensor of type {dtype[:40]}, which is not read")
