@@ -184,7 +184,10 @@ def _lay_out(figure: go.Figure, bars: _Bars, chosen: Sequence[str], theme: Theme
     figure.update_layout(
         bargap=0,
         dragmode=False,
-        xaxis={"domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0},
+        xaxis={
+            "domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0,
+            "ticklabeloverflow": "hide past domain",  # it would touch the first label of the other axis
+        },
         xaxis2={
             "domain": RIGHT, "anchor": "y2", "range": [0, bars.end], "fixedrange": True, "ticksuffix": "%",
             "nticks": 3, "tickangle": 0, "title": {"text": "gap ▬ tokens │"},

@@ -67,20 +67,23 @@ def _steps(alert: Alert) -> str:
 
 
 def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules) -> pl.DataFrame:
-    """A row per signal without an alert: its largest value, after allowing for errors, and the limit."""
+    """A row per signal without an alert: the problem that it looks for, its largest value, after allowing for errors, and the limit."""
     rang = {alert.signal.name for alert in run_alerts}
     tested = dict(shown.group_by("signal").agg(pl.col("tested").max()).rows())
     rows = [
         (
-            signal.name,
+            signal.title,
             tested[signal.name],
             signal.watch,
             BRIEFLY if tested[signal.name] >= signal.watch else "",
+            signal.name,
         )
         for signal in rules.signals
         if signal.name in tested and signal.name not in rang
     ]
-    schema = {"check": pl.String, "highest": pl.Float64, "watch from": pl.Float64, "note": pl.String}
+    schema = {
+        "problem": pl.String, "highest": pl.Float64, "watch from": pl.Float64, "note": pl.String, "signal": pl.String,
+    }  # fmt: skip
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     return frame if frame["note"].str.len_chars().sum() else frame.drop("note")
 
@@ -88,7 +91,7 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
 def passed_words(passed: pl.DataFrame) -> str:
     """The number of checks without an alert, those apart that were out of bounds too briefly for one.
 
-    >>> passed_words(pl.DataFrame({"check": ["kl_k3", "surprisal"], "note": ["", BRIEFLY]}))
+    >>> passed_words(pl.DataFrame({"signal": ["kl_k3", "surprisal"], "note": ["", BRIEFLY]}))
     '1 check passed, 1 was out of bounds too briefly for an alert'
     """
     brief = int((passed["note"] != "").sum()) if "note" in passed.columns else 0

@@ -75,11 +75,11 @@ def sentence(comparisons: Sequence[Compared], gap: str) -> str:
     own = next((one for one in comparisons if one.metric == size_metric(gap)), None)
     if own is None:
         why = "the difference B − A is not available" if comparisons else f"they have no metric of {gap} in common"
-        return f"A and B cannot be compared by {size_metric(gap)}: {why}."
-    name, unit = own.metric, UNITS[own.metric]
-    sides = f"{_told(name, own.b)}{unit} against A's {_told(name, own.a)}{unit}"
+        return f"A and B cannot be compared by {BY_NAME[size_metric(gap)].title}: {why}."
+    metric, name, unit = own.metric, BY_NAME[own.metric].title, UNITS[own.metric]
+    sides = f"{_told(metric, own.b)}{unit} against A's {_told(metric, own.a)}{unit}"
     if own.difference == 0:
-        return f"A and B have the same {name}: {_told(name, own.a)}{unit}."
+        return f"A and B have the same {name}: {_told(metric, own.a)}{unit}."
     if math.isnan(own.z):
         return f"B's {name} is {sides}; chance cannot be judged without standard errors on both sides."
     apart = f"z = {digits(own.z, 2)}"

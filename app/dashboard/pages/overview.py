@@ -52,19 +52,31 @@ def render(scope: Scope) -> None:
         st.info("The run has no tokens that match the chosen steps and filter. Clear the steps or the filter above.")
         return
     st.html(view.figure(_cards, scope, theme.name))
-    _ribbon(scope)
-    _newest(view.of(events_and_alerts).alerts, verdict, scope.gap)
     wanted = tuple(dict.fromkeys((*_first(scope.gap, verdict), *metrics_at("chart", scope.gap))))
     known = logged_among(view, wanted, scope.gap, [frame])
     first = [metric for metric in _first(scope.gap, verdict) if metric in known]
-    _charts(scope, frame, first)
     others = [metric for metric in known if metric not in first]
+    if len(first) % 2 == 0 and others:  # one stands beside the ribbon; the others are two in a row
+        first.append(others.pop(0))
+    _answer_drawn(scope, frame, first[:1], verdict)
+    _charts(scope, frame, first[1:])
     say_not_logged(wanted, known)
     if others:
         _more(scope, frame, others)
     numbers_behind(lambda: frame, "overview_numbers")
     if not doubtful:  # the header already tells what matters of it
         st.html(collector_line(view.run))
+
+
+def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric], verdict: Finding) -> None:
+    """Side by side, so that both are on the first screen: the deciding metric with its limits, and when it was how severe."""
+    places = cells(1 + len(deciding), "answer")
+    for place, metric in zip(places, deciding, strict=False):
+        with place:
+            _chart(scope, frame, metric)
+    with places[-1]:
+        _ribbon(scope)
+        _newest(scope.view.of(events_and_alerts).alerts, verdict, scope.gap)
 
 
 def _more(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:
@@ -160,10 +172,10 @@ def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str) -> None:
         for place, alert in enumerate(newest[:NEWEST]):
             grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
             st.button(
-                f"{grade} {label(alert.signal.name)} {alert.gaps}, {until(alert)}",
+                f"{grade} {label(alert.signal.title)}, {until(alert)}",
                 key=f"newest_{place}",
                 type="tertiary",
-                help=f"{label(alert.signal.title)}: {label(alert.reading, 200)} at step {alert.peak_step}."
+                help=f"{label(alert.signal.name)} of {alert.gaps}. {label(alert.reading, 200)} at step {alert.peak_step}."
                 " Click to see the sequences of that step.",
                 on_click=go_to,
                 args=("sequences",),

@@ -47,7 +47,7 @@ def said(capsys: Captured, *argv: object) -> dict[str, Any]:
 def test_a_fix_helped_by_pairs_of_prompts_since_a_step_with_the_setting_and_both_diagnoses(capsys: Captured) -> None:
     stale, healthy = sample_runs()["stale"], sample_runs()["healthy"]
     found = said(capsys, stale, healthy)
-    assert found["direction"] == "better" and found["sentence"].startswith("It helped: B's kl_k3 is 47 times lower")
+    assert found["direction"] == "better" and found["sentence"].startswith("It helped: B's KL is 47 times lower")
     assert found["paired"]["key"] == "prompt_text" and found["paired"]["pairs"] == 40 and found["paired"]["z"] < -3
     assert found["first_apart"]["step"] == 21
     assert [row["setting"] for row in found["settings"]] == ["config.scenario"]
@@ -67,7 +67,7 @@ def test_the_terminal_answers_in_the_first_line_and_names_settings(capsys: Captu
 def test_equal_runs_show_no_clear_change_and_are_apart_nowhere(capsys: Captured, tmp_path: Path) -> None:
     a = written(tmp_path / "a", [0.1] * 4)
     same = said(capsys, a, a)
-    assert same["direction"] == "unclear" and "have the same kl_k3" in same["sentence"] and same["first_apart"] is None
+    assert same["direction"] == "unclear" and "have the same KL" in same["sentence"] and same["first_apart"] is None
     other = said(capsys, a, written(tmp_path / "b", [0.1] * 4, seed=1))
     assert other["direction"] == "unclear" and other["settings"] == []
 

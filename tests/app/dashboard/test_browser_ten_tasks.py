@@ -76,6 +76,21 @@ def test_a_newcomer_finds_the_answer(newcomer: Opened, task: Task) -> None:
     assert newcomer.exceptions == 0 and newcomer.errors == []
 
 
+@pytest.mark.parametrize("run", ["trl-vllm-stale", "trl-vllm-healthy"])
+def test_the_answer_and_its_pictures_are_on_the_first_screen(dashboard: Dashboard, browser: Chromium, run: str) -> None:
+    opened = browser.visit(f"{dashboard.url}/?run={run}", width=1440, height=900)
+    opened.page.wait_for_function("() => !document.body.innerText.includes('is being computed')")
+    opened.settled()
+    for part in ("[class^=rs-verdict]", ".st-key-to_checks", "[class^=rs-cards]", ".st-key-chart_kl_k3 .rs-chart"):
+        assert _end(opened, part) < 900, part
+    assert _end(opened, ".st-key-ribbon .rs-chart") < 900
+
+
+def _end(opened: Opened, part: str) -> float:
+    """The lower end of a part of the page, in pixels below the top of the window."""
+    return float(opened.page.evaluate(f"document.querySelector('{part}').getBoundingClientRect().bottom"))
+
+
 def _go(opened: Opened, kind: str, name: str) -> None:
     if kind == "page":
         opened.go_to(name)

@@ -71,7 +71,7 @@ def test_a_single_run_is_its_first_half_against_its_last(opened: Open, runs: Pat
 def test_two_runs_are_compared_and_the_settings_that_differ_are_listed(opened: Open, runs: Path) -> None:
     app = opened("compare", ["stale", "healthy"])
     words = plain(app)
-    assert "B's kl_k3 is" in words and "times lower" in words and "nats/token" in words
+    assert "B's KL is" in words and "times lower" in words and "nats/token" in words
     shown = app.dataframe[0].value
     a = open_run(made(runs, "stale")).metrics(())["mismatch/kl_k3"][0]
     b = open_run(made(runs, "healthy")).metrics(())["mismatch/kl_k3"][0]
@@ -110,7 +110,7 @@ def test_swapping_turns_the_sides_and_the_link_holds_it(opened: Open) -> None:
 
 def test_shared_steps_and_steps_that_are_not_there_are_said(opened: Open) -> None:
     assert "A and B share" in plain(opened("compare", ["stale"], a_steps="0:10", b_steps="4:12"))
-    assert "the same kl_k3" in plain(opened("compare", ["stale"], a_steps="4:12", b_steps="4:12"))
+    assert "the same KL" in plain(opened("compare", ["stale"], a_steps="4:12", b_steps="4:12"))
     assert "none of the chosen steps" in plain(opened("compare", ["stale"], b_steps="900:"))
     assert "wanted first:last" in plain(opened("compare", ["stale"], b_steps="x:y"))
 
@@ -198,7 +198,7 @@ def _one(a: tuple[float, float], b: tuple[float, float], metric: str = "kl_k3") 
 def test_the_sentence_says_how_much_and_how_sure() -> None:
     told = sentence([_one((0.0065, 0.0003), (0.0031, 0.0002))], "mismatch")
     assert told == (
-        "B's kl_k3 is 2.1 times lower: 0.0031 ± 0.0002 nats/token against A's 0.0065 ± 0.0003 nats/token (z = −9.4)."
+        "B's KL is 2.1 times lower: 0.0031 ± 0.0002 nats/token against A's 0.0065 ± 0.0003 nats/token (z = −9.4)."
     )
     assert "cannot be told apart" in sentence([_one((0.0065, 0.003), (0.0061, 0.002))], "mismatch")
     assert "may be 49% higher" in sentence([_one((0.002, 0.0003), (0.00298, 0.0003))], "mismatch")

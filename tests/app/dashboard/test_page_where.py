@@ -43,7 +43,11 @@ def test_written_slices_are_drawn_without_reading_a_token(
 
 
 def test_the_page_begins_with_where_the_gap_lies(opened: Open) -> None:
-    said = "\n".join(text.value for text in opened("where", "stale").markdown).replace("\\", "")
+    app = opened("where", "stale")
+    order = [getattr(part, "key", None) or str(getattr(part, "value", "")) for part in app.main]
+    begin = next(place for place, part in enumerate(order) if part.startswith("**Version lag"))
+    assert begin < order.index("metric"), "above the controls of the page"
+    said = "\n".join(text.value for text in app.markdown).replace("\\", "")
     assert "Version lag 6 has " in said and " of the KL in " in said and " of the tokens." in said
     assert "The KL is spread" in "\n".join(text.value for text in opened("where", "healthy").markdown)
 

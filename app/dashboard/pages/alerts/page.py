@@ -153,7 +153,7 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
         st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
-        numbers = {name: st.column_config.NumberColumn(format="%.4g") for name in ("highest", "watch from")}
+        numbers = {name: st.column_config.NumberColumn(format="%.4g", width=110) for name in ("highest", "watch from")}
         table(passed, "Checks without an alert", key="passed", column_config=numbers)
     if reasons := not_graded(shown, verdict):
         st.caption(f"Not graded: {label(' · '.join(reasons), 1200)}")

@@ -41,7 +41,7 @@ COLUMNS: dict[str, Any] = {
     "verdict": st.column_config.MultiselectColumn(
         width=110, help="the worst grade of any step", options=WORDS, color=COLOURS
     ),
-    "worst signal": st.column_config.TextColumn(width=165),
+    "worst signal": st.column_config.TextColumn(width=270),
     "since": st.column_config.NumberColumn("since step", format="localized"),
     DRAWN.name: st.column_config.NumberColumn(
         format="%.3g", help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}"
@@ -98,9 +98,9 @@ def _listed(shown: Served, find: str) -> None:
     matching = _in_place(rows.filter(matches(rows, find)), find)
     _say_how_many(len(matching), len(rows), waiting)
     table(
-        changed(matching.drop("path"), shortened, "run").with_columns(
-            pl.concat_list("verdict"), pl.col("course").list.eval(pl.element().log10().clip(LEAST, LARGEST))
-        ),
+        changed(matching.drop("path"), shortened, "run")
+        .with_columns(pl.concat_list("verdict"), pl.col("course").list.eval(pl.element().log10().clip(LEAST, LARGEST)))
+        .select("run", "verdict", pl.exclude("run", "verdict")),  # a narrow window shows the first two
         f"{len(matching)} runs",
         key=_listing().key,
         on_select=_chosen,

@@ -33,6 +33,7 @@ HEAD = 9
 def render(scope: Scope) -> None:
     view = scope.view
     absent = absences(view)
+    answer = st.container(key="where_answer")
     with control_row("heat"):
         metric = metric_picker(scope.gap)
         heat = heat_picker([words for words in SLICES if words.name not in absent])
@@ -43,7 +44,9 @@ def render(scope: Scope) -> None:
         return
     shown = [words for words in SLICES if words.name not in absent and (words.written or words.name in measured)]
     frames = {words.name: slice_frame(view, words, steps_shown(view, words, chosen), scope.gap) for words in shown}
-    _say_where(scope, shown, frames)
+    with answer:
+        _say_where(scope, shown, frames)
+    _say_filter(scope)
     if heat is not None:
         _heat(scope, WORDS[heat], metric, chosen)
     for column, words in _side_by_side(shown, frames):
@@ -67,12 +70,11 @@ def _side_by_side(
 
 
 def _say_where(scope: Scope, shown: Sequence[SliceWords], frames: Mapping[str, pl.DataFrame]) -> None:
-    """The answer of the page, above its charts."""
+    """The answer of the page, above all of it."""
     size, gap = size_metric(scope.gap), scope.gap
     found = [(words, concentration(slice_parts(frames[words.name], words.name, gap, size))) for words in shown]
     sentences = concentration_words(found, BY_NAME[size].title)
     st.markdown("  \n".join(f"**{label(sentence, 300)}**" for sentence in sentences))
-    _say_filter(scope)
 
 
 def _say_filter(scope: Scope) -> None:
