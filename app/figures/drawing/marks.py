@@ -106,7 +106,7 @@ def fit(
 def add_limits(plot: Plot, limits: Sequence[Limit]) -> None:
     """Adds a dashed line per limit, with its words at the left end and a faint area of its colour on the worse side.
 
-    The words of the nearest limit beyond each end of the axis stand at that end.
+    The words of the nearest limit beyond each end of the axis stand below the chart.
     """
     low, high = plot.shown
     shapes: list[Overlay] = []
@@ -135,19 +135,15 @@ def _move_apart(plot: Plot, texts: Sequence[Overlay]) -> None:
 
 
 def _beyond(plot: Plot, limits: Sequence[Limit]) -> list[Overlay]:
-    """The nearest limit above what is shown, and the nearest below, in words with an arrow at that end."""
+    """The nearest limit above what is shown, and the nearest below, in words with an arrow. They stand below the ticks, where no
+    curve is.
+    """
     places = sorted(((float(plot.scale.place(limit.at)), limit) for limit in limits), key=lambda each: each[0])
     above = [limit for place, limit in places if place > plot.shown[1]][:1]
     below = [limit for place, limit in places if place < plot.shown[0]][-1:]
-    ends = (
-        (above, "↑", on_paper(1, "right", 1, "top", yshift=-6)),
-        (below, "↓", on_paper(1, "right", 0, "bottom", yshift=2)),
-    )
-    return [
-        words(f"{limit_words(limit)} {arrow}", plot.theme.muted, size=10, **place)
-        for near, arrow, place in ends
-        for limit in near
-    ]
+    named = [f"{limit_words(limit)} {arrow}" for near, arrow in ((above, "↑"), (below, "↓")) for limit in near]
+    place = on_paper(0, "left", 0, "top", yshift=-17)
+    return [words(" · ".join(named), plot.theme.muted, size=10, **place)] if named else []
 
 
 def _limit_words(plot: Plot, limit: Limit, place: float) -> Overlay:

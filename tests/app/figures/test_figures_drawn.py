@@ -108,7 +108,7 @@ def test_a_frame_without_the_metric_says_so() -> None:
     assert said_in(figure) == f"not available, because {BY_NAME['surprisal_gap'].absent}"
 
 
-def test_near_limits_are_drawn_with_their_words_and_far_ones_are_named_at_the_edge() -> None:
+def test_near_limits_are_drawn_with_their_words_and_far_ones_are_named_below_the_chart() -> None:
     limits = (Limit(0.01, "watch", severity="watch"), Limit(1e6, "act", severity="act"))
     figure = figures.metric_over_steps(metric_frame(60), K3, "mismatch", limits=limits)
     words = [annotation.text for annotation in _layout(figure).annotations]
@@ -116,6 +116,8 @@ def test_near_limits_are_drawn_with_their_words_and_far_ones_are_named_at_the_ed
     low = Limit(-9.0, "ess", worse="below", severity="watch")
     below = _layout(figures.metric_over_steps(metric_frame(60), K3, "mismatch", limits=(low,)))
     assert [annotation.text[-1] for annotation in below.annotations] == ["?", "↓"] and not below.shapes
+    for named in (_layout(figure).annotations[1], below.annotations[1]):
+        assert (named.y, named.yref, named.yanchor) == (0, "paper", "top"), "no curve is there"
 
 
 def test_events_are_marked_and_many_share_marks() -> None:
