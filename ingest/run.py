@@ -56,7 +56,7 @@ from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars
 from .statistics.row_statistics import RowStatistics
 from .statistics.row_work import RowWork
-from .statistics.run_metrics import RunMetrics
+from .statistics.run_metrics import RunMetrics, Steps
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
 
@@ -171,6 +171,12 @@ class Run:
     def is_remote(self) -> bool:
         """True if the run is on a store, and its files are fetched as they are needed."""
         return self._mirror is not None
+
+    def bytes_to_fetch(self, steps: Iterable[int]) -> int:
+        """Bytes of the token files of these steps that only the store of the run has; 0 for a run in a folder."""
+        with self._lock:
+            files = (file for step in steps for file in self._visible.token_files.get(step, ()))
+            return sum(file.bytes for file in files if not self._rows.files.is_here(file.path))
 
     @property
     def behind(self) -> str:
@@ -400,7 +406,7 @@ class Run:
         self,
         by: str | Sequence[str] = ("step",),
         *,
-        steps: range | None = None,
+        steps: Steps | None = None,
         names: Sequence[str] | None = None,
         progress: OnProgress | None = None,
         gap: str | None = None,
@@ -409,7 +415,8 @@ class Run:
 
         by: step, attempt, or both, and at most one slice; () is the whole run. A slice is a written one (replica, lag, position,
         probability, turn), or one computed from token rows (see rows/slices.py), which takes time and calls `progress`.
-        steps: only these, such as range(100, 200); all unless given. names: only these metrics, so that less is read.
+        steps: only these, such as range(100, 200), or a frozenset of any; all unless given. names: only these metrics, so that
+        less is read.
         gap: only this one, which may be between any two of policies and readings, such as rollout:referee; None: all of GAPS.
         """
         with self._lock:
@@ -596,7 +603,7 @@ class Run:
         gap: str,
         by: tuple[str, ...],
         progress: OnProgress | None,
-        steps: range | None,
+        steps: Steps | None,
         names: Sequence[str] | None,
     ) -> pl.DataFrame:
         if gap not in GAPS:

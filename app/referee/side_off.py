@@ -45,8 +45,7 @@ def side_off(run: "Run") -> SideOff | None:
     name = referee_of(readings)
     if name is None:
         return None
-    read = [step for step in readings[name].steps if step in run.row_digests()]
-    steps = _affordable(run, read)
+    steps = compared_steps(run, name)
     found = answer(run, name, steps)
     return SideOff(name, found, sentence(capital(found.sentence)), _facts(run, readings[name], found, steps))
 
@@ -66,7 +65,9 @@ def plain_side_off(found: SideOff) -> dict[str, Any]:
     return {"off": found.answer.off, "sentence": found.sentence, "reading": found.reading, "facts": dict(found.facts)}
 
 
-def _affordable(run: "Run", read: list[int]) -> list[int]:
+def compared_steps(run: "Run", reading: str) -> list[int]:
+    """The steps, among those of a reading, whose rows are read to say which side is off."""
+    read = [step for step in run.readings[reading].steps if step in run.row_digests()]
     size = run.size.tokens / max(1, len(run.steps))
     return at_even_distances(read, max(1, min(MOST_STEPS, int(MOST_TOKENS / max(size, 1.0)))))
 
@@ -82,10 +83,11 @@ def _facts(run: "Run", reading: "Reading", found: Answer, steps: list[int]) -> P
 def _read(run: "Run", reading: "Reading", steps: list[int]) -> str:
     size = f"{count(reading.sequences, 'sequence')} of {count(reading.tokens, 'token')}"
     compared = "" if len(steps) == len(reading.steps) else f", {count(len(steps))} of them compared here"
+    drawn = ", and drawn, because the rows of the others are on a store" if compared and run.is_remote else ""
     lacking = [step for step in run.steps if step not in reading.steps]
     have = "has" if len(lacking) == 1 else "have"
     rest = f"; {steps_words(lacking, run.steps)} {have} no reading" if lacking else ""
-    return f"{size} at {steps_words(reading.steps, run.steps)}{compared}{_made_by(reading)}{rest}"
+    return f"{size} at {steps_words(reading.steps, run.steps)}{compared}{drawn}{_made_by(reading)}{rest}"
 
 
 def _made_by(reading: "Reading") -> str:

@@ -8,7 +8,7 @@ import polars as pl
 from ratioscope.ingest.analysis.run_comparison import asked_gap
 from ratioscope.record import GAPS, gap_between, sides
 
-from ..referee.side_off import referee_of
+from ..referee.side_off import compared_steps, referee_of
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -32,10 +32,17 @@ def gaps_of_readings(run: "Run", gap: str) -> tuple[str, ...]:
 def metrics_of(run: "Run", by: tuple[str, ...], gaps: Sequence[str]) -> pl.DataFrame:
     """The metric frame of the recorded gaps, by step or of the whole run, with the columns of these gaps of readings.
 
-    A step without the reading has nulls there.
+    A step without the reading has nulls there. So has, where the run is on a store, a step that "Which side is off?" does not
+    compare: its rows would have to be fetched.
     """
     frame = run.metrics(by=by)
     for gap in gaps:
-        own = run.metrics(by=by, gap=asked_gap(gap))
+        own = run.metrics(by=by, gap=asked_gap(gap), steps=_drawn_steps(run, gap))
         frame = frame.join(own, on=list(by), how="left", maintain_order="left") if by else frame.hstack(own)
     return frame
+
+
+def _drawn_steps(run: "Run", gap: str) -> frozenset[int] | None:
+    """The steps at which a gap of readings is computed; None for all."""
+    names = [side for side in sides(gap) if side in run.readings]
+    return frozenset(compared_steps(run, names[0])) if run.is_remote and names else None

@@ -55,11 +55,8 @@ class Sampled:
 
 def evidence_of(run: "Run", gap: str, steps: Sequence[int] | None = None) -> Sampled:
     """The tokens of some steps, and the history of all steps. steps: the steps to choose from; None: all of the run."""
-    frame = run.metrics(by=("step",), names=READ)
-    if steps is not None:
-        frame = frame.filter(pl.col("step").is_in(list(steps)))
-    with_rows = frame.filter(pl.col("step").is_in(list(run.row_digests())))
-    chosen = _chosen_steps(with_rows, gap)
+    frame = _asked(run, steps)
+    chosen = _chosen_steps(run, frame, gap)
     parts, left_out = [], 0
     for step in chosen:
         part, more = _tokens_of(run, step, gap, MOST_TOKENS // max(len(chosen), 1))
@@ -68,8 +65,19 @@ def evidence_of(run: "Run", gap: str, steps: Sequence[int] | None = None) -> Sam
     return Sampled(_evidence(parts, history_with_mix(run, gap, gap_history(frame, gap))), tuple(chosen), left_out)
 
 
-def _chosen_steps(frame: pl.DataFrame, gap: str) -> list[int]:
+def steps_to_read(run: "Run", gap: str) -> list[int]:
+    """The steps whose token rows `evidence_of` reads, ascending; to find them no token row is read."""
+    return _chosen_steps(run, _asked(run, None), gap)
+
+
+def _asked(run: "Run", steps: Sequence[int] | None) -> pl.DataFrame:
+    frame = run.metrics(by=("step",), names=READ)
+    return frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
+
+
+def _chosen_steps(run: "Run", frame: pl.DataFrame, gap: str) -> list[int]:
     """The worst steps, the first and the newest ones, and steps at even distances between them; ascending."""
+    frame = frame.filter(pl.col("step").is_in(list(run.row_digests())))
     known = (
         frame.filter(pl.col(f"{gap}/kl_k3").is_not_null()).sort("step")
         if f"{gap}/kl_k3" in frame.columns

@@ -27,6 +27,8 @@ from .row_statistics import FromRows, RowStatistics
 from .row_work import RowWork
 from .run_statistics import HISTOGRAMS, SCALARS, RunStatistics
 
+Steps = range | frozenset[int]
+"""Some of the steps of a run."""
 MOST_BYTES = 256 << 20
 """Bytes of statistics tables kept in memory. Metric frames do not need them: they read segments themselves."""
 BLOCK = 4 * SEGMENT_STEPS
@@ -107,7 +109,7 @@ class RunMetrics:
         self,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: range | None = None,
+        steps: Steps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """metric_frame of the run, see Run.metrics. steps: only these. names: only these metrics."""
@@ -121,7 +123,7 @@ class RunMetrics:
         self,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: range | None = None,
+        steps: Steps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """The metrics that are computed from statistics."""
@@ -229,7 +231,7 @@ class RunMetrics:
         *,
         by_step: bool = True,
         progress: OnProgress | None = None,
-        steps: range | None = None,
+        steps: Steps | None = None,
     ) -> FromRows:
         """Statistics of a gap between two policies or readings, computed from token rows. steps: only these."""
         made, files = slice_named(slice_name), self.visible.token_files
@@ -242,7 +244,7 @@ class RunMetrics:
         pair: Pair,
         by: Sequence[str],
         progress: OnProgress | None,
-        steps: range | None = None,
+        steps: Steps | None = None,
         names: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """metric_frame of such a gap: its steps are those of its readings."""
@@ -293,10 +295,12 @@ class RunMetrics:
         return statistics
 
 
-def within(frame: pl.DataFrame, steps: range) -> pl.DataFrame:
+def within(frame: pl.DataFrame, steps: Steps) -> pl.DataFrame:
     """Rows of these steps."""
     if not steps:
         return frame.clear()
+    if not isinstance(steps, range):
+        return frame.filter(pl.col("step").is_in(sorted(steps)))
     lowest, highest = min(steps[0], steps[-1]), max(steps[0], steps[-1])
     if abs(steps.step) == 1:
         return frame.filter(pl.col("step").is_between(lowest, highest))

@@ -13,6 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from pyarrow.fs import S3FileSystem
 from support import real_runs, run_folders, swift
+from support.read_run import read_run
 from support.relay import Relay, relaying
 from support.run_folders import FakeWriter
 from support.swift import Swift
@@ -20,7 +21,9 @@ from support.swift import Swift
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
 from ratioscope.app.cli.watching.looks import Watched
+from ratioscope.app.referee import side_off
 from ratioscope.errors import SourceError
+from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.remote import opening
@@ -107,6 +110,22 @@ def test_verbs_answer_for_a_url(tmp_path: Path, url: str, capsys: pytest.Capture
     for verb in (["repair"], ["compact"], ["prune"], ["note"]):
         assert ratioscope([verb[0], url, *(["words"] if verb == ["note"] else [])]) == 2
         assert "is on a store, which is only read" in capsys.readouterr().err
+
+
+def test_a_report_with_readings_receives_the_bytes_of_its_examples(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = tuple(range(32))
+    folder = read_run(tmp_path / "run", steps=len(steps), read=steps)
+    push(folder, url)
+    for module in (side_off, evidence):
+        monkeypatch.setattr(module, "MOST_STEPS", 2)
+    assert ratioscope(["report", url, "-o", str(tmp_path / "r.html")]) == 0
+    few = copy_of(open_run(url))
+    brought = sum(path.stat().st_size for path in (few.root / layout.TOKENS).rglob("*.parquet"))
+    every = sum(path.stat().st_size for path in (folder / layout.TOKENS).rglob("*.parquet"))
+    others = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) - every
+    assert 0 < brought < 0.6 * every and few.store.received < brought + 3 * others
 
 
 def test_a_watch_sees_new_commits(tmp_path: Path, url: str) -> None:

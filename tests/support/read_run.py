@@ -14,9 +14,9 @@ APART, ROUNDING, NOISE = 0.2, 1e-6, 2e-6
 """Standard deviation of the engine's error, of the trainer's, and of the referee's second reading, nats."""
 
 
-def read_run(folder: Path) -> Path:
-    with Collector(folder, name="read", strict=True, writer="thread") as collector:
-        for step in range(STEPS):
+def read_run(folder: Path, steps: int = STEPS, read: tuple[int, ...] = READ) -> Path:
+    with Collector(folder, name="read", strict=True, writer="thread", when_full="wait") as collector:
+        for step in range(steps):
             old = _logprobs(step)
             rollout = _moved(old, step + 100, APART)
             collector.log(
@@ -27,13 +27,13 @@ def read_run(folder: Path) -> Path:
                 group_ids=[f"g{index // 2}" for index in range(SEQUENCES)],
             )
     for name, size in (("referee", ROUNDING), ("referee_again", NOISE)):
-        for step in READ:
-            _read(folder, name, step, size)
+        for step in read:
+            _read(folder, name, step, size, is_half=step == READ[-1])
     return folder
 
 
-def _read(folder: Path, name: str, step: int, size: float) -> None:
-    rows = open_run(folder).rows(step, ["old_logprobs"]).slice(0, SEQUENCES // 2 if step == READ[-1] else SEQUENCES)
+def _read(folder: Path, name: str, step: int, size: float, *, is_half: bool) -> None:
+    rows = open_run(folder).rows(step, ["old_logprobs"]).slice(0, SEQUENCES // 2 if is_half else SEQUENCES)
     lists = [np.array(each, np.float32) for each in rows["old_logprobs"].to_pylist()]
     columns = {key: rows[key] for key in ("attempt", "step", "sequence_id")}
     made_of = {"model": "tiny", "dtype": "float32", "name": name}

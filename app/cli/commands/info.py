@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ratioscope.ingest.analysis.diagnosis import RunDiagnosis
     from ratioscope.ingest.run import Run
 
+MOST_FETCHED = 64 << 20
+"""Bytes of token rows that are fetched from a store for the diagnosis. A convention: some seconds."""
 MOST_SHOWN = 12
 """Most lines of one kind in the terminal; --json holds all."""
 
@@ -78,11 +80,15 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
 def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
     """The diagnosis of the run; None with the reason if it has none."""
     from ratioscope.errors import RatioscopeError
-    from ratioscope.ingest.analysis.diagnosis import diagnosis_of
+    from ratioscope.ingest.analysis.diagnosis import diagnosed_gap, diagnosis_of
+    from ratioscope.ingest.analysis.evidence import steps_to_read
 
-    if run.is_remote:
-        return None, "not made, because it reads token rows, which are on a store: ratioscope diagnose makes it"
     try:
+        if run.is_remote and (to_fetch := run.bytes_to_fetch(steps_to_read(run, diagnosed_gap(run)))) > MOST_FETCHED:
+            return None, (
+                f"not made, because {to_fetch / 1e6:,.0f} MB of token rows would have to be fetched for it; ratioscope diagnose"
+                f" {run.place} makes it"
+            )
         return diagnosis_of(run), ""
     except RatioscopeError as error:
         return None, f"not available, because {error}"
