@@ -1,5 +1,6 @@
 """The files that a run consists of: all commit logs together with what lies on disk, kept current by `refresh`."""
 
+import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,10 @@ from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
 from .short_forms_of_run import begun_from_short_form, lacking_wanted_files
 from .writer_history import WriterHistory
+
+_MANY, _RESTS = 1000, 9
+"""A comparison of so many entries is followed by a rest of nine times its length: a reader that follows a long run with damaged
+logs on a far store spends a tenth of its time on comparisons, however long the run is."""
 
 
 @dataclass
@@ -46,6 +51,10 @@ class Catalog:
     """path of a file set aside -> its state at that time, see `_state`."""
     _is_compared: bool = False
     """True if the logs were compared with the folders after the last change of a file that was set aside."""
+    _compare_again: float = 0.0
+    """Time from which on a run with damaged logs is compared with its folders again."""
+    _was_doubtful: bool = False
+    """True if the logs were doubtful at the last comparison."""
     _run_id: str | None = None
 
     def refresh(self) -> bool:
@@ -55,9 +64,11 @@ class Catalog:
         for file in sorted(paths, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
         changed |= self._retry()
-        if not self._is_compared or self._notes or self._is_doubtful():
+        if not self._is_compared or self._is_to_be_compared_again():
             changed |= self._compare_with_folders()
             self._is_compared = True
+        elif changed:
+            self._notes = tuple(self._comparison_notes())
         if changed:
             self._read_needed_logs_in_full()
         self.version += changed
@@ -303,12 +314,19 @@ class Catalog:
         self.histories[writer] = history
         return changed
 
+    def _is_to_be_compared_again(self) -> bool:
+        """True if files may have come that no commit names, or if the logs stopped to be doubtful since the last comparison."""
+        is_doubtful = self._is_doubtful()
+        return is_doubtful != self._was_doubtful or (is_doubtful and time.monotonic() >= self._compare_again)
+
     def _is_doubtful(self) -> bool:
-        return any(not history.is_whole for history in self.histories.values()) or bool(self._disagreements())
+        damaged = any(not history.is_whole for history in self.histories.values())
+        return damaged or bool(self._recovered) or bool(self._disagreements())
 
     def _compare_with_folders(self) -> bool:
         """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
         is_whole = bool(self.histories) and all(history.is_whole for history in self.histories.values())
+        began = time.monotonic()
         on_disk = listing(self.root, whole=self.lists_store or not is_whole)
         self._run_id = stated_id(self.root)
         before = (dict(self._recovered), dict(self._set_aside))
@@ -317,6 +335,9 @@ class Catalog:
         self._set_missing_aside(on_disk)
         self._recover(on_disk)
         self._notes = tuple(self._comparison_notes())
+        self._was_doubtful = self._is_doubtful()
+        ended = time.monotonic()
+        self._compare_again = ended + (_RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
         return before != (self._recovered, self._set_aside)
 
     def _set_missing_aside(self, on_disk: Listing) -> None:

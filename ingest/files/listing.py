@@ -4,11 +4,16 @@ The folder of a run on a store holds a part of its files, see ingest/remote/mirr
 """
 
 import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ratioscope.errors import SourceError
-from ratioscope.inside import Entry, entries, kind
+from ratioscope.inside import Entry, entries, entries_at, folder, kind
 from ratioscope.layout import COMMITS, READINGS, SCALARS, STATISTICS, TOKENS
 from ratioscope.record import reading_fault
 
@@ -17,6 +22,8 @@ from .quarantine import printable
 
 _STEP_FOLDER = re.compile(r"step=-?\d{1,19}")
 _MOST_ENTRIES = 4_000_000
+_FIRST, _FAR, _AT_ONCE = 32, 0.001, 16
+"""A local disk lists a folder in 0.03 ms, a network file system in several. Sixteen requests at a time are few for each."""
 
 
 @dataclass
@@ -64,7 +71,7 @@ def listing(root: Path, *, whole: bool = False) -> Listing:
     _files(root, STATISTICS, ".parquet", result.segments, result)
     _files(root, SCALARS, ".parquet", result.scalars, result)
     _steps(root, TOKENS, result.token_files, result)
-    for entry in _entries(root, READINGS, result):
+    for entry in _visible(READINGS, partial(entries, root, READINGS), result):
         path = f"{READINGS}/{entry.name}"
         if fault := reading_fault(entry.name):
             result.foreign[path] = fault
@@ -82,44 +89,83 @@ def logs(root: Path) -> set[str]:
     return result.logs
 
 
-def _steps(root: Path, folder: str, into: set[str], result: Listing) -> None:
-    for entry in _entries(root, folder, result):
-        path = f"{folder}/{entry.name}"
+def _steps(root: Path, path: str, into: set[str], result: Listing) -> None:
+    steps = []
+    for entry in _visible(path, partial(entries, root, path), result):
+        own = f"{path}/{entry.name}"
         if not _STEP_FOLDER.fullmatch(entry.name):
-            result.foreign[path] = "it is no folder of a step; wanted step=<number>"
+            result.foreign[own] = "it is no folder of a step; wanted step=<number>"
         elif not entry.is_folder:
-            result.foreign[path] = f"it is {kind(entry.mode)}, not a folder"
+            result.foreign[own] = f"it is {kind(entry.mode)}, not a folder"
         else:
-            _files(root, path, ".parquet", into, result)
+            steps.append(entry.name)
+    if steps:
+        with suppress(OSError), folder(root, path) as at:  # gone since: so is all that was in it
+            side_by_side = _side_by_side(lambda name: _listed(partial(entries_at, at, name), result), steps)
+            for name, found in zip(steps, side_by_side, strict=True):
+                _take(f"{path}/{name}", ".parquet", _counted(f"{path}/{name}", found, result), (into, result))
 
 
-def _files(root: Path, folder: str, ending: str, into: set[str], result: Listing) -> None:
-    for entry in _entries(root, folder, result):
-        path = f"{folder}/{entry.name}"
+def _side_by_side(listed: Callable[[str], "_Found"], names: Sequence[str]) -> Iterator["_Found"]:
+    """Each folder, in order. If the first ones take long, the store is far away, and it is asked for several at a time."""
+    began = time.perf_counter()
+    first = [listed(name) for name in names[:_FIRST]]
+    is_far = time.perf_counter() - began > _FAR * len(first)
+    yield from first
+    if not is_far:
+        yield from map(listed, names[_FIRST:])
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(listed, names[_FIRST:])
+
+
+def _files(root: Path, path: str, ending: str, into: set[str], result: Listing) -> None:
+    _take(path, ending, _visible(path, partial(entries, root, path), result), (into, result))
+
+
+def _take(path: str, ending: str, found: Sequence[Entry], to: tuple[set[str], Listing]) -> None:
+    """Sorts the entries of a folder into files of the run and foreign ones."""
+    into, result = to
+    for entry in found:
+        own = f"{path}/{entry.name}"
         if not entry.is_file:
-            result.foreign[path] = f"it is {kind(entry.mode)}, not a regular file"
+            result.foreign[own] = f"it is {kind(entry.mode)}, not a regular file"
         elif printable(entry.name) != entry.name:
-            result.foreign[path] = "its name is no text"
+            result.foreign[own] = "its name is no text"
         elif not entry.name.endswith(ending):
-            result.foreign[path] = f"it is no file of a run; wanted a name that ends in {ending}"
+            result.foreign[own] = f"it is no file of a run; wanted a name that ends in {ending}"
         else:
-            into.add(path)
+            into.add(own)
 
 
-def _entries(root: Path, folder: str, result: Listing) -> list[Entry]:
-    left = _MOST_ENTRIES - result.entries
+_Found = list[Entry] | str
+"""The entries of a folder, or why it cannot be listed."""
+
+
+def _visible(path: str, listed: Callable[[int], Iterator[Entry]], result: Listing) -> list[Entry]:
+    return _counted(path, _listed(listed, result), result)
+
+
+def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _Found:
     try:
-        visible = [entry for entry in entries(root, folder, left + 1) if not entry.name.startswith((".", "_"))]
+        most = _MOST_ENTRIES - result.entries + 1
+        return [entry for entry in listed(most) if not entry.name.startswith((".", "_"))]
     except FileNotFoundError:
         return []
     except SourceError as error:
-        result.foreign[folder] = str(error)
-        return []
+        return str(error)
     except OSError as error:
-        result.foreign[folder] = f"it cannot be listed: {error.strerror}"
+        return f"it cannot be listed: {error.strerror}"
+
+
+def _counted(path: str, found: _Found, result: Listing) -> list[Entry]:
+    """The entries, if all of them may still be looked at."""
+    if isinstance(found, str):
+        result.foreign[path] = found
         return []
-    result.entries += len(visible)
-    if len(visible) > left:
-        result.foreign[folder] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
+    left = _MOST_ENTRIES - result.entries
+    result.entries += len(found)
+    if len(found) > left:
+        result.foreign[path] = f"the run holds more than {_MOST_ENTRIES} entries; the rest was not looked at"
         return []
-    return visible
+    return found
