@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.distribution import LEVELS, histogram_columns
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.numpy_engine import schema
@@ -29,6 +30,9 @@ from .statistics_files import SliceColumns
 HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level))
 SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRAMS})
 """Statistics that metrics are read from, including the tails of weights, without the histograms."""
+
+MOST_ROWS = 4096
+"""Rows that are merged at a time; a merge takes some 15 KB of memory for each of them."""
 
 PREFETCH: tuple[SliceColumns, ...] = (("all", SCALARS),)
 """Columns that grades need, and so the first that every reader of a whole run asks for."""
@@ -52,7 +56,18 @@ class RunStatistics:
         )
 
     def of(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
-        """The rows of these steps in such a table. Segments without these steps are not read."""
+        """The rows of these steps in such a table. Segments without these steps are not read.
+
+        They are read and merged by blocks of steps, so that many steps take no more memory than a block and the result.
+        """
+        _, plan, _ = self._plan_and_ingredients(visible)
+        if plan.per_writer or plan.joint:
+            return self._of(visible, slice_name, columns, steps)
+        blocks = _blocks(steps, len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps)))
+        parts = [self._of(visible, slice_name, columns, block) for block in blocks]
+        return parts[0] if len(parts) == 1 else pl.concat(parts).sort(KEYS, nulls_last=True)
+
+    def _of(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
         _, plan, _ = self._plan_and_ingredients(visible)
         replaced = [(step, gap) for step, job in plan.joint.items() for gap in sorted(job.gaps) if step in steps]
         parts = self.segments.parts(holding(visible.segments, steps), slice_name, columns)
@@ -175,6 +190,13 @@ def _ingredients(
     limits = (*sorted(visible.limits.attempts.items()), *sorted(visible.limits.writers.items()))
     same: dict[Hashable, Hashable] = {}  # steps of one segment share one value, which is then compared by identity
     return {step: same.setdefault((limits, *sources), (limits, *sources)) for step, sources in made_of.items()}
+
+
+def _blocks(steps: set[int], writers: float) -> list[set[int]]:
+    """The steps in blocks of whole segments, with about so many rows of `all` as MOST_ROWS. writers: of a step."""
+    size = max(1, int(MOST_ROWS / max(1.0, writers)) // SEGMENT_STEPS) * SEGMENT_STEPS
+    ordered = sorted(steps)
+    return [set(ordered[start : start + size]) for start in range(0, len(ordered), size)] or [set()]
 
 
 def _chosen(frame: pl.DataFrame, present: frozenset[int], steps: set[int]) -> pl.DataFrame:

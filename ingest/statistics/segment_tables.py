@@ -23,6 +23,11 @@ _THREADS = 4
 _MANY = 8
 """Number of new segments from which on the copy in the cache is worth reading or writing."""
 
+MOST_PREFETCHED = 1 << 24
+"""Bytes of the files of segments that are kept as rows at a time; the rows take some ten times as much."""
+_AT_ONCE = 256
+"""Number of segments that are looked at together where they are too many to be kept."""
+
 MeasuredSteps = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(writer, gap, steps) for everything that a segment has statistics of."""
 
@@ -60,7 +65,9 @@ class SegmentTables:
         return self._parts_of_slices(segments, [(slice_name, tuple(columns))])[0]
 
     def prefetch(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> None:
-        """Opens each segment once for several slices, each of which is then read with `parts`."""
+        """Opens each segment once for several slices, each of which is then read with `parts`. Nothing is kept of very many."""
+        if sum(segment.bytes for segment in segments) > MOST_PREFETCHED:
+            return
         by_slice = self._parts_of_slices(segments, slices)
         self._prefetched = {
             own: {part.version: part for part in parts} for own, parts in zip(slices, by_slice, strict=True)
@@ -91,8 +98,15 @@ class SegmentTables:
         if missing:
             slices = tuple(prefetch) or (("all", ()),)
             self.prefetch(missing, slices)
-            rows = {version: part.rows for version, part in self._prefetched[slices[0]].items()}
-            self._measured |= {version: _measured_in(versions[version], own) for version, own in rows.items()}
+            known = self._prefetched.get(slices[0], {})
+            rest = [segment for segment in missing if self.version(segment) not in known]
+            for start in range(0, len(rest), _AT_ONCE):
+                known |= {part.version: part for part in self.parts(rest[start : start + _AT_ONCE], "all", ())}
+            self._measured |= {
+                version: _measured_in(versions[version], part.rows)
+                for version, part in known.items()
+                if version in versions
+            }
         if self.kept is not None and len(missing) >= _MANY:
             self._write_copy(versions)
         self._measured = {version: own for version, own in self._measured.items() if version in versions}
@@ -118,8 +132,8 @@ class SegmentTables:
 
     def _parts_of_slices(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> list[list[SliceRows]]:
         """For each slice its rows in each segment. Each segment is opened once for all slices."""
-        by_slice = {own: {**self._newest.get(own, {}), **self._prefetched.pop(own, {})} for own in slices}
         versions = {self.version(segment): segment for segment in segments}
+        by_slice = {own: {**self._newest.get(own, {}), **self._taken(own, versions)} for own in slices}
         missing = [version for version in versions if any(version not in parts for parts in by_slice.values())]
 
         def read(version: str) -> list[SliceRows] | None:
@@ -136,6 +150,11 @@ class SegmentTables:
             newest = (part for part in of_slice.values() if max(part.steps, default=0) > last - SEGMENT_STEPS)
             self._newest[own] = {part.version: part for part in newest}
         return [[by_slice[own][version] for version in versions if version in by_slice[own]] for own in slices]
+
+    def _taken(self, own: SliceColumns, versions: Collection[str]) -> dict[str, SliceRows]:
+        """The prefetched rows of these segments, which are kept no longer."""
+        prefetched = self._prefetched.get(own, {})
+        return {version: prefetched.pop(version) for version in versions if version in prefetched}
 
     def _read(self, version: str, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
         with faults_set_aside(segment.path, self.set_aside):

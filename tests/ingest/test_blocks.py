@@ -1,0 +1,57 @@
+"""Statistics are read and merged by blocks of steps: the same values, from no more rows at a time."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from support import real_runs, run_folders
+
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.run import Run
+from ratioscope.ingest.statistics import run_statistics, segment_tables
+from ratioscope.metrics.merging import merge
+
+STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
+FRAMES = (("step",), ("step", "lag"), (), ("position",))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_folders.write_run(tmp_path_factory.mktemp("blocks") / "run", STALE, writers=2, segment_steps=2)
+
+
+def frames(root: Path) -> list[pl.DataFrame]:
+    run = Run(root, Cache(None))
+    return [*(run.metrics(by) for by in FRAMES), run.statistics(), run.distribution("token", "mismatch")]
+
+
+@pytest.mark.parametrize("prefetched", [0, 1 << 24])
+def test_blocks_of_steps_give_the_values_of_all_steps_at_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, prefetched: int
+) -> None:
+    whole = frames(root)
+    merged: list[int] = []
+
+    def counting(rows: pl.DataFrame, by: Any) -> pl.DataFrame:
+        merged.append(rows["step"].n_unique())
+        return merge(rows, by)
+
+    monkeypatch.setattr(run_statistics, "merge", counting)
+    monkeypatch.setattr(run_statistics, "SEGMENT_STEPS", 2)
+    monkeypatch.setattr(run_statistics, "MOST_ROWS", 1)
+    monkeypatch.setattr(segment_tables, "MOST_PREFETCHED", prefetched)
+    monkeypatch.setattr(segment_tables, "_AT_ONCE", 1)
+    for one, other in zip(whole, frames(root), strict=True):
+        assert_frame_equal(one, other, check_exact=True)
+    assert max(merged) == 2 and len(merged) > len(FRAMES)
+
+
+@pytest.mark.parametrize(
+    ("writers", "steps", "wanted"), [(1, 5000, 4096), (64, 5000, 64), (10_000, 200, 64), (3, 10, 10)]
+)
+def test_a_block_is_whole_segments_with_few_rows(writers: int, steps: int, wanted: int) -> None:
+    blocks = run_statistics._blocks(set(range(steps)), writers)
+    assert max(map(len, blocks)) == wanted and sorted(set[int]().union(*blocks)) == list(range(steps))
+    assert sum(map(len, blocks)) == steps and run_statistics._blocks(set(), writers) == [set()]
