@@ -7,14 +7,20 @@ works alone. The run folder is never written.
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
 
 from ..files.progress import OnProgress
+from ..jobs.correction_results import AnyCorrection
 from ..run import Run
+from .correction_plan import CorrectionPlan
 from .engine import Engine, Outcome, outcomes
 from .plan import Plan
-from .task import table_of
+from .task import Task, table_of
 
 ATTEMPTS = 5
 """Times that a step is tried. Each attempt may run in another process, or on another machine."""
@@ -22,7 +28,8 @@ ATTEMPTS = 5
 
 @dataclass
 class Indexed:
-    """The outcome of `index`. A step counts once for all written slices, and once for each slice on demand."""
+    """The outcome of `index`. A step counts once for all written slices, once for each slice on demand, and once for all
+    corrections."""
 
     steps: int = 0
     """Steps whose statistics come from token rows."""
@@ -32,20 +39,52 @@ class Indexed:
     """Tokens in the rows of the computed steps."""
     seconds: float = 0.0
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
-    """(slice, step) -> why it could not be computed in ATTEMPTS attempts. The slice is `all` for all written ones."""
+    """(slice, step) -> why it could not be computed in ATTEMPTS attempts. The slice is `all` for all written ones, and
+    `corrections` for these."""
     lost: int = 0
     """Steps that were computed and are not in the cache any more, because it is full."""
 
 
-def index(run: Run, engine: Engine, slices: Sequence[str] = (), progress: OnProgress | None = None) -> Indexed:
+class AnyPlan(Protocol):
+    """What a run lacks of one kind, as tasks, and what becomes of their results: a Plan or a CorrectionPlan."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def is_outdated(self) -> bool: ...
+
+    def tasks(self) -> Iterable[Task]: ...
+
+    def is_sound(self, task: Task, path: str) -> bool: ...
+
+    def keep(self, task: Task, table: pa.Table) -> None: ...
+
+    def save(self) -> None: ...
+
+    def lost(self) -> int: ...
+
+
+def index(
+    run: Run,
+    engine: Engine,
+    slices: Sequence[str] = (),
+    progress: OnProgress | None = None,
+    *,
+    corrections: Sequence[AnyCorrection] = (),
+) -> Indexed:
     """Computes the statistics that the run lacks: those of written slices, and those of these slices on demand.
 
-    A second call computes only what is left. SourceError where nothing can be kept.
+    corrections: the effects of these on each step, too. A second call computes only what is left. SourceError where nothing can
+    be kept.
     """
     began, done = time.monotonic(), Indexed()
-    for slice_name in ("all", *slices):
+    plans: list[Callable[[], AnyPlan]] = [partial(Plan.of, run, name) for name in ("all", *slices)]
+    if corrections:
+        plans.append(partial(CorrectionPlan.of, run, corrections))
+    for planned in plans:
         while True:
-            plan = Plan.of(run, slice_name)
+            plan = planned()
             try:
                 _carry_out(plan, engine, done, progress)
             finally:
@@ -58,7 +97,7 @@ def index(run: Run, engine: Engine, slices: Sequence[str] = (), progress: OnProg
     return done
 
 
-def _carry_out(plan: Plan, engine: Engine, done: Indexed, progress: OnProgress | None) -> None:
+def _carry_out(plan: AnyPlan, engine: Engine, done: Indexed, progress: OnProgress | None) -> None:
     """Computes the missing steps of a plan, and puts each block together as soon as its last step is there."""
     attempts: dict[str, int] = {}
     waiting = deque(plan.tasks())
@@ -77,7 +116,7 @@ def _carry_out(plan: Plan, engine: Engine, done: Indexed, progress: OnProgress |
             progress(ready, plan.steps)
 
 
-def _unfit(plan: Plan, outcome: Outcome) -> str:
+def _unfit(plan: AnyPlan, outcome: Outcome) -> str:
     """Why the attempt has to be made again; "" for one that has not.
 
     The caller does not take a machine's word for it that a file is damaged: that machine may lack a mount. It reads such a file
@@ -89,7 +128,7 @@ def _unfit(plan: Plan, outcome: Outcome) -> str:
     return f"{sound[0][0]} could not be read there, and can be read here: {sound[0][1]}" if sound else ""
 
 
-def _kept(plan: Plan, outcome: Outcome, done: Indexed) -> bool:
+def _kept(plan: AnyPlan, outcome: Outcome, done: Indexed) -> bool:
     """Keeps the result of a step; False where it lacks the rows of a damaged file."""
     if outcome.result is None or outcome.result.refused:
         return False

@@ -1,4 +1,4 @@
-"""A task of `ratioscope index`: the statistics of one step from its rows, wherever it runs, by the function of the local path."""
+"""A task of `ratioscope index`: statistics of a step, or effects of corrections on it, by the functions of the local path."""
 
 import socket
 from dataclasses import dataclass, field
@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import RUN_FILE
+from ratioscope.metrics.engines.join import joined
 from ratioscope.version import __version__
 
 from ..commits.entries import TokenFile
 from ..files.cache import Cache
 from ..files.parquet_files import ParquetFiles
 from ..files.quarantine import CountedSetAside
+from ..jobs.correction_results import AnyCorrection, effects
 from ..rows.record_rows import RecordRows
 from ..rows.slices import slice_named
 from ..statistics.kept_tables import definitions
@@ -33,7 +35,7 @@ class Task:
     root: str
     """Path of the run, the same on every machine."""
     name: str
-    """Cache key of the result."""
+    """Cache key of the result; for corrections, the digest of the rows."""
     step: int
     files: tuple[TokenFile, ...]
     """The step's token files, as the commit logs name them. No folder is listed."""
@@ -41,6 +43,8 @@ class Task:
     """Name of a slice; a written one stands for all written slices."""
     definitions: str = field(default_factory=_own_definitions)
     """The version and definitions of metrics by which the step has to be computed."""
+    corrections: tuple[AnyCorrection, ...] = ()
+    """If there are any, the result is the effect of each on the step, and no statistics."""
     work: int = 0
     """Tokens of all tasks together; they decide on the engine's loops, so that every process has the same ones."""
 
@@ -50,7 +54,7 @@ class Result:
     """The result of a task."""
 
     table: bytes
-    """The statistics, as an Arrow stream."""
+    """The statistics or effects, as an Arrow stream."""
     refused: tuple[tuple[str, str], ...]
     """(path, reason) of files that could not be read. Their rows are not in the statistics."""
 
@@ -65,8 +69,12 @@ def carried_out(task: Task) -> Result:
         raise SourceError(f"{socket.gethostname()} sees no run at {task.root}: put it where every machine sees it")
     refused: list[tuple[str, str]] = []
     aside = CountedSetAside(lambda path, reason: refused.append((path, reason)))
-    rows = RowStatistics(RecordRows(_files(task.root), aside), Cache(None), aside)
-    table = rows.step(task.step, task.files, slice_named(task.slice), work=task.work)
+    rows = RecordRows(_files(task.root), aside)
+    if task.corrections:
+        table = effects(joined(rows.table(task.files)), task.corrections, task.step, task.name)
+    else:
+        statistics = RowStatistics(rows, Cache(None), aside)
+        table = statistics.step(task.step, task.files, slice_named(task.slice), work=task.work)
     return Result(_stream(table), tuple(refused))
 
 

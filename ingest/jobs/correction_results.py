@@ -1,7 +1,7 @@
 """The effect of one correction on each step of a run, as far as it was computed: see step_ledger.py."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,6 +17,8 @@ from ratioscope.record import GAPS
 from ..analysis.correction_effects import TrainerCorrection
 from ..files.cache import Cache
 from .step_ledger import KEYS, Digests, Schema, StepLedger
+
+AnyCorrection = Correction | TrainerCorrection
 
 SCHEMA: Schema = {
     **KEYS,
@@ -45,7 +47,7 @@ class StepResult:
     counts: tuple[float, ...] = ()
 
 
-def step_result(records: pa.Table, correction: Correction | TrainerCorrection, step: int, digest: str) -> StepResult:
+def step_result(records: pa.Table, correction: AnyCorrection, step: int, digest: str) -> StepResult:
     """The correction applied to the rows of one step. `reason` is set where the rows lack something that it reads."""
     try:
         if isinstance(correction, Correction):
@@ -74,12 +76,24 @@ def step_result(records: pa.Table, correction: Correction | TrainerCorrection, s
     )
 
 
-def gap_of(correction: Correction | TrainerCorrection) -> str:
+def effects(records: pa.Table, corrections: Sequence[AnyCorrection], step: int, digest: str) -> pa.Table:
+    """`step_result` of each correction, as a row of SCHEMA."""
+    rows = [_row(step_result(records, each, step, digest)) for each in corrections]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").to_arrow()
+
+
+def _row(result: StepResult) -> tuple[object, ...]:
+    """The values of SCHEMA."""
+    keys = result.step, result.digest, result.gap, result.reason, result.sampled
+    return (*keys, *result.sums, result.buckets, result.counts)
+
+
+def gap_of(correction: AnyCorrection) -> str:
     """The gap of readings that a correction reads; "" for one that reads recorded policies."""
     return correction.gap if isinstance(correction, Correction) and correction.gap not in GAPS else ""
 
 
-def correction_text(correction: Correction | TrainerCorrection) -> str:
+def correction_text(correction: AnyCorrection) -> str:
     """A text that is equal for corrections that do the same, whatever their titles."""
     if isinstance(correction, Correction):
         return repr((correction.steps, correction.gap))
@@ -90,7 +104,7 @@ def correction_text(correction: Correction | TrainerCorrection) -> str:
 class CorrectionResults:
     """The results of one correction on one run, by step. Threads may share it."""
 
-    def __init__(self, correction: Correction | TrainerCorrection, cache: Cache) -> None:
+    def __init__(self, correction: AnyCorrection, cache: Cache) -> None:
         self.correction = correction
         self.ledger = StepLedger(("correction", correction_text(correction)), SCHEMA, cache)
 
@@ -104,8 +118,7 @@ class CorrectionResults:
 
     def add(self, row: StepResult) -> None:
         """Takes the result of one step; `save` writes it to the cache."""
-        values = (row.step, row.digest, row.gap, row.reason, row.sampled, *row.sums, row.buckets, row.counts)
-        self.ledger.add(pl.DataFrame([values], schema=SCHEMA, orient="row"))
+        self.ledger.add(pl.DataFrame([_row(row)], schema=SCHEMA, orient="row"))
 
     def save(self, digests: Digests) -> None:
         """Writes the results that were added since the last call to the cache. digests: of the whole run."""

@@ -53,7 +53,7 @@ class StepLedger:
     def save(self, digests: Digests) -> None:
         """Writes the rows that were added since the last call to the cache. digests: of the whole run."""
         with self._lock:
-            frame = self._folded()
+            frame = self._folded().sort("step", maintain_order=True)  # the same bytes in whatever order steps ended
             for key, steps in self.blocks(digests).items():
                 if not self._unsaved.isdisjoint(steps):
                     self._cache.store(key, frame.filter(pl.col("step").is_in(list(steps))).to_arrow())

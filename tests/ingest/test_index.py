@@ -4,49 +4,36 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support import run_folders
 from support.run_folders import FakeWriter
-from support.unindexed import SLICES, STEP, alone, at, caches, contents, holds, indexed, ten_steps, without_statistics
+from support.unindexed import (
+    SLICES,
+    STEP,
+    Here,
+    alone,
+    at,
+    caches,
+    contents,
+    holds,
+    indexed,
+    ten_steps,
+    without_statistics,
+)
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, USAGE, main
 from ratioscope.app.cli.commands import index as verb
 from ratioscope.errors import SourceError
 from ratioscope.ingest.indexing import plan as plan_module
-from ratioscope.ingest.indexing.engine import Outcome
 from ratioscope.ingest.indexing.index import ATTEMPTS, index
 from ratioscope.ingest.indexing.processes import Processes
 from ratioscope.ingest.indexing.task import Result, Task, carried_out
 from ratioscope.ingest.statistics import row_statistics
-
-
-class Here:
-    """An engine that carries out each task in this process. meanwhile: what else happens to a task."""
-
-    capacity = 2
-
-    def __init__(
-        self, meanwhile: Callable[[Task, Result], Result | str] = lambda task, result: result, *, place: int = 0
-    ) -> None:
-        """place: of the task that ends first; -1: the newest."""
-        self.place, self.meanwhile, self.waiting, self.steps = place, meanwhile, list[Task](), list[int]()
-
-    def start(self, task: Task) -> None:
-        self.waiting.append(task)
-
-    def ended(self) -> Iterable[Outcome]:
-        task = self.waiting.pop(self.place)
-        self.steps.append(task.step)
-        answer = self.meanwhile(task, carried_out(task))
-        return [Outcome(task, None, answer) if isinstance(answer, str) else Outcome(task, answer)]
-
-    def close(self) -> None:
-        self.waiting = []
 
 
 @pytest.fixture

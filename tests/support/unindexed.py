@@ -1,6 +1,7 @@
 """Runs that have token rows and no statistics, and what `index` and a reader keep of them in the cache."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,22 @@ import pyarrow as pa
 import pytest
 
 from ratioscope import open_run
-from ratioscope.ingest.indexing.engine import Engine
+from ratioscope.app.cli.commands.corrections import of_trainer
+from ratioscope.ingest.files.cache import Cache
+from ratioscope.ingest.indexing.engine import Engine, Outcome
 from ratioscope.ingest.indexing.index import Indexed, index
+from ratioscope.ingest.indexing.task import Result, Task, carried_out
+from ratioscope.ingest.jobs.correction_job import correction_job
+from ratioscope.ingest.jobs.correction_results import AnyCorrection, CorrectionResults
+from ratioscope.metrics.corrections.correction import CORRECTIONS
 
 from . import real_runs, run_folders
 from .run_folders import FakeWriter, few
 
 STEP = few(real_runs.records("trl_vllm_stale4"), 1, 3)
 SLICES = ("token_id",)
+CHOSEN: tuple[AnyCorrection, ...] = (*CORRECTIONS[:2], *of_trainer("trl", (), None)[:1])
+"""Corrections of ours, and one of a trainer."""
 
 
 def at(step: int, seed: int = 0) -> pa.Table:
@@ -67,6 +76,17 @@ def alone(run: Path, cache: Path) -> dict[str, bytes]:
     return contents(cache)
 
 
+def alone_corrected(run: Path, cache: Path) -> dict[str, bytes]:
+    """What the job of the page Corrections keeps of CHOSEN."""
+    cache.mkdir()
+    opened = open_run(run)
+    ledgers = [CorrectionResults(each, Cache(cache)) for each in CHOSEN]
+    job = correction_job(opened, ledgers, opened.steps, threading.Lock())
+    job.start()
+    assert job.wait(300).state == "done"
+    return contents(cache)
+
+
 def indexed(run: Path, engine: Engine, **options: object) -> Indexed:
     with closing(engine):
         return index(open_run(run), engine, SLICES, **options)  # type: ignore[arg-type]
@@ -76,3 +96,27 @@ def holds(cache: Path, expected: dict[str, bytes]) -> bool:
     """True if the cache has these tables; of blocks that may grow it has those of their steps, too."""
     found = contents(cache)
     return len(expected) == 3 * (1 + len(SLICES)) and expected.items() <= found.items()
+
+
+class Here:
+    """An engine that carries out each task in this process. meanwhile: what else happens to a task."""
+
+    capacity = 2
+
+    def __init__(
+        self, meanwhile: Callable[[Task, Result], Result | str] = lambda task, result: result, *, place: int = 0
+    ) -> None:
+        """place: of the task that ends first; -1: the newest."""
+        self.place, self.meanwhile, self.waiting, self.steps = place, meanwhile, list[Task](), list[int]()
+
+    def start(self, task: Task) -> None:
+        self.waiting.append(task)
+
+    def ended(self) -> Iterable[Outcome]:
+        task = self.waiting.pop(self.place)
+        self.steps.append(task.step)
+        answer = self.meanwhile(task, carried_out(task))
+        return [Outcome(task, None, answer) if isinstance(answer, str) else Outcome(task, answer)]
+
+    def close(self) -> None:
+        self.waiting = []

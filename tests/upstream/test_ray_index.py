@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.unindexed import SLICES, alone, caches, contents, holds, indexed, ten_steps
+from support.unindexed import CHOSEN, SLICES, alone, alone_corrected, caches, contents, holds, indexed, ten_steps
 
 from ratioscope import open_run
 from ratioscope.app.cli import OK, UNREADABLE, main
@@ -138,3 +138,19 @@ def _name(process: Path) -> str:
         return (process / "cmdline").read_text(errors="replace")
     except OSError:  # it has ended
         return ""
+
+
+def test_a_cluster_gives_the_effects_of_corrections_that_the_page_keeps(
+    run: Path, cluster: Any, kept: Callable[[str], Path]
+) -> None:
+    expected, cache = alone_corrected(run, kept("alone")), kept("index")
+    killed = set[int]()
+
+    def harm(done: int, total: int) -> None:
+        if done == 3:
+            killed.update(_killed_workers())
+
+    with closing(open_cluster(cluster.address)) as engine:
+        done = index(open_run(run), engine, progress=harm, corrections=CHOSEN)
+    assert killed and (done.steps, done.computed, done.failed) == (20, 20, {})
+    assert len(expected) == len(CHOSEN) and expected.items() <= contents(cache).items()

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 
     from ratioscope.ingest.indexing.engine import Engine
     from ratioscope.ingest.indexing.index import Indexed
+    from ratioscope.ingest.jobs.correction_results import AnyCorrection
 
 MOST_SHOWN = 12
+PLACES = {"all": "", "corrections": ", corrections"}
+USUAL = "usual"
+"""The name of the corrections that `ratioscope corrections` shows without a trainer."""
 
 
 def index(
@@ -39,6 +43,13 @@ def index(
         str | None,
         typer.Option(metavar="SLICE,...", help="Slices on demand too, such as token_id,group_id: see metrics --by."),
     ] = None,
+    corrections: Annotated[
+        str | None,
+        typer.Option(
+            metavar="usual|TRAINER,...",
+            help="Effects of corrections too: the usual ones, or a trainer's presets, as the page Corrections shows them.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Compute the statistics that the run lacks from its token rows, so that no page has to; a second call goes on."""
@@ -48,14 +59,14 @@ def index(
     from ..interruption import ended_in_order
     from ..terminal import counting, print_json, working
 
-    slices = _on_demand(by)
+    slices, chosen = _on_demand(by), _corrections(corrections)
     opened_run = opened(run)
     with (
         ended_in_order(),
         _opened(engine, workers, address) as machines,
         counting("computing statistics, steps") as advance,
     ):
-        done = make(opened_run, machines, slices, advance)
+        done = make(opened_run, machines, slices, advance, corrections=chosen)
     if not done.failed:
         with working("computing metrics"):
             keep_frames(opened_run)
@@ -73,6 +84,21 @@ def _on_demand(by: str | None) -> list[str]:
     from ratioscope.ingest.rows.slices import slice_named
 
     return [name for name in dict.fromkeys(comma_separated(by)) if slice_named(name) is not None]
+
+
+def _corrections(names: str | None) -> "list[AnyCorrection]":
+    """The corrections of --corrections, each once."""
+    from ratioscope.ingest.jobs.correction_results import correction_text
+    from ratioscope.metrics.corrections.correction import CORRECTIONS
+
+    from .corrections import of_trainer
+
+    found = [
+        each
+        for name in comma_separated(names)
+        for each in (CORRECTIONS if name == USUAL else of_trainer(name, (), None))
+    ]
+    return list({correction_text(each): each for each in found}.values())
 
 
 def _opened(engine: str, workers: int | None, address: str | None) -> "AbstractContextManager[Engine]":
@@ -115,6 +141,6 @@ def _print(done: "Indexed", run: str) -> None:
     if done.failed:
         error(f"{count(len(done.failed), 'step')} could not be computed; to try these again: ratioscope index {run}")
     for (slice, step), why in list(done.failed.items())[:MOST_SHOWN]:
-        say(f"step {step}{'' if slice == 'all' else f' by {slice}'}: {why}")
+        say(f"step {step}{PLACES.get(slice, f' by {slice}')}: {why}")
     if len(done.failed) > MOST_SHOWN:
         say(f"and {len(done.failed) - MOST_SHOWN} more: --json")
