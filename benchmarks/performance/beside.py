@@ -144,7 +144,7 @@ def _kept(folder: Path, steps: Sequence[Arrays]) -> tuple[str, str]:
     numbers = frame.select(
         name for name, kind in frame.schema.items() if kind.is_numeric() and name not in ("step", "attempt")
     )
-    numbers.select(pl.all().cast(pl.Float64)).write_parquet(f"{folder}-numbers.parquet")
+    pq.write_table(numbers.select(pl.all().cast(pl.Float64)).to_arrow(), f"{folder}-numbers.parquet")
     rows = pa.concat_tables(
         pa.table({"step": [step] * SEQUENCES, **{name: list(array) for name, array in arrays.items()}})
         for step, arrays in enumerate(steps)
