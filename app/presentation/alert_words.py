@@ -67,7 +67,7 @@ def _steps(alert: Alert) -> str:
 
 
 def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules) -> pl.DataFrame:
-    """A row per signal without an alert: the problem that it looks for, its largest value, after allowing for errors, and the limit."""
+    """A row per signal without an alert: its problem, its largest value, after allowing for errors, and the limit."""
     rang = {alert.signal.name for alert in run_alerts}
     tested = dict(shown.group_by("signal").agg(pl.col("tested").max()).rows())
     rows = [

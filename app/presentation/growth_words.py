@@ -15,7 +15,7 @@ MIX_OF = {
     "turn": "turns",
     "replica": "replicas",
 }
-"""Slice -> its mix in words, after "the mix of"."""
+"""Slice -> its buckets in words."""
 TOLD = 0.1
 """A composition by a further slice that is less than this share of the change is not told."""
 PARTS = ("probability", "tokens before", "tokens after", "K3 before", "K3 after", "by composition", "by size")
@@ -51,12 +51,14 @@ def change_words(change: "Change") -> str:
 def _when(change: "Change") -> str:
     own = change.course
     factor = f"{own.factor:.3g} ± {own.factor * own.error:.1g} times"
-    dated = f"{own.onset} ({own.earliest} to {own.latest})" if own.earliest < own.latest else str(own.onset)
+    dated = (
+        f"{own.onset} (95% interval: {own.earliest} to {own.latest})" if own.earliest < own.latest else str(own.onset)
+    )
     match own.kind:
         case "sawtooth":
             count = len(own.falls)
             return (
-                f"From step {own.onset} on the gap grows up to {own.factor:.3g} times and falls back {count} times, "
+                f"From step {own.onset} on the gap grows to up to {own.factor:.3g} times its size and falls back {count} times, "
                 f"first at step {own.falls[0]}."
             )
         case "rise":
@@ -79,10 +81,14 @@ def _parts(change: "Change") -> list[str]:
         ]
     factor = f"{found.size_factor:.3g} times as much as before"
     return [
-        f"{_percent(first)} of the change is composition: {_moved(first)}.",
-        f"{1 - found.share:.0%} is size: tokens of equal probability differ {factor}."
+        f"{_percent(first)} of the change comes from the mix of tokens: {_moved(first)}.",
+        f"{_minus(f'{1 - found.share:.0%}')} is size: tokens of equal probability differ {factor}."
         + (" The two parts are opposed." if found.composition * found.size < 0 and _is_opposed(found.share) else ""),
-        *(f"{_percent(each)} is the mix of {MIX_OF[each.slice]}: {_moved(each)}." for each in others if _is_told(each)),
+        *(
+            f"Split by {MIX_OF[each.slice]} instead, {_percent(each)} is their mix: {_moved(each)}."
+            for each in others
+            if _is_told(each)
+        ),
     ]
 
 
@@ -93,7 +99,11 @@ def _is_opposed(share: float) -> bool:
 
 def _percent(own: "SliceSplit") -> str:
     error = own.split.share_error
-    return f"{own.split.share:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}"
+    return _minus(f"{own.split.share:.0%}{f' ± {error:.0%}' if math.isfinite(error) else ''}")
+
+
+def _minus(shown: str) -> str:
+    return shown.replace("-", "−")
 
 
 def _is_told(own: "SliceSplit") -> bool:

@@ -102,7 +102,8 @@ def _judged(found: Mapping[str, Distance], between: Distance | None) -> tuple[Si
     if farthest.k3 >= NEARER * nearest.k3 and certain:
         first = f"the {WHO[near]} stands at {words(nearest)} from the referee, the {WHO[far]} at {words(farthest)}"
         return far, f"{first}: the difference is the {WHO[far]}'s"  # type: ignore[return-value]
-    return "both", f"both sides differ from the referee: {said}. So neither side alone explains the gap between them"
+    by = " and ".join(f"the {WHO[policy]} by {words(d)}" for policy, d in found.items())
+    return "both", f"both sides differ from the referee: {by}. So neither side alone explains the gap between them"
 
 
 def words(found: Distance) -> str:

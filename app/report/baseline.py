@@ -69,7 +69,7 @@ def baseline_of(run: "Run", good: "Run") -> Baseline:
     table = table_of([one for one in found.metrics if one.metric in cards])
     facts = (
         ("compared", f"the known-good run {name} is A, the run of this report is B"),
-        ("pair by pair", pairs_in_words(found)),
+        ("pair by pair", pairs_in_words(found).removeprefix("Pair by pair, ")),
         ("apart since", parting_in_words(found)),
         ("input digest (sha256)", good.digest),
     )
@@ -108,7 +108,7 @@ def words_of(size: Compared | None, name: str) -> str:
         return f"not comparable with your known-good run {name}, because one of the two lacks the metric"
     unit = UNITS[size.metric]
     own, good = (_told(size.metric, side.value, side.error) for side in (size.b, size.a))
-    sides = f"{size.metric} {own}{unit} against {good}"
+    sides = f"{BY_NAME[size.metric].title} {own}{unit} against {good}"
     if not isnan(size.z) and size.p >= SURE:
         return f"cannot be told apart from your known-good run {name}: {sides}"
     return f"{_times(size)} your known-good run {name}: {sides}"

@@ -69,7 +69,7 @@ def head_of(
 
 def _verdict_facts(verdict: Finding) -> Pairs:
     rows = (
-        ("since", verdict.when),
+        ("when", verdict.when),
         ("confidence", verdict.confidence),
         ("measured", verdict.evidence),
         ("do", verdict.remedy.removesuffix("Nothing.")),
@@ -85,7 +85,7 @@ def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, contex
     do = ("do", likely.cause.remedy) if known is None else (f"do in {context.trainer}", known.do)
     facts = dict(cause_facts(likely, context))
     return (
-        ("since", verdict.when),
+        ("when", verdict.when),
         ("likely cause", share_words(likely)),
         ("proof", likely.proof or sentence(likely.effect)),
         do,

@@ -155,5 +155,5 @@ def falls_near(run: "Run", falls: Sequence[int]) -> tuple[Beside, ...]:
         every = np.unique((own[:, None] + np.array([-1, 0, 1])).clip(0, len(steps) - 1)).size / max(len(steps), 1)
         if len(hits) * 2 > len(falls):
             words = f"{len(hits)} of {len(falls)} falls lie within a step of the event {_short(str(event))}"
-            found.append(Beside("event", hits[0], f"{words}, and so do {every:.0%} of all steps", every))
+            found.append(Beside("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
     return tuple(sorted(found, key=lambda each: each.usual))

@@ -177,8 +177,8 @@ def _words(state: State, shares: tuple[float, float, float], on_record: float | 
     why = MASKS_LATER.get(trainer_named(info.get("trainer")) or "", "log loss_mask to see it")
     return {
         "none set": f"the settings on record set no correction; {recorded}",
-        "weights only": f"the settings on record clip {_share(clipped)} and zero {_share(removed)} of the tokens; weights "
-        "leave no trace in the record, so it cannot show that they were applied",
+        "weights only": f"the settings on record clip the weights of {_share(clipped)} of the tokens and zero those of "
+        f"{_share(removed)}; the record cannot show that they did, because it holds no weights",
         "nothing to mask": f"the settings on record set a correction whose bounds catch no token here; {recorded}",
         "not visible": f"the settings on record mask {_share(masked)} of the tokens; the record cannot show that they were: "
         f"{why}",

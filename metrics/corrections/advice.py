@@ -124,7 +124,7 @@ def _helps(
 ) -> Advice:
     own, steps = risks[best][common], int(common.sum())
     better = int((own < nothing[common]).sum())
-    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, lower in {better} of {steps} steps."
+    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better} of {steps} steps."
     others = {name: float(values[common].mean()) for name, values in risks.items() if name != best}
     confidence: Confidence = "high"
     if others:
@@ -132,7 +132,7 @@ def _helps(
         distance = _in_standard_errors(risks[second][common] - own)
         confidence = "high" if distance >= SURE else "medium" if distance >= LIKELY else "low"
         why += f" Next is {second}, {_between(float(own.mean()), others[second], distance)}."
-    why += " A correction treats what the gap does, not why it is there: the diagnosis names the cause."
+    why += " A correction limits the harm of the gap and leaves its cause, which the diagnosis names."
     return Advice("one helps", best, f"{best} helps most", why, confidence)
 
 

@@ -125,7 +125,7 @@ def test_the_words_have_factor_date_and_both_parts(tmp_path: Path) -> None:
     growth = growth_of(open_run(growth_run(tmp_path / "run", sharp)), "mismatch")
     words = dict(growth_facts(growth))[f"change at step {ONSET}"]
     assert words.startswith("The gap grew 1.5") and f"times at step {ONSET}" in words
-    assert "% of the change is composition: more tokens of probability [0.01, 0.1) (" in words
+    assert "% of the change comes from the mix of tokens: more tokens of probability [0.01, 0.1) (" in words
     assert "% is size: tokens of equal probability differ 1.0" in words
 
 

@@ -63,8 +63,8 @@ def test_making_the_step_smaller_is_no_help() -> None:
 def test_the_clear_winner_is_named_with_its_margin() -> None:
     found = advice({"a": values(0.5, seed=1), "b": values(0.7, seed=2)}, values(1.0), ACT)
     assert (found.outcome, found.best, found.confidence) == ("one helps", "a", "high")
-    assert "below that of no correction, lower in 40 of 40 steps" in found.why and "Next is b" in found.why
-    assert found.why.endswith("not why it is there: the diagnosis names the cause.")
+    assert "below that of no correction, and lower at 40 of 40 steps" in found.why and "Next is b" in found.why
+    assert found.why.endswith("leaves its cause, which the diagnosis names.")
 
 
 def test_what_is_too_close_is_said_to_be() -> None:

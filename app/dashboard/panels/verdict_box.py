@@ -15,6 +15,7 @@ from .charts import appearance
 EVERY = 1.0
 """Seconds between two looks for a diagnosis that is being made."""
 COMPUTED = "diagnosis is being computed"
+REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
 
 
 def verdict_box(view: View) -> None:
@@ -52,7 +53,7 @@ def side_line(view: View) -> None:
     with st.spinner("comparing with the referee"):
         found = view.of(side_off)
     if found is not None:
-        st.markdown(f"**Which side is off?** {label(found.sentence, 600)}")
+        st.markdown(f"**Which side is off?** {label(found.sentence, 600)}", help=REFEREE)
 
 
 def floor_line(scope: Scope) -> None:

@@ -221,12 +221,12 @@ def test_the_verdict_comes_first_in_all_of_them(data: ReportData, html: str, twi
         assert visible(words) in markdown_report(data).replace("\\", "")
     head = data.diagnosis.head
     markdown = markdown_report(data)
-    assert markdown.startswith(f"# ■ act: {head.title}\n\n- **since**: since step 4")
+    assert markdown.startswith(f"# ■ act: {head.title}\n\n- **when**: since step 4")
     assert head.title.startswith("The sampler's weights are older than the trainer's")
     assert twin["head"] == {"severity": "act", "title": head.title, "facts": dict(head.facts)}
     assert list(twin)[:2] == ["schema", "head"]
     assert [label for label, _ in head.facts] == [
-        "since", "likely cause", "proof", "do in trl", "meanwhile", "noise floor", "ruled out",
+        "when", "likely cause", "proof", "do in trl", "meanwhile", "noise floor", "ruled out",
     ]  # fmt: skip
     assert (
         text.index(head.title) < text.index("every other metric of")

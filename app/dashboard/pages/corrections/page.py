@@ -132,8 +132,8 @@ def _basis(recommendation: Advice, fair: int, outcomes: Sequence[Outcome], commo
         else ""
     )
     return (
-        f"The ranking is by bias² + 1 / (ESS × sequences of a step), a convention: a proxy of the squared gradient error of a "
-        f"step, over {count(len(common), 'step')}.{without}"
+        f"Risk is bias² + 1 / (ESS × sequences of a step), averaged over {count(len(common), 'step')}: by convention an estimate "
+        f"of the squared error of a step's gradient.{without}"
     )
 
 
