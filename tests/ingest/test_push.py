@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from polars.testing import assert_frame_equal
-from support import real_runs, run_folders
-from support.run_folders import FakeWriter
+from support.two_writers import record, writers
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
@@ -20,8 +19,6 @@ from ratioscope.ingest.maintenance.push import push
 from ratioscope.ingest.maintenance.verify import verify
 from ratioscope.ingest.remote.store import Store, Unreachable
 
-STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=4))
-
 
 class Killed(BaseException):
     """The end of the process: nothing after it happens."""
@@ -31,16 +28,6 @@ class Killed(BaseException):
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(pushing, "_UPLOADS", 1)  # the order of uploads is what is cut
-
-
-def writers(root: Path) -> list[FakeWriter]:
-    return [FakeWriter(root, f"r0000{rank}-h-1-a", segment_steps=4).open() for rank in range(2)]
-
-
-def record(both: list[FakeWriter], steps: slice) -> None:
-    for rows in STEPS[steps]:
-        both[0].step(rows.slice(0, 2))
-        both[1].step(rows.slice(2))
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 import fsspec
 import pytest
 from polars.testing import assert_frame_equal
-from support import real_runs, run_folders
 from support.run_folders import FakeWriter
+from support.two_writers import STEPS, record, writers
 
 from ratioscope import layout, open_run
 from ratioscope.app.cli import main as ratioscope
@@ -29,7 +29,6 @@ from ratioscope.ingest.remote.mirror import Mirror
 from ratioscope.ingest.remote.store import Store, Unreachable
 from ratioscope.ingest.run import Run
 
-STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=4, rows=4))
 URL = "memory://bucket/runs/tonight"
 PLACE = "/bucket/runs/tonight"
 MEMORY = fsspec.filesystem("memory")
@@ -42,16 +41,6 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     MEMORY.store.clear()
     yield
     MEMORY.store.clear()
-
-
-def writers(root: Path) -> list[FakeWriter]:
-    return [FakeWriter(root, f"r0000{rank}-h-1-a", segment_steps=4).open() for rank in range(2)]
-
-
-def record(both: list[FakeWriter], steps: slice) -> None:
-    for rows in STEPS[steps]:
-        both[0].step(rows.slice(0, 2))
-        both[1].step(rows.slice(2))
 
 
 @pytest.fixture

@@ -36,6 +36,8 @@ FILES = {
     "ingest/importers/test_wandb_log": "processes of W&B's own",
     "ingest/test_s3": "a store of four processes",
     "ingest/test_remote_runs": "whole runs, pushed and opened again",
+    "ingest/test_remote_readings": "reports of whole runs",
+    "ingest/test_hub": "a report of a whole run, and the imports of huggingface_hub",
     "ingest/importers/test_wandb_server": "processes of W&B's own",
     "ingest/test_bridge": "every dialect is tried on a whole run",
     "ingest/test_chain": "a log is cut and altered anywhere",
