@@ -53,6 +53,7 @@ FILES = {
     "ingest/importers/test_folders": "a folder of every trainer is imported",
     "ingest/importers/test_hostile_columns": "torch",
     "ingest/importers/test_hostile_rows": "files of every format, altered again and again",
+    "ingest/importers/test_interrupted": "imports are ended anywhere",
     "ingest/importers/test_importing": "imports are ended anywhere",
     "ingest/importers/test_other_names": "dumps are packed, cut and imported again and again",
     "ingest/test_run": "rows of whole runs in every order of writers",
