@@ -25,9 +25,19 @@ from .recording import Recording
 Wrapper = TypeVar("Wrapper")
 _ABSENT = object()
 MARK = "ratioscope_original"
-"""The attribute of every wrapper that holds the original function."""
+"""The attribute of every wrapper that holds the Original."""
 ADAPTER = "ratioscope_adapter"
 """The attribute of a hook's wrapper that holds the name of the adapter."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A function that is watched. Pickled as None: who copies our wrapper's attributes, as Ray does, sends them by value."""
+
+    function: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 @dataclass(frozen=True)
@@ -187,7 +197,7 @@ def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, i
 
 def marked(wrapper: Wrapper, original: Any) -> Wrapper:
     """The wrapper, with MARK set: for adapters that wrap methods of one object themselves."""
-    setattr(wrapper, MARK, original)
+    setattr(wrapper, MARK, Original(original))
     return wrapper
 
 
@@ -306,7 +316,7 @@ def is_watched(hook: Hook, owner: Any = None, adapter: str | None = None) -> boo
     while hasattr(found, MARK):  # adapters of several trainers may watch a function that these inherit
         if getattr(found, ADAPTER, None) == adapter:
             return True
-        found = getattr(found, MARK)
+        found = getattr(getattr(found, MARK), "function", None)
     return False
 
 

@@ -321,7 +321,17 @@ def test_what_somebody_else_put_over_ours_stays_and_still_works(loop: Any) -> No
         loop.loss = theirs
         assert loop.loss(1) == 101 and len(looks.calls) == 1
     assert loop.loss is theirs and loop.loss(1) == 101
-    assert len(looks.calls) == 1 and getattr(ours, MARK) is original
+    assert len(looks.calls) == 1 and getattr(ours, MARK).function is original
+
+
+def test_who_copies_the_attributes_of_a_wrapper_does_not_send_the_original_with_them(loop: Any) -> None:
+    # Ray puts a wrapper of its own on each method of an actor, by functools.wraps, and sends its attributes by value
+    with watching(hook("loss", after="after")):
+        theirs = functools.wraps(loop.loss)(lambda batch: loop.loss(batch))
+        held = {name: value for name, value in vars(theirs).items() if name != "__wrapped__"}
+        data = pickle.dumps(held)
+        assert MARK in held and pickle.loads(data)[MARK] is None
+    assert not is_watched(hook("loss", after="after"))
 
 
 def test_wrapped_functions_pickle_by_reference(loop: Any) -> None:

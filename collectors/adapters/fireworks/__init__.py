@@ -24,7 +24,7 @@ from functools import wraps
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
-from ...watching.hooks import MARK, Call, Hook
+from ...watching.hooks import Call, Hook, marked
 from ...watching.recording import Recording
 from .facts import Facts, FactsByDatum
 from .rows import Given, Response, columns, given, is_short, raw_logprobs, responses
@@ -90,7 +90,7 @@ class FireworksRecorder:
             self._recording.watch(lambda: self._record(closure, given(arguments), data, logprobs_list, arguments))
             return result
 
-        setattr(loss_fn, MARK, closure)
+        marked(loss_fn, closure)
         return loss_fn
 
     def packed(self, call: Call) -> None:

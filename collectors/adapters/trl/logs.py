@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...watching.hooks import MARK, Patches
+from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 
 _OURS = "ratioscope/"
@@ -32,7 +32,7 @@ def put_scalars(trainer: Trainer, recording: Recording, patches: Patches) -> Non
             ours = recording.watch(lambda: added(logs)) if "loss" in logs else None
             return method({**logs, **ours} if ours else logs, *arguments, **named)
 
-        setattr(log, MARK, method)
+        marked(log, method)
         return log
 
     patches.put(trainer, "log", around)

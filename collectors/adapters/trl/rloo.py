@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...watching.hooks import MARK, Patches
+from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 
 OLD, REFERENCE, ROLLOUT = "ratioscope_old", "ratioscope_reference", "ratioscope_rollout"
@@ -47,7 +47,7 @@ class RlooScores:
                 recording.watch(lambda: self._sampled(result))
                 return result
 
-            setattr(generate, MARK, method)
+            marked(generate, method)
             return generate
 
         patches.put(engine, "generate", around)
