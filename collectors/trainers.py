@@ -239,6 +239,20 @@ ADAPTERS: tuple[Adapter, ...] = (
         "neither versions nor rewards; its Megatron and Tinker back ends are not recorded",
     ),
     Adapter(
+        name="xtuner",
+        title="xtuner",
+        file="xtuner",
+        package="xtuner",
+        classes=(),
+        distribution="xtuner",
+        tested=("2026-08-21",),
+        against="source",
+        lines="ratioscope run --out {run} -- python xtuner/v1/train/cli/rl.py --config <your configuration>",
+        records="rollout, old, current, reference, both masks, advantages, pack index and position; no current of tokens that "
+        "its rollout correction rejects; its controller packs sequences without their names, so neither groups, rewards nor "
+        "rollout versions; nothing with sequence parallelism (sp_size > 1)",
+    ),
+    Adapter(
         name="ms_swift",
         title="ms-swift",
         file="ms_swift",

@@ -43,6 +43,7 @@ CHECKOUTS = {
     "prime_rl": Checkout("PrimeIntellect-ai/prime-rl", "559b44772", "prime_rl"),
     "torchtitan": Checkout("pytorch/torchtitan", "b5bcd76c66d0", "torchtitan"),
     "torchtitan_newer": Checkout("pypi:torchtitan", "0.3.0", "torchtitan"),
+    "xtuner": Checkout("InternLM/xtuner", "b934f462095c", "xtuner"),
     "miles": Checkout("radixark/miles", "31f1ca961a94", "miles"),
     "nemo_rl": Checkout("NVIDIA-NeMo/RL", "7ea279abfbeb", "nemo_rl"),
 }

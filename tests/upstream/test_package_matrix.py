@@ -43,6 +43,7 @@ DRIVEN = {
         columns=(*BOTH_MASKS, "group_id", "advantages", "prompt_ids"),
         lags=(0, 1),
     ),
+    "xtuner": Driven("xtuner", "xtuner_drive", {}, columns=(*BOTH_MASKS, "advantages", "prompt_ids"), lags=None),
     "ms_swift, Megatron": Driven("ms_swift", "ms_swift_megatron_drive", {}),
 }
 
