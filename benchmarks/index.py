@@ -30,7 +30,8 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.task import Task, carried_out
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics.machine_code import WORTH_COMPILING
+from ratioscope.ingest.statistics.machine_code import WORTH_COMPILING, loops_for
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS
 from ratioscope.record import GAPS
 
 POLICIES = ("rollout", "old", "current")
@@ -81,7 +82,7 @@ def report(run: Path, policies: tuple[str, ...], tokens: int, repeats: int) -> N
     names = [f"{policy}_logprobs" for policy in policies]
     ways: dict[str, Callable[[], object]] = {"scan": lambda: [pq.read_table(f, columns=names) for f in files]}
     tasks = list(Plan.of(Run(run, Cache(None)), "all").tasks())
-    ways |= {f"index, {name}": partial(index, tasks, work) for name, work in loops()}
+    ways |= {f"index, {name}": partial(index, tasks, own) for name, own in loops()}
     ways |= {name: partial(way, files) for name, way in floors()}
     for way in ways.values():
         way()
@@ -99,17 +100,17 @@ def report(run: Path, policies: tuple[str, ...], tokens: int, repeats: int) -> N
         )
 
 
-def index(tasks: Sequence[Task], work: int) -> None:
+def index(tasks: Sequence[Task], loops: str) -> None:
     """Carries out the task of every step, as a process of `ratioscope index` does."""
     for task in tasks:
-        assert not carried_out(replace(task, work=work)).refused
+        assert not carried_out(replace(task, loops=loops)).refused
 
 
-def loops() -> Iterator[tuple[str, int]]:
-    """(name, tokens of work that make the engine choose these loops)."""
-    yield "numpy", 0
+def loops() -> Iterator[tuple[str, str]]:
+    """(name, the engine's name of these loops)."""
+    yield "numpy", NUMPY_LOOPS.name
     if find_spec("numba") is not None:
-        yield "machine code", WORTH_COMPILING
+        yield "machine code", loops_for(WORTH_COMPILING).name
 
 
 def floors() -> Iterator[tuple[str, Callable[[list[str]], object]]]:

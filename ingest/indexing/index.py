@@ -37,6 +37,8 @@ class Indexed:
     """Those of them that were computed now. All others were in the cache, or failed."""
     tokens: int = 0
     """Tokens in the rows of the computed steps."""
+    loops: str = ""
+    """What carried out the engine's loops: numpy, or numba with its version. Other loops give other last bits."""
     seconds: float = 0.0
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
     """(slice, step) -> why it could not be computed in ATTEMPTS attempts. The slice is `all` for all written ones, and
@@ -133,6 +135,7 @@ def _kept(plan: AnyPlan, outcome: Outcome, done: Indexed) -> bool:
     if outcome.result is None or outcome.result.refused:
         return False
     plan.keep(outcome.task, table_of(outcome.result))
+    done.loops = outcome.task.loops if not outcome.task.corrections else done.loops
     done.computed += 1
     done.tokens += sum(file.tokens for file in outcome.task.files)
     return True

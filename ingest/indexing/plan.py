@@ -9,6 +9,7 @@ import pyarrow as pa
 from ratioscope.errors import SourceError
 
 from ..run import Run
+from ..statistics.machine_code import loops_for
 from ..statistics.row_statistics import Block
 from ..statistics.row_work import RowWork
 from .task import Task
@@ -67,10 +68,11 @@ class Plan:
         """A task for each step that is lacking, in the order of blocks."""
         named = set[str]()
         for block in self.blocks:
+            loops = loops_for(block.work).name
             for step, name in block.names.items():
                 if name in self.lacking.get(block.key, ()) and name not in named:
                     named.add(name)
-                    yield Task(self.root, name, step, tuple(block.steps[step]), self.slice, work=block.work)
+                    yield Task(self.root, name, step, tuple(block.steps[step]), self.slice, loops=loops)
 
     def keep(self, task: Task, table: pa.Table) -> None:
         """Takes the statistics of a step. SourceError where the cache cannot keep them."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ratioscope.errors import SourceError
 from ratioscope.layout import RUN_FILE
 from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.version import __version__
 
 from ..commits.entries import TokenFile
@@ -20,6 +21,7 @@ from ..jobs.correction_results import AnyCorrection, effects
 from ..rows.record_rows import RecordRows
 from ..rows.slices import slice_named
 from ..statistics.kept_tables import definitions
+from ..statistics.machine_code import WORTH_COMPILING, loops_for
 from ..statistics.row_statistics import RowStatistics
 
 
@@ -45,8 +47,8 @@ class Task:
     """The version and definitions of metrics by which the step has to be computed."""
     corrections: tuple[AnyCorrection, ...] = ()
     """If there are any, the result is the effect of each on the step, and no statistics."""
-    work: int = 0
-    """Tokens of all tasks together; they decide on the engine's loops, so that every process has the same ones."""
+    loops: str = NUMPY_LOOPS.name
+    """Name of the engine's loops that compute the statistics, the same for all tasks: other loops give other last bits."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,19 @@ def carried_out(task: Task) -> Result:
         table = effects(joined(rows.table(task.files)), task.corrections, task.step, task.name)
     else:
         statistics = RowStatistics(rows, Cache(None), aside)
-        table = statistics.step(task.step, task.files, slice_named(task.slice), work=task.work)
+        table = statistics.step(task.step, task.files, slice_named(task.slice), loops=_loops(task.loops))
     return Result(_stream(table), tuple(refused))
+
+
+def _loops(name: str) -> Loops:
+    """The loops of this name. SourceError where this process cannot have them."""
+    found = NUMPY_LOOPS if name == NUMPY_LOOPS.name else loops_for(WORTH_COMPILING)
+    if found.name != name:
+        raise SourceError(
+            f"{socket.gethostname()} computes with {found.name}, the caller with {name}: install the same numba on both, or on "
+            "none"
+        )
+    return found
 
 
 def table_of(result: Result) -> pa.Table:

@@ -6,6 +6,7 @@ made or read means numpy's loops.
 """
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -63,11 +64,37 @@ def _kernel(folder: Path, program: Program) -> Kernel | None:
         try:
             if not place.is_file() or place.read_bytes() != text.encode():
                 _write_whole(place, text)
-            return _loaded(place)
-        except Exception:  # numba unpickles the damaged file, which can raise anything
-            for file in folder.glob(f"__pycache__/{place.stem}*"):
-                file.unlink(missing_ok=True)
+            if _digests(place) != _noted(place):
+                _forget(place)
+            kernel = _loaded(place)
+            _write_whole(_note(place), json.dumps(_digests(place)))
+            return kernel
+        except Exception:  # numba unpickles a file that may be damaged, which can raise anything
+            _forget(place)
     return None
+
+
+def _note(place: Path) -> Path:
+    """The file with the digests of the machine code: numba checks none, and a flipped bit would be other numbers or a crash."""
+    return place.with_suffix(".digests")
+
+
+def _noted(place: Path) -> object:
+    try:
+        return json.loads(_note(place).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _digests(place: Path) -> dict[str, str]:
+    """Name -> digest of each file that numba keeps of this module."""
+    files = sorted(place.parent.glob(f"__pycache__/{place.stem}*.nb?"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _forget(place: Path) -> None:
+    for file in place.parent.glob(f"__pycache__/{place.stem}*"):
+        file.unlink(missing_ok=True)
 
 
 def _loaded(place: Path) -> Kernel:

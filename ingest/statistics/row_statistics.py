@@ -15,6 +15,7 @@ import pyarrow as pa
 from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import schema, statistics
 from ratioscope.record import GAPS
 
@@ -26,7 +27,7 @@ from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
 from .machine_code import loops_for
-from .step_tables import folded, frame_of, is_sampled, marked, merged
+from .step_tables import folded, frame_of, is_sampled, loops_of, marked, merged
 
 _READ = (
     "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
@@ -125,7 +126,7 @@ class RowStatistics:
         table = self.cache.load(key)
         if table is None or table.schema.names != schema().names:
             return None
-        return marked(table.cast(schema()), is_sampled(table))
+        return marked(table.cast(schema()), is_sampled(table), loops_of(table))
 
     def block(
         self,
@@ -158,7 +159,11 @@ class RowStatistics:
         def one(step: int) -> pa.Table:
             cached = known.get(block.names[step])
             cached = self.kept(block.names[step]) if cached is None else cached
-            return cached if cached is not None else self.step(step, block.steps[step], made, pair, work=block.work)
+            return (
+                cached
+                if cached is not None
+                else self.step(step, block.steps[step], made, pair, loops=loops_for(block.work))
+            )
 
         with ThreadPoolExecutor(_THREADS) as pool:
             parts = (part for few in _batches(list(block.steps)) for part in pool.map(one, few))
@@ -168,23 +173,24 @@ class RowStatistics:
             for name in list(self._recent)[: -2 * SEGMENT_STEPS]:
                 del self._recent[name]
         sampled = any(is_sampled(table) for table in tables)
-        return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled)
+        loops = frozenset[str]().union(*map(loops_of, tables))
+        return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled, loops)
 
     def step(
-        self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None, *, work: int = 0
+        self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None, *, loops: Loops
     ) -> pa.Table:
-        """The table of one step, computed from its rows. work: tokens of all the work that the step is part of."""
+        """The table of one step, computed from its rows by these loops."""
         of_pair = pair.columns if pair else ()
         records = joined(self.rows.table(files, (*_READ, *of_pair, *(made.columns if made else ()))))
         records = pair.beside(records, step) if pair else records
-        gaps, loops = (pair.gap,) if pair else tuple(GAPS), loops_for(work)
+        gaps = (pair.gap,) if pair else tuple(GAPS)
         sampled = bool(pc.any(pc.less(records["inclusion_probability"], 1.0)).as_py())
         if made is None:
-            return marked(statistics(records, gaps=gaps, loops=loops), sampled)
+            return marked(statistics(records, gaps=gaps, loops=loops), sampled, {loops.name})
         if any(records[name].null_count == len(records) for name in made.columns):
-            return marked(schema().empty_table(), sampled)
+            return marked(schema().empty_table(), sampled, ())
         slices = {made.name: made.labels(records)}
-        return marked(statistics(records, slices=slices, written=False, gaps=gaps, loops=loops), sampled)
+        return marked(statistics(records, slices=slices, written=False, gaps=gaps, loops=loops), sampled, {loops.name})
 
     def _name(self, file: TokenFile) -> str:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"

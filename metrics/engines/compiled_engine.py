@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 from ..distribution import UPPER, lowest_buckets
@@ -43,7 +44,7 @@ def compiled_loops(kernel_of: Callable[[Program], Kernel | None]) -> Loops:
             result[:, beyond] = NUMPY_LOOPS.cell_sums(program, part, ends - lengths[beyond])
         return result
 
-    return Loops(1 << 17, False, cell_sums, _order, _buckets)
+    return Loops(f"numba {numba.__version__}", 1 << 17, False, cell_sums, _order, _buckets)
 
 
 def _order(cells: Integers, count: int) -> Integers:

@@ -21,6 +21,8 @@ Buckets = tuple[Integers, npt.NDArray[Any], Floats, Floats]
 class Loops:
     """What the engine does with every token of a block."""
 
+    name: str
+    """What carries them out. Loops of one name give equal bits on machines of one kind."""
     block_tokens: int
     """Tokens of a block, about."""
     sound_apart: bool
@@ -37,5 +39,5 @@ def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
     return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
 
 
-NUMPY_LOOPS = Loops(1 << 15, True, cell_sums, lambda cells, _: ascending(cells), _buckets)
+NUMPY_LOOPS = Loops("numpy", 1 << 15, True, cell_sums, lambda cells, _: ascending(cells), _buckets)
 """A block of 32,768 tokens: smaller ones cost more calls, larger ones leave the processor's second cache."""

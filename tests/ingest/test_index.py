@@ -6,8 +6,10 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from support import run_folders
 from support.run_folders import FakeWriter
@@ -31,6 +33,7 @@ from ratioscope.app.cli.commands import index as verb
 from ratioscope.errors import SourceError
 from ratioscope.ingest.indexing import plan as plan_module
 from ratioscope.ingest.indexing.index import ATTEMPTS, index
+from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.processes import Processes
 from ratioscope.ingest.indexing.task import Result, Task, carried_out
 from ratioscope.ingest.statistics import row_statistics
@@ -221,3 +224,23 @@ def test_the_place_of_the_work_is_named_without_contradiction(
     ):
         assert main(["index", str(run), *options]) != OK
         assert wanted in capsys.readouterr().err
+
+
+def test_the_index_says_which_loops_made_it_and_no_process_uses_others(
+    run: Path, kept: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = kept("index")
+    done = indexed(run, Here())
+    assert done.loops == "numpy"
+    tables = [pq.read_schema(file).metadata for file in cache.rglob("*.parquet")]
+    assert tables and all(each[b"ratioscope.loops"] == b"numpy" for each in tables)
+    assert main(["index", str(run), "--by", "group_id", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out)["loops"] == "numpy"
+
+
+def test_a_process_that_lacks_the_callers_loops_says_what_to_install(run: Path, kept: Callable[[str], Path]) -> None:
+    kept("index")
+    task = next(Plan.of(open_run(run), "token_id").tasks())
+    assert task.loops == "numpy"
+    with pytest.raises(SourceError, match=r"computes with .*, the caller with numba 0\.0: install the same numba"):
+        carried_out(replace(task, loops="numba 0.0"))

@@ -146,3 +146,24 @@ def test_damaged_machine_code_is_made_again(tmp_path: Path) -> None:
             file.write_bytes(b"\0" * 100)
     np.testing.assert_array_equal(found[0], found[1])
     assert len(found[0][0]) == 2
+
+
+def test_machine_code_with_a_flipped_bit_is_made_again(tmp_path: Path) -> None:
+    program, starts = token_program("drift", whole=False, entropy=False, sound=False), np.array([0, 300])
+    given = columns(hostile=False, entropy=False)
+    found, loaded = [], []
+    for _ in range(3):
+        machine_code.machine_loops.cache_clear()
+        made = machine_code.machine_loops(tmp_path)
+        assert made is not None and made.name.startswith("numba ")
+        found.append(made.cell_sums(program, given, starts))
+        (code,) = tmp_path.glob("__pycache__/*.nbc")
+        loaded.append(code.stat().st_mtime_ns)
+        if len(found) == 2:
+            data = bytearray(code.read_bytes())
+            data[len(data) // 2] ^= 1
+            code.write_bytes(data)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    assert loaded[0] == loaded[1], "sound code is not made again"
+    assert loaded[1] != loaded[2]

@@ -131,9 +131,10 @@ def _print(done: "Indexed", run: str) -> None:
         say("nothing to compute: the statistics of all steps are on record")
         return
     rate = done.computed / done.seconds if done.seconds else 0.0
+    by = f" by {done.loops}" if done.loops else ""
     before = done.steps - done.computed - len(done.failed)
     say(
-        f"computed {count(done.computed, 'step')} and {count(done.tokens, 'token')} from token rows in {done.seconds:.1f} s"
+        f"computed {count(done.computed, 'step')} and {count(done.tokens, 'token')} from token rows in {done.seconds:.1f} s{by}"
         f" ({rate:.3g} steps/s); {before} of {done.steps} were there before"
     )
     if done.lost:

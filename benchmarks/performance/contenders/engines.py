@@ -25,8 +25,8 @@ def index(run: str, compiled: bool) -> Works:
     ours, plans = import_module("benchmarks.index"), import_module("ratioscope.ingest.indexing.plan")
     runs, caches = import_module("ratioscope.ingest.run"), import_module("ratioscope.ingest.files.cache")
     tasks = list(plans.Plan.of(runs.Run(Path(run), caches.Cache(None)), "all").tasks())
-    work = ours.WORTH_COMPILING if compiled else 0
-    return {"work": lambda _: ours.index(tasks, work)}
+    loops = dict(ours.loops())["machine code" if compiled else "numpy"]
+    return {"work": lambda _: ours.index(tasks, loops)}
 
 
 def polars(files: Sequence[str]) -> Works:
