@@ -57,6 +57,7 @@ async function draw(chart, { react }) {
     reachable(chart)
     div.on("plotly_click", ({ points }) => chart.clicked(points))
     link(chart, charts)
+    keyed(chart)
   }
 }
 
@@ -120,6 +121,8 @@ export default function ({ parentElement, data, setTriggerValue }) {
   }
   chart.div.setAttribute("aria-label", head.alt)
   chart.div.toggleAttribute("data-leads", head.clickable)
+  if (head.clickable) chart.div.tabIndex = 0
+  if (head.clickable) chart.div.setAttribute("aria-keyshortcuts", "ArrowLeft ArrowRight Home End Enter")
   if (told !== chart.told) tell(chart, head, told)
   chart.state = head.state
   const call = ++chart.calls

@@ -47,7 +47,9 @@ def points(key: str) -> list[dict[str, Any]]:
 
 @st.cache_resource(show_spinner=False)
 def _component() -> Any:
-    return v2.component(NAME, js=script("library.js", "linked.js", "definition.js", "chart.js"), isolate_styles=False)
+    return v2.component(
+        NAME, js=script("library.js", "linked.js", "definition.js", "keyed.js", "chart.js"), isolate_styles=False
+    )
 
 
 def _nothing() -> None:

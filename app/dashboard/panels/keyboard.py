@@ -15,6 +15,7 @@ KEYS = (
     ("?", "this list"),
     ("r", "redraw the page"),
     ("g, then a letter", f"another page: {', '.join(f'{letter} {path}' for letter, path in LETTERS.items())}"),
+    ("← and →", "from point to point of a chart that Tab has reached; Enter opens the point"),
     ("Tab", "from one control to the next; Enter or Space uses it, Escape closes a list"),
 )
 

@@ -24,7 +24,7 @@ OVERTAKEN = """async text => {
   const place = document.body.appendChild(document.createElement("div"));
   const said = '{"alt": "", "state": "", "library": "/none.js"}\\n{"config": {}, "figure": {"data": [], "layout": {}}}';
   const bytes = new TextEncoder().encode(said);
-  const data = text.includes("keydown") ? { narrow: false, address: {}, path: "", pages: {} } : bytes;
+  const data = text.includes("matchMedia") ? { narrow: false, address: {}, path: "", pages: {} } : bytes;
   const call = () => component({ parentElement: place, data, setTriggerValue() {}, setStateValue() {} });
   const pressed = () => {
     let clicks = 0;
@@ -37,9 +37,9 @@ OVERTAKEN = """async text => {
   const others = pressed();
   const first = call(), second = call();
   first();
-  const between = [place.childElementCount, text.includes("keydown") ? pressed() - others : 1];
+  const between = [place.childElementCount, text.includes("matchMedia") ? pressed() - others : 1];
   second();
-  return { between, after: [place.childElementCount, text.includes("keydown") ? pressed() - others : 0] };
+  return { between, after: [place.childElementCount, text.includes("matchMedia") ? pressed() - others : 0] };
 }"""
 
 
@@ -100,7 +100,7 @@ def test_what_is_on_the_screen_is_drawn_first(dashboard: Dashboard, browser: Chr
     opened.page.evaluate(WATCH)
     opened.resize(1100, 400)
     seen = [-250 < top < 400 for top in opened.page.evaluate("drawn")]
-    assert len(seen) == 5 and seen[0] and not seen[-1] and seen == sorted(seen, reverse=True)
+    assert len(seen) == 6 and seen[0] and not seen[-1] and seen == sorted(seen, reverse=True)
     is_well(opened)
 
 
@@ -140,7 +140,7 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
 
 @pytest.mark.parametrize(
     ("names", "kept"),
-    [(("library.js", "linked.js", "definition.js", "chart.js"), 1), (("library.js", "listener.js"), 0)],
+    [(("library.js", "linked.js", "definition.js", "keyed.js", "chart.js"), 1), (("library.js", "listener.js"), 0)],
 )
 def test_clearing_up_after_a_call_takes_nothing_from_a_later_one(
     dashboard: Dashboard, browser: Chromium, names: tuple[str, str], kept: int

@@ -58,10 +58,17 @@ def test_an_alert_leads_to_its_peak_and_from_the_page_of_alerts_to_its_steps(
     is_well(opened)
 
 
-def test_a_bar_of_the_timeline_leads_to_the_peak(dashboard: Dashboard, browser: Chromium) -> None:
+def test_a_bar_of_the_timeline_leads_to_the_peak_without_a_mouse(dashboard: Dashboard, browser: Chromium) -> None:
     opened = browser.visit(f"{dashboard.url}/alerts?run=stale")
-    opened.page.locator(".st-key-lanes .bars .point path").first.click(force=True)
-    opened.page.wait_for_url("**/sequences?**")
+    page = opened.page
+    page.locator("body").press("Tab")
+    while not page.evaluate("document.activeElement.matches('.st-key-lanes .rs-chart')"):
+        page.keyboard.press("Tab")
+    for key in ("End", "Home", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+    page.locator(".st-key-lanes .hoverlayer .hovertext").first.wait_for(state="attached")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/sequences?**")
     opened.settled()
     assert "step" in query(opened)
     is_well(opened)
