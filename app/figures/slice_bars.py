@@ -31,7 +31,7 @@ LABEL = 26
 """The most characters of a bucket's name, from both its ends; the hover has more."""
 FLOOR = "floor"
 """The word over the line of a noise floor; the notes name it."""
-LEFT, RIGHT = (0.0, 0.6), (0.65, 1.0)
+LEFT, RIGHT = (0.0, 0.59), (0.67, 1.0)
 APART = 10
 """Pixels between the column of the shares of the gap and the column of N."""
 CHOSEN = "▶ "
@@ -184,10 +184,7 @@ def _lay_out(figure: go.Figure, bars: _Bars, chosen: Sequence[str], theme: Theme
     figure.update_layout(
         bargap=0,
         dragmode=False,
-        xaxis={
-            "domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0,
-            "ticklabeloverflow": "hide past domain",  # it would touch the first label of the other axis
-        },
+        xaxis={"domain": LEFT, "anchor": "y", "fixedrange": True, "nticks": 5, "tickangle": 0},
         xaxis2={
             "domain": RIGHT, "anchor": "y2", "range": [0, bars.end], "fixedrange": True, "ticksuffix": "%",
             "nticks": 3, "tickangle": 0, "title": {"text": "gap ▬ tokens │"},
