@@ -31,8 +31,8 @@ keep beside their rows, such as settings and optimizer states, are named and fai
 empty files and files of no known kind. A file of another name is known by its content. Memory does not grow with the size of the
 source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time. An import that is ended leaves no run behind: the
 next one removes what it finds and begins anew. Files may be compressed (`.gz`, `.zst`) and may lie in folders of folders.
-Files of slime and miles are joined by the number of the rollout that they state, whatever their names. A log of numbers beside dumps is
-named; import it by itself.
+Files of slime and miles are joined by the number of the rollout that they state, whatever their names. A log of numbers beside
+dumps is named; import it by itself.
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. `--most-memory GIB` bounds what one file may take in memory.

@@ -124,7 +124,7 @@ def pack(row: dict[str, Any]) -> int:
 
 def assert_imported(rows: list[dict[str, Any]], folder: Path) -> None:
     """The rollouts that open-instruct saves give the recorded rows; it counts a step from 0 there and from 1 in its log."""
-    code, found = imported(folder / "traces" / "run_rollouts_000000.jsonl", folder / "imported")
+    code, found = imported(folder / "traces", folder / "imported")  # its metadata lies beside the rows
     own = {tuple(row["token_ids"]): row for row in found}
     assert code == 0 and len(own) == len(found) == 24
     for row in rows:
