@@ -36,7 +36,7 @@ FOLDERS = {
     "verl": ("table", (
         "global_step_1/data.pt", "global_step_1/actor/model_world_size_2_rank_0.pt",
         "global_step_1/actor/optim_world_size_2_rank_1.pt", "global_step_1/actor/extra_state_world_size_2_rank_0.pt",
-        "global_step_1/actor/fsdp_config.json", "latest_checkpointed_iteration.txt")),
+        "global_step_1/actor/fsdp_config.json", "latest_checkpointed_iteration.txt", "night_runs/GBS4_N2_in4_out8/1/meta.json")),
     "areal": ("table", ("recover/dataloader_info.pkl", "recover/step_info.json", "value_head.pt", "version.json")),
     "roll": ("table", ("world_size_2_rank_0.pt", "worker_state_last.json", "timeline-step-1.json", "optimizer.pt")),
     "openrlhf": ("table", ("mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ".DS_Store")),
