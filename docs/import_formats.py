@@ -37,7 +37,8 @@ dumps is named; import it by itself.
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. `--most-memory GIB` bounds what one file may take in memory.
 
-A file that holds the sampler's side alone becomes a run without a gap.
+A file that holds the sampler's side alone becomes a run without a gap. OpenRLHF writes neither log-probs nor token ids to disk:
+there is nothing to import, and `ratioscope attach` records both sides.
 
 A format that rounds its log-probs, such as the 4 decimals of `verifiers`, says so in run.json as `resolution`. Metrics, pages
 and reports then say "not available, because rollout holds 4 decimals" of a K3 or a tail that rounding alone could make.

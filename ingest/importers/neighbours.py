@@ -25,6 +25,7 @@ NEIGHBOURS = (
     HIDDEN,
     Neighbour("facts of a run", r".*_metadata\.jsonl", "open-instruct: name, commit, model and time"),
     Neighbour("facts of a run", r"meta\.json", "verl, beside its cache of rollouts"),
+    Neighbour("facts of a run", r"manifest\.json", "rlprobe and miles"),
     Neighbour("rows of validation", r"val_data_step\d+\.jsonl", "NeMo-RL: no step trains on them"),
     Neighbour("rows of validation", r"val_step\d+\.json", "verl: no step trains on them"),
     Neighbour("position in the data", r"global_dataset_state_dict_\d+\.pt", "slime and miles"),

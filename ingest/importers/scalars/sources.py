@@ -78,6 +78,15 @@ def _is_fireworks(path: Path) -> bool:
     return bool(rows) and all(isinstance(row, dict) and "step" in row and row.keys() & FIREWORKS_STEPS for row in rows)
 
 
+def _is_rlprobe(path: Path) -> bool:
+    rows = _first_rows(path, 1)
+    return (
+        bool(rows)
+        and isinstance(rows[0], dict)
+        and {"step", "kl_positional", "zero_variance_group_frac"} <= rows[0].keys()
+    )
+
+
 def _is_number(value: Any) -> bool:
     if number(value) is not None:
         return True
@@ -124,6 +133,10 @@ SOURCES = (
     ScalarSource(
         "fireworks-metrics", "metrics.jsonl of the Fireworks cookbook", "*.jsonl", _is_fireworks, fireworks_rows,
         "records of the producer, whose steps are events",
+    ),
+    ScalarSource(
+        "rlprobe", "rlprobe's numbers of each step", "steps.parquet", _is_rlprobe, table_rows,
+        "samples, which have texts and mean log-probs, and events",
     ),
     ScalarSource("scalar-table", "a table of numbers by step", "*.jsonl *.ndjson *.json *.csv *.parquet", is_table, table_rows),
 )  # fmt: skip

@@ -3,11 +3,13 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,10 @@ from support.imported import DUMPS, imported, rejected
 
 from ratioscope.app.cli import main
 from ratioscope.app.cli.importing import new_run
+from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.row import Row
 from ratioscope.ingest.importers.samples import Rejected, Sample, sample
+from ratioscope.ingest.importers.source_files import Options, opened
 from ratioscope.ingest.importers.steps import STEPS
 from ratioscope.ingest.importers.table import Part, column, columns
 
@@ -283,3 +287,30 @@ def test_a_message_of_a_role_is_found_in_a_conversation() -> None:
     found = sample(part, Row({"chat": chat, "lp": [-1.0]}, None, {"row": 0}), "f")
     assert isinstance(found, Sample) and found.values["prompt_texts"] == "c"
     assert isinstance(sample(part, Row({"chat": chat}, None, {"row": 0}), "f"), Rejected)
+
+
+def test_memory_does_not_grow_with_the_number_of_rows(tmp_path: Path) -> None:
+    """Rows are read one after the other: only the list of files grows with a source."""
+    line = json.dumps({"step": 1, "rollout_logprobs": [-1.0] * 400, "old_logprobs": [-1.0] * 400}) + "\n"
+    peaks = []
+    for rows in (50, 1_000):
+        (tmp_path / "rows.jsonl").write_text(line * rows)
+        options = Options()
+        reading = opened(tmp_path / "rows.jsonl", options)
+        tracemalloc.start()
+        try:
+            assert sum(isinstance(one, Sample) for one in read(reading, options)) == rows
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] + 100_000 < len(line) * 1_000
+
+
+def test_an_import_shows_its_bytes_and_its_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"rollout_logprobs": [-1]}\n' * 200)
+    options, told = Options(), list[int]()
+    reading = opened(tmp_path / "rows.jsonl", options)
+    assert len(list(read(reading, options, told.append))) == 200
+    assert told == sorted(told) and len(told) == 4 and 0 < told[-1] <= reading.size
+    assert main(["import", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "run")]) == 0
+    assert re.search(r"200 tokens, \d+\.\d MB/s", capsys.readouterr().out)

@@ -223,6 +223,16 @@ def test_a_dump_of_sequences_is_no_scalar_log(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_of_rlprobe_is_imported_for_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """rlprobe 0.1.0 wrote it, with a manifest and a shard of samples."""
+    assert main(["import", str(DATA / "rlprobe"), "-o", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "rlprobe's numbers of each step" in said and "samples, which have texts and mean log-probs" in said
+    logged = open_run(tmp_path / "run").logged
+    own = logged.filter(logged["name"] == "kl_mean")
+    assert own["step"].to_list() == [1, 2, 3, 4] and own["value"].to_list() == [0.01, 0.02, 0.03, 0.04]
+
+
 def test_the_newest_trainer_state_of_a_folder_of_checkpoints_is_read(tmp_path: Path) -> None:
     for step in (2, 10):
         folder = tmp_path / "out" / f"checkpoint-{step}"
