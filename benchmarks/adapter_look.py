@@ -1,11 +1,13 @@
 """What recording costs the trainer's thread, beside that trainer's own way of keeping the same data, in its own layout.
 
-    python benchmarks/adapter_look.py [--sequences 512] [--length 1000] [--calls 20]
+    python benchmarks/adapter_look.py [--sequences 512] [--length 1000] [--calls 20] [--json FILE]
 
 Each trainer's batch is held as it holds it (padded, ragged or packed; CPU tensors in float32). Ours is a watched call: the hook
 binds its arguments, the look hands all policies to `log`, which copies them. Theirs is what the trainer itself does where it
-keeps log-probs: JSON lines (NeMo-RL), torch.save (slime, miles), pickle (SkyRL, ROLL, verl's rollout cache), Parquet through
-pandas (TRL's completions), SQLite (tinker-cookbook's capture). Medians; the ratio is theirs over ours, measured in turns.
+keeps log-probs: JSON lines (NeMo-RL, torchtitan RL's rollout recorder), torch.save (slime, miles), pickle (SkyRL, ROLL, verl's
+rollout cache), Parquet through pandas (TRL's completions), SQLite (tinker-cookbook's capture). Medians of processor time of the
+thread that trains, so that other work on the machine does not count; the ratio is theirs over ours, measured in turns. --json
+writes what docs/trainers/ shows.
 """
 
 import argparse
@@ -33,11 +35,12 @@ Held = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """trainers: whose it is. layout: of the batch. keep: writes the batch into a folder as they do."""
+    """trainers: whose it is. layout: of the batch. keep: writes the batch into a folder as they do; keeps: so in words."""
 
-    trainers: str
+    trainers: tuple[str, ...]
     layout: str
     keep: Callable[[Held, Path], None]
+    keeps: str
 
 
 def main() -> None:
@@ -45,40 +48,55 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=512)
     parser.add_argument("--length", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
     print(
         f"{options.sequences} sequences of up to {options.length} tokens, three policies, mask and ids; {options.calls} calls"
     )
     print(f"{'trainer':<28} {'layout':<8} {'ours p50':>10} {'ours p99':>10} {'theirs p50':>11} {'theirs / ours':>14}")
     for way in WAYS:
         held = LAYOUTS[way.layout](options.sequences, options.length)
-        ours, theirs = in_turns(way, held, options.calls)
-        median = float(np.median(ours))
+        ours, theirs, writer = in_turns(way, held, options.calls)
+        median, kept = float(np.median(ours)), float(np.median(theirs))
         print(
-            f"{way.trainers:<28} {way.layout:<8} {median * 1e3:>7.2f} ms {np.quantile(ours, 0.99) * 1e3:>7.2f} ms "
-            f"{np.median(theirs) * 1e3:>8.1f} ms {np.median(theirs) / median:>13.0f}x"
+            f"{', '.join(way.trainers):<28} {way.layout:<8} {median * 1e3:>7.2f} ms {np.quantile(ours, 0.99) * 1e3:>7.2f} ms "
+            f"{kept * 1e3:>8.1f} ms {kept / median:>13.0f}x"
         )
+        figures = {
+            "ours_ms": median * 1e3,
+            "theirs_ms": kept * 1e3,
+            "theirs_over_ours": kept / median,
+            "writer_ms": writer * 1e3,
+        }
+        rounded = {name: round(value, 3) for name, value in figures.items()}
+        rows.append({"trainers": way.trainers, "layout": way.layout, "keeps": way.keeps, **rounded})
+    if options.json is not None:
+        tokens = int(padded(options.sequences, options.length)["mask"].sum())
+        told = {"tokens": tokens, "sequences": options.sequences, "calls": options.calls, "rows": rows}
+        options.json.write_text(json.dumps(told, indent=1) + "\n")
 
 
-def in_turns(way: Way, held: Held, calls: int) -> tuple[list[float], list[float]]:
-    """Seconds of each watched call beyond the call itself, and of each of theirs; the first two are left out."""
-    ours, theirs = [], []
+def in_turns(way: Way, held: Held, calls: int) -> tuple[list[float], list[float], float]:
+    """Seconds of each watched call, and of each of theirs; the first two are left out. Then those of other threads per call."""
+    ours, theirs, others = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording(Path(folder) / "run", {}, "benchmark")
         trainer, patches = SimpleNamespace(step=lambda step, batch: None), Patches()
         install(Hook("trainer", "Trainer.step", after="look"), _Recorder(recording), recording, patches, owner=trainer)
         for call in range(calls + 2):
-            began = time.perf_counter()
+            all_threads, began = time.process_time(), time.thread_time()
             trainer.step(call, held)
-            ours.append(time.perf_counter() - began)
+            ours.append(time.thread_time() - began)
             recording.collector.flush()
-            began = time.perf_counter()
+            others.append(time.process_time() - all_threads - (time.thread_time() - began))
+            began = time.process_time()  # theirs may use threads of torch or Arrow
             way.keep(held, Path(folder))
-            theirs.append(time.perf_counter() - began)
+            theirs.append(time.process_time() - began)
         patches.restore()
         counts = recording.collector.counts.sequences
         assert recording.close() and counts.written == counts.offered > 0
-    return ours[2:], theirs[2:]
+    return ours[2:], theirs[2:], float(np.median(others[2:]))
 
 
 class _Recorder:
@@ -124,6 +142,14 @@ def json_lines(held: Held, folder: Path) -> None:
             file.write(json.dumps({name: [values[row]] for name, values in columns.items()} | {"idx": row}) + "\n")
 
 
+def json_of_samples(held: Held, folder: Path) -> None:
+    ends = np.cumsum(held["lengths"])[:-1]
+    columns = {name: np.split(held[name].numpy(), ends) for name in ("token_ids", "mask", *SIDES)}
+    with open(folder / "rollouts.jsonl", "w") as file:
+        for row in range(len(held["lengths"])):
+            file.write(json.dumps({name: parts[row].tolist() for name, parts in columns.items()}) + "\n")
+
+
 def torch_save(held: Held, folder: Path) -> None:
     torch.save({"rollout_id": 0, "rank": 0, "rollout_data": held}, folder / "train_data.pt")
 
@@ -148,11 +174,12 @@ def sqlite(held: Held, folder: Path) -> None:
 
 
 WAYS = (
-    Way("NeMo-RL", "padded", json_lines),
-    Way("verl, SkyRL, ROLL", "padded", pickled),
-    Way("TRL", "padded", parquet),
-    Way("slime, miles", "ragged", torch_save),
-    Way("tinker-cookbook", "packed", sqlite),
+    Way(("nemo_rl",), "padded", json_lines, "NeMo-RL's JSON lines"),
+    Way(("verl", "skyrl", "roll"), "padded", pickled, "a pickle"),
+    Way(("trl",), "padded", parquet, "TRL's Parquet of completions"),
+    Way(("slime", "miles"), "ragged", torch_save, "torch.save"),
+    Way(("tinker_cookbook",), "packed", sqlite, "the cookbook's SQLite"),
+    Way(("torchtitan_rl",), "packed", json_of_samples, "JSON lines of torchtitan's rollout recorder"),
 )
 
 if __name__ == "__main__":

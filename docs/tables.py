@@ -6,6 +6,7 @@ from pathlib import Path
 
 from import_formats import import_page
 from known_faults import known_faults_page
+from trainer_pages import trainer_pages
 
 from ratioscope.app.presentation.trainers import against, objects, to_paste
 from ratioscope.collectors.trainers import ADAPTERS, UNRECORDED, Adapter
@@ -20,7 +21,7 @@ def pages() -> dict[str, str]:
     """File name -> text of every generated page."""
     made = {
         "metrics.md": metrics_page(), "record.md": record_page(), "trainers.md": trainers_page(),
-        "known_faults.md": known_faults_page(), "import.md": import_page(),
+        "known_faults.md": known_faults_page(), "import.md": import_page(), **trainer_pages(),
     }  # fmt: skip
     return {name: "\n".join(lines) for name, lines in made.items()}
 
@@ -77,6 +78,7 @@ def _anchor(heading: str) -> str:
 
 def _trainer(adapter: Adapter) -> Iterator[str]:
     yield f"## {adapter.name}\n"
+    yield f"[Its page](trainers/{adapter.name}.md): what a run may lack and what would record it, functions, cost.\n"
     if adapter.records:
         yield f"Records {adapter.records}.\n"
     if adapter.unreached:
@@ -93,5 +95,6 @@ def _section(entry: Card) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    (FOLDER / "trainers").mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text)

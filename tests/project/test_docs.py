@@ -17,6 +17,7 @@ from support.paths import ROOT
 
 import ratioscope
 from ratioscope.app.cli import application
+from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.errors import RatioscopeError
 from ratioscope.metrics.card import card, lines
 from ratioscope.metrics.definitions.registry import METRICS
@@ -34,6 +35,15 @@ def script(name: str) -> ModuleType:
 def test_the_generated_pages_are_current() -> None:
     for name, text in script("tables").pages().items():
         assert (ROOT / "docs" / name).read_text() == text, f"run `make docs`: docs/{name} is out of date"
+
+
+def test_each_trainer_has_a_page_in_the_menu_that_says_what_a_run_may_lack() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text()
+    for adapter in ADAPTERS:
+        page = (ROOT / "docs" / "trainers" / f"{adapter.name}.md").read_text()
+        assert f"          - {adapter.title}: trainers/{adapter.name}.md\n" in menu
+        assert all(f"`{hook.module}.{hook.name}`" in page for hook in adapter.load().HOOKS)
+        assert page.partition("## What a run may lack")[2].count("\n* ") >= 2, adapter.name
 
 
 def test_the_picture_and_the_page_of_the_rooms_are_what_the_imports_give() -> None:
