@@ -77,7 +77,7 @@ class Runs:
 
 def parts(quick: bool) -> Iterator[Table]:
     counts = (1, 2) if quick else (1, 8)
-    steps, rounds = (10, 1) if quick else (100, 3)
+    steps, rounds = (10, 1) if quick else (40, 3)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         runs, about = _recorded(Path(folder), stack, counts[-1], (steps, len(counts) * (rounds + 1)))
         missing = told_missing(runs.workers)

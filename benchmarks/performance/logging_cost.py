@@ -31,7 +31,7 @@ def log_probs(tokens: int) -> Arrays:
 
 def parts(quick: bool) -> Iterator[Table | Growth]:
     yield beside_others(100_000 if quick else 1_000_000, 3 if quick else 15)
-    yield busy_writer(100_000 if quick else 1_000_000, 10 if quick else 60)
+    yield busy_writer(100_000 if quick else 1_000_000, 10 if quick else 40)
     yield along_tokens((1e3, 1e4, 1e5) if quick else (1e3, 1e4, 1e5, 1e6, 3e6), 3 if quick else 9)
 
 

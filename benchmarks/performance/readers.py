@@ -22,7 +22,7 @@ VERBS = {"info": ("info",), "metrics": ("metrics", "--json"), "report": ("report
 
 
 def parts(quick: bool) -> Iterator[Table | Growth]:
-    rounds = 1 if quick else 3
+    rounds = 1 if quick else 2
     steps = (100, 300) if quick else (100, 1_000, 10_000)
     yield _growth("steps", "steps", steps, _of_steps, rounds)
     ranks = (1, 4) if quick else (1, 8, 64)
