@@ -6,6 +6,7 @@ The docs hold the table of the questions (docs/dashboard.md); this file holds it
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Position
@@ -14,12 +15,14 @@ from support.paths import ROOT
 
 from ratioscope.app.cli.commands.demo import sample_runs
 from ratioscope.app.presentation.escape import visible
+from ratioscope.app.presentation.theme import LIGHT
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
 SERVED = (lambda runs: sample_runs()["stale"], lambda runs: sample_runs()["healthy"])
 READABLE = r"words => document.body.innerText.replaceAll('\u2060', '').includes(words)"
 """Whether these words are on the page, without the joiners that keep a text from being read as Markdown."""
+ICON = "document.querySelector('link[rel*=icon]').href"
 FIRST_ROW: Position = {"x": 300, "y": 52}
 """A place in the first row of a table, which is drawn on a canvas."""
 
@@ -84,6 +87,9 @@ def test_the_answer_and_its_pictures_are_on_the_first_screen(dashboard: Dashboar
     for part in ("[class^=rs-verdict]", ".st-key-to_checks", "[class^=rs-cards]", ".st-key-chart_kl_k3 .rs-chart"):
         assert _end(opened, part) < 900, part
     assert _end(opened, ".st-key-ribbon .rs-chart") < 900
+    word = run.rsplit("-", 1)[-1].replace("stale", "act")
+    icon = urlopen(opened.page.evaluate(ICON)).read().decode()
+    assert word in opened.page.title() and LIGHT.severity[word] in icon, "the tab tells it too"
 
 
 def _end(opened: Opened, part: str) -> float:
