@@ -63,7 +63,7 @@ def test_the_entry_script_opens_the_first_page(runs: Path, monkeypatch: pytest.M
     monkeypatch.setenv(runs_variable.RUNS, json.dumps([str(made(runs, "stale"))]))
     app = AppTest.from_file(str(server.SCRIPT), default_timeout=SECONDS).run()
     well(app)
-    assert "■ act" in html(app) and len(charts(app)) == 5
+    assert "■ act" in html(app) and len(charts(app)) == 6
 
 
 def test_the_verdict_of_a_healthy_run_is_healthy(opened: Open) -> None:
