@@ -35,7 +35,7 @@ class _Answers(BaseHTTPRequestHandler):
 
     served: Served
 
-    def log_message(self, *words: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Nothing is printed."""
 
     def _said(self, body: bytes, kind: str = "application/json", **headers: str) -> None:

@@ -273,7 +273,7 @@ FILE_FAULTS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "parquet: a deep type": ("a.parquet", _deep_parquet, "too deeply nested"),
     "pkl: a number of 167 bytes": ("a.pkl", _long_number, "a whole number of 167 bytes"),
     "pt: a value in itself": ("a.pt", _self, "contains itself"),
-    "pt: a negated view": ("a.pt", _tensor(torch._neg_view), "a tensor with neg"),
+    "pt: a negated view": ("a.pt", _tensor(lambda t: torch.complex(t, t).conj().imag), "a tensor with neg"),
     "pt: a stride of 0 without end": ("a.pt", _tensor(lambda t: t[0, 0].expand(10**9, 10**6)), "it decodes to more than"),
     "pt: complex numbers": ("a.pt", _tensor(lambda t: t + 0j), "ComplexDoubleStorage"),
     "pt: a sparse tensor": ("a.pt", _tensor(lambda t: t.to_sparse()), "_rebuild_sparse_tensor"),
