@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support import real_runs, run_folders
 from support.run_folders import FakeWriter
@@ -66,7 +67,7 @@ def recorded(root: Path, steps: int) -> tuple[FakeWriter, Iterator[Any]]:
 
 
 def _steps(step: int) -> Any:
-    return run_folders.pa.array([step] * len(ROWS), ROWS.schema.field("step").type)
+    return pa.array([step] * len(ROWS), ROWS.schema.field("step").type)
 
 
 def followed(calls: Calls, root: Path, steps: int) -> tuple[int, int, int]:
