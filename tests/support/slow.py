@@ -47,6 +47,7 @@ FILES = {
     "ingest/test_decoded": "folders of millions of lines and files",
     "ingest/test_exactness": "whole runs, compared bit by bit",
     "ingest/test_growth": "runs of many steps are made and split",
+    "ingest/test_index_corrections": "processes of their own, and whole runs",
     "ingest/test_kept_tables": "whole runs, opened again and again",
     "ingest/test_own_correction": "settings and masks of whole runs",
     "ingest/test_repair": "killed at every call",
