@@ -29,6 +29,7 @@ def test_a_run_in_a_dataset_is_followed_with_the_user_s_own_login(
     (tmp_path / "data").mkdir()
     url = "hf://datasets/team/runs/tonight"
     with hub(tmp_path / "data") as served:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # other tests of this process may have set it
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
         monkeypatch.setattr(constants, "ENDPOINT", served.address)  # $HF_ENDPOINT is read once, at the import
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", served.address + template)
