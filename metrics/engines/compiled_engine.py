@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import numba
+import numba  # pyright: ignore[reportMissingImports]
 import numpy as np
 
 from ..distribution import UPPER, lowest_buckets

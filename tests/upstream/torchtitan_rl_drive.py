@@ -176,7 +176,8 @@ def drive(
 ) -> dict[str, Any]:
     """Trains with torchtitan's own code, recorded into run_dir or not; all that it computed."""
     with importable(source) as of:
-        of(f"{RL}.actors.trainer"), of(f"{RL}.components.training_sample_builder")
+        of(f"{RL}.actors.trainer")
+        of(f"{RL}.components.training_sample_builder")
         attachment = (
             None if run_dir is None else ratioscope.attach("torchtitan_rl", run_dir, **(options or AttachOptions()))
         )

@@ -25,7 +25,7 @@ def leave_out_late_ticks() -> None:
         is_part = asked is not None and bool(asked.fragment_id)
         is_tick = asked is not None and asked.is_auto_rerun
         at_work = getattr(session, "_scriptrunner", None) is not None
-        if (is_part or is_tick) and _of_page_left(session, asked.page_script_hash):
+        if asked is not None and (is_part or is_tick) and _of_page_left(session, asked.page_script_hash):
             return
         if is_tick and at_work and not getattr(session, "_for_ticks_alone", False):
             return
