@@ -35,10 +35,10 @@ ray.init(logging_level="error", **eval(sys.argv[1]))
 
 @ray.remote
 def told():
-    from ratioscope.collectors import environment
-    names = ["MINE", *environment.VARIABLES]
+    from ratioscope.collectors.process import variables
+    names = ["MINE", *variables.VARIABLES]
     return {
-        "installed": environment.installed_for,
+        "installed": variables.installed_for,
         "variables": {name: os.environ[name] for name in names if name in os.environ},
         "path": os.environ.get("PYTHONPATH", ""),
         "theirs": getattr(sys, "theirs", None),

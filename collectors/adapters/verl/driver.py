@@ -43,8 +43,6 @@ HOOKS = (
     Hook(_V0, "RayPPOTrainer._update_actor", swap="update_begins"),
 )
 
-_PROMPTS = ("prompts", "attention_mask")
-
 Trainer = Any
 
 
@@ -84,10 +82,10 @@ class VerlDriver:
             self._keys, self._scored = list(call.arguments["batch"].keys), None
 
     def compared(self, call: Call) -> None:
-        """V1 compares old with rollout. The batch has the entropy, and only this batch has the token ids."""
+        """V1 compares old with rollout. Only this batch has the entropy; it has the response's token ids, too."""
         batch = call.arguments["data"].batch
         if self._keys and len(batch["responses"]) == len(self._keys):
-            fields = {name: batch[name] for name in ("responses", "entropy", *_PROMPTS) if name in batch}
+            fields = {name: batch[name] for name in ("responses", "entropy") if name in batch}
             self._keys, self._scored = [], _Scored(self._keys, fields)
 
     def correction_begins(self, call: Call) -> None:
@@ -200,15 +198,15 @@ class VerlDriver:
         return fields["response_mask"]
 
     def _fields_before(self, trainer: Trainer, batch: Data) -> Mapping[str, Tensor]:
-        """Token ids of both parts, and entropy if there is any: those of `compared`, else the ids from the queue."""
-        if self._scored is not None and self._scored.keys == list(batch.keys):
-            return self._scored.fields
+        """Entropy if there is any, and the token ids of both parts: those that `compared` did not see, from the queue."""
+        scored = self._scored
+        known = dict(scored.fields) if scored is not None and scored.keys == list(batch.keys) else {}
         if self._recording.options.get("text") == "none":
-            return {}
+            return known
+        names = [name for name in ("prompts", "responses") if name not in known]
         queue = sys.modules[_V1].tq
-        names = ["prompts", "responses"]
-        fields = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        return {name: fields[name] for name in names}
+        fetched = queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        return known | {name: fetched[name] for name in names}
 
     def _is_ours(self, trainer: Trainer) -> bool:
         return self._only is None or trainer is self._only
