@@ -5,10 +5,9 @@ Nothing in a file is run, and what it would take in memory is known before it is
 
 from __future__ import annotations
 
-import csv
 import io
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -25,6 +24,7 @@ from ..files.page_sizes import decoded_bytes, leaves_of
 from .archives import json_members
 from .arrays import npz, safetensors
 from .compressed import laid_out, plain_name, unpacked
+from .csv_rows import LONGEST_LINE, csv_rows, demand_once
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits
 from .restricted.inert import opened
@@ -33,7 +33,6 @@ from .restricted.names import PLAIN, TENSORS
 from .restricted.torch_files import saved
 from .row import Unreadable
 
-LONGEST_LINE = 1 << 28
 _BATCH = 64
 
 
@@ -105,7 +104,7 @@ def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limi
         file.seek(at)
         return file.read(count)
 
-    _demand_once(parquet.schema_arrow.names, "columns")
+    demand_once(parquet.schema_arrow.names, "columns")
     leaves = leaves_of(metadata, parquet.schema_arrow.names)
     for group in range(metadata.num_row_groups):
         needed = decoded_bytes(read, metadata, leaves, (group,))
@@ -114,12 +113,6 @@ def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limi
         for batch in parquet.iter_batches(_BATCH, row_groups=[group]):
             batch.validate(full=True)
             yield from _batch_rows(batch)
-
-
-def _demand_once(names: Sequence[str], what: str) -> None:
-    """UnsafeFile where two have one name: nobody knows which is meant."""
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
-        raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
 
 
 def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -155,30 +148,7 @@ def _table_of_database(
 
 
 def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
-    csv.field_size_limit(LONGEST_LINE)
-    lines = (line.decode("utf-8", "backslashreplace") for line in iter(lambda: file.readline(LONGEST_LINE), b""))
-    return Content(rows=_csv_rows(csv.DictReader(lines)), tell=file.tell)
-
-
-def _csv_rows(reader: csv.DictReader[str]) -> Iterator[Any]:
-    _demand_once(reader.fieldnames or (), "columns")
-    for row in reader:
-        if None in row or None in row.values():
-            yield Unreadable("the line has more or fewer cells than the first line has names")
-        else:
-            yield {name: _csv_cell(cell) for name, cell in row.items()}
-
-
-def _csv_cell(cell: str) -> Any:
-    """The value of a cell: a list where it is one in JSON, nothing where it is empty, else its text."""
-    if not cell:
-        return None
-    if cell[0] not in "[{":
-        return cell
-    try:
-        return loaded(cell)
-    except ValueError:
-        return cell
+    return Content(rows=csv_rows(file), tell=file.tell)
 
 
 def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:

@@ -1,0 +1,76 @@
+"""Rows of a CSV file, as spreadsheets, pandas and people write it."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ratioscope.errors import UnsafeFile
+from ratioscope.flat_json import loaded
+
+from .row import Unreadable
+
+LONGEST_LINE = 1 << 28
+_LONE_CR = re.compile(r"(?<=\r)(?=[^\n])")
+
+
+def csv_rows(file: io.BufferedReader) -> Iterator[Any]:
+    """The rows below the line of names; a line with more or fewer cells is an Unreadable. UnsafeFile where it is no CSV."""
+    csv.field_size_limit(LONGEST_LINE)
+    reader = csv.DictReader(_lines(file))
+    try:
+        demand_once(reader.fieldnames or (), "columns")
+        for row in reader:
+            if None in row or None in row.values():
+                yield Unreadable("the line has more or fewer cells than the first line has names")
+            else:
+                yield {name: _cell(cell) for name, cell in row.items()}
+    except csv.Error as error:
+        raise UnsafeFile(f"it is no CSV in line {reader.line_num} ({str(error)[:80]})") from error
+
+
+def _lines(file: io.BufferedReader) -> Iterator[str]:
+    """The lines, whichever way they end, without the mark of UTF-8 that Excel writes before the first."""
+    encoding = "utf-8-sig"
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise UnsafeFile(f"it has a line of more than {LONGEST_LINE} bytes")
+        yield from _LONE_CR.split(line.decode(encoding, "backslashreplace"))
+        encoding = "utf-8"
+
+
+def demand_once(names: Sequence[str], what: str) -> None:
+    """UnsafeFile where two have one name: nobody knows which is meant."""
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
+
+
+_SCALAR = re.compile(r"np\.(?:float|int)\d\d\(([^()]*)\)")
+_WORD = re.compile(r"\b(?:nan|inf|None|True|False)\b")
+_JSON = {"nan": "NaN", "inf": "Infinity", "None": "null", "True": "true", "False": "false"}
+
+
+def _cell(cell: str) -> Any:
+    """The value of a cell: a list where it is one in JSON or as Python prints it, nothing where it is empty, else its text."""
+    if not cell:
+        return None
+    if cell[0] not in "[{":
+        return cell
+    for text in (cell, _printed(cell)):
+        try:
+            return loaded(text)
+        except ValueError:
+            continue
+    return cell
+
+
+def _printed(cell: str) -> str:
+    """A list of numbers as Python prints it, in JSON: pandas writes `[-0.5, nan]` and `[np.float64(-0.5)]`.
+
+    >>> _printed("[np.float64(-0.5), nan, -inf, None]")
+    '[-0.5, NaN, -Infinity, null]'
+    """
+    if "'" in cell or '"' in cell:
+        return cell
+    return _WORD.sub(lambda word: _JSON[word[0]], _SCALAR.sub(r"\1", cell))
