@@ -170,13 +170,36 @@ def whole(value: Any, row: Row, what: str = "it") -> int:
 
 
 def lowest(value: Any, row: Row) -> Any:
-    """The lowest of some whole numbers, or of texts of them; nothing of none."""
-    return min((whole(item, row) for item in value), default=None)
+    """The lowest of some whole numbers, or of texts of them; nothing of none, or where one is a name."""
+    return None if names(value, row) else min((whole(item, row) for item in value), default=None)
 
 
 def highest(value: Any, row: Row) -> Any:
-    """The highest of some whole numbers, or of texts of them; nothing of none."""
-    return max((whole(item, row) for item in value), default=None)
+    """The highest of some whole numbers, or of texts of them; nothing of none, or where one is a name."""
+    return None if names(value, row) else max((whole(item, row) for item in value), default=None)
+
+
+def names(value: Any, row: Row) -> Any:
+    """The values, if one of them is a text of no number, such as a version with a name; else nothing."""
+    return value if any(isinstance(item, str) and not _is_number(item) for item in value) else None
+
+
+def if_number(value: Any, row: Row) -> Any:
+    """A number, or a text of one; nothing of anything else, such as a version with a name, or the parts of a reward."""
+    return value if _is_number(value) else None
+
+
+def unless_number(value: Any, row: Row) -> Any:
+    """Anything else than a number or a text of one; nothing of those."""
+    return None if _is_number(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        number(value, Row(None, None, {}))
+    except FieldError:
+        return False
+    return True
 
 
 def text(value: Any, row: Row) -> str:
@@ -256,7 +279,8 @@ STEPS: dict[str, Apply] = {
     step.__name__: step
     for step in (
         span, before, where, last, but_last, first, spread_over, shift, padded, absent_if_zero, zero_if_zero, nonzero, ones,
-        number, whole, lowest, highest, text, role, item, pick, numbers_of, interval, named, run_lengths, lists,
+        number, whole, lowest, highest, names, if_number,
+        unless_number, text, role, item, pick, numbers_of, interval, named, run_lengths, lists,
     )
 }  # fmt: skip
 TAKES_NONE = frozenset(("ones",))

@@ -32,10 +32,11 @@ _OPENAI = Part(
         rollout_logprobs = logprobs.content or logprobs.token_logprobs | numbers_of(logprob) !
         token_ids = token_ids !
         prompt_ids = prompt_token_ids or response.prompt_token_ids
-        rollout_versions = response.metadata.weight_version or meta_info.weight_version
+        rollout_versions = response.metadata.weight_version or meta_info.weight_version | if_number
         finish_reasons = finish_reason
         replica = response.system_fingerprint
         extra.message = message
+        extra.weight_version = response.metadata.weight_version or meta_info.weight_version | unless_number
     """),
     lacks="the trainer's side, and steps where the log names none",
 )
@@ -51,8 +52,9 @@ _SGLANG = Part(
         rollout_logprobs = meta_info.output_token_logprobs | pick(0) !
         token_ids = meta_info.output_token_logprobs | pick(1)
         prompt_ids = prompt_token_ids or input_ids
-        rollout_versions = meta_info.weight_version
+        rollout_versions = meta_info.weight_version | if_number
         finish_reasons = meta_info.finish_reason.type
+        extra.weight_version = meta_info.weight_version | unless_number
     """),
     lacks="the trainer's side, and steps where the log names none",
 )
@@ -78,8 +80,9 @@ _RLLM = Part(
         token_ids = completion_token_ids
         prompt_ids = prompt_token_ids
         rollout_logprobs = logprobs !
-        rollout_versions = weight_version
+        rollout_versions = weight_version | if_number
         finish_reasons = finish_reason
+        extra.weight_version = weight_version | unless_number
     """),
     lacks="the trainer's side, and steps where the gateway was told none",
 )

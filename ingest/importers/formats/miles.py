@@ -48,9 +48,11 @@ _ROLLOUT = Part(
         mask = loss_mask | ones(rollout_log_probs) | nonzero
         rollout_version_min = weight_versions | lowest
         rollout_version_max = weight_versions | highest
-        rewards = reward
+        rewards = reward | if_number
         finish_reasons = status
         prompt_texts = prompt
+        extra.reward = reward | unless_number
+        extra.weight_versions = weight_versions | names
     """),
 )
 _COLUMNS = Part(

@@ -13,15 +13,9 @@ from ..table import Format, Part, columns
 
 _MODULES = ("skyrl.backends.skyrl_train.training_batch", "skyrl_train.training_batch")
 _KINDS = {
-    "int64": "q",
-    "int32": "i",
-    "int8": "b",
-    "uint8": "B",
-    "bool": "?",
-    "float16": "e",
-    "float32": "f",
-    "float64": "d",
-}
+    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint64": "Q", "uint32": "I", "uint16": "H", "uint8": "B", "bool": "?",
+    "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
 
 
 def _rebuilt(arguments: tuple[Any, ...], budget: Budget) -> Any:

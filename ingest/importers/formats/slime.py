@@ -23,12 +23,14 @@ _ROLLOUT = Part(
         mask = loss_mask | ones(rollout_log_probs) | nonzero
         rollout_version_min = weight_versions | lowest
         rollout_version_max = weight_versions | highest
-        rewards = reward
+        rewards = reward | if_number
         finish_reasons = status
         prompt_texts = prompt
         prompt_tokens = prefix_cache_info.total_prompt_tokens
         cached_tokens = prefix_cache_info.cached_tokens
         extra.remove_sample = remove_sample
+        extra.reward = reward | unless_number
+        extra.weight_versions = weight_versions | names
     """),
     lacks="weights per token: versions are those of the calls to the engine",
 )

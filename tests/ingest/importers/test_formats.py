@@ -16,7 +16,8 @@ import torch
 from support.imported import DUMPS, imported, rejected
 
 from ratioscope.app.cli import main
-from ratioscope.ingest.importers.formats import FORMATS
+from ratioscope.ingest.importers.formats import FORMATS, skyrl
+from ratioscope.ingest.importers.restricted.budget import Budget
 from ratioscope.ingest.importers.samples import is_target
 
 
@@ -165,6 +166,14 @@ def test_rows_that_fill_up_a_batch_of_skyrl_are_no_samples(tmp_path: Path) -> No
     assert code == 0 and len(rows) == 3 and rows[0]["step"] == 5
 
 
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_a_field_of_skyrl_may_be_of_any_type_of_whole_numbers(kind: str) -> None:
+    routes = np.array([[1, 0], [0, 1], [1, 1]], kind)  # routes of experts, which a batch holds beside its log-probs
+    field = {"format": "numpy", "data": routes.tobytes(), "shape": routes.shape, "dtype": str(routes.dtype)}
+    read = skyrl._field(field, Budget())
+    assert read.dtype == routes.dtype and np.array_equal(read, routes)
+
+
 @pytest.mark.parametrize("file", ["gen_batch.dp", "tq_batch.pt"])
 def test_the_caches_that_verl_wrote_hold_the_sampler_s_side(tmp_path: Path, file: str) -> None:
     code, rows = imported(DUMPS / "verl" / file, tmp_path / "run")
@@ -253,6 +262,26 @@ def test_logs_of_engines_are_read_choice_by_choice(tmp_path: Path) -> None:
     (tmp_path / "sglang.jsonl").write_text(json.dumps({"text": "a", "meta_info": meta}) + "\n")
     code, rows = imported(tmp_path / "sglang.jsonl", tmp_path / "sglang", "--step", "2")
     assert code == 0 and rows[0]["token_ids"] == [7, 8] and rows[0]["rollout_version_min"] == 3 and rows[0]["step"] == 2
+
+
+def test_a_version_that_is_a_name_is_kept_and_is_no_version(tmp_path: Path) -> None:
+    meta = {"output_token_logprobs": [[-0.5, 7, None]], "weight_version": "default"}
+    (tmp_path / "sglang.jsonl").write_text(json.dumps({"text": "a", "meta_info": meta}) + "\n")
+    code, rows = imported(tmp_path / "sglang.jsonl", tmp_path / "run")
+    assert code == 0 and rows[0]["rollout_version_min"] is None, "SGLang's server says `default` until it is told one"
+    assert json.loads(rows[0]["extra"])["weight_version"] == "default"
+
+
+def test_a_sample_of_slime_whose_reward_has_parts_keeps_its_log_probs(tmp_path: Path) -> None:
+    held = torch.load(DUMPS / "slime" / "rollout_3.pt", weights_only=True)
+    held["samples"][0] |= {"reward": {"score": 1.0, "format": 0.5}, "weight_versions": ["default", "3"]}
+    torch.save(held, tmp_path / "rollout_3.pt")
+    code, rows = imported(tmp_path / "rollout_3.pt", tmp_path / "run")
+    assert code == 0 and len(rows) == 4 and rows[0]["rollout_logprobs"] and rows[0]["reward"] is None
+    kept = json.loads(rows[0]["extra"])
+    assert kept["reward"] == {"score": 1.0, "format": 0.5} and kept["weight_versions"] == ["default", "3"]
+    assert rows[0]["rollout_version_min"] is None and rows[1]["rollout_version_min"] == 3
+    assert "reward" not in json.loads(rows[1]["extra"])
 
 
 def _database(path: Path, *statements: str) -> Path:
