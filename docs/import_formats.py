@@ -28,11 +28,11 @@ A run that is over, and was not recorded, has often left dumps or logs. `ratiosc
 The format of each file is detected. `--from NAME` names it. Every row is imported, or listed in `import/rejected.jsonl` of the
 run with its file, row, field and reason; the exit code is 1 then. `--strict` stops at the first such row. Files that trainers
 keep beside their rows, such as settings and optimizer states, are named and fail nothing: a table below lists them. So are links,
-empty files and files of no known kind. A file of another name is known by its content. Memory does not grow with the size of the
-source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time. An import that is ended leaves no run behind: the
-next one removes what it finds and begins anew. Files may be compressed (`.gz`, `.zst`) and may lie in folders of folders.
-Files of slime and miles are joined by the number of the rollout that they state, whatever their names. A log of numbers beside
-dumps is named; import it by itself.
+files of no known kind, and empty files, but for one that has the name of a dump. A file of another name is known by its content.
+Memory does not grow with the size of the source, but for `.pt`, `.pkl` and `.npz` files, which are read one at a time. An import
+that is ended leaves no run behind: the next one removes what it finds and begins anew. Files may be compressed (`.gz`, `.zst`)
+and may lie in folders of folders. Files of slime and miles are joined by the number of the rollout that they state, whatever
+their names. A log of numbers beside dumps is named; import it by itself.
 
 Nothing of a file is run. `.pt` files and pickles are read without torch by a machine that knows a short list of names;
 [SECURITY.md](../SECURITY.md) says more. `--most-memory GIB` bounds what one file may take in memory.
@@ -103,7 +103,8 @@ or entry for each sequence:
     ratioscope import rollouts.parquet -o runs/own --map rollout_logprobs=lp --map "old_logprobs=train_lp|span(mask)"
 
 Columns that have the names of [the Record](record.md) need no `--map`. A field is a name; `a.b` leads inside, `x or y` takes the
-first that is there, `^x` is a place in the whole file, `@step` a number in the file's name and `@row` the number of the row.
+first that is there, `^x` is a place in the whole file, `@step` a number in the file's name, `@row` the number of the row,
+and `@source` the file's path, where the source has several.
 Steps follow after `|`, from left to right:
 """
 

@@ -101,9 +101,14 @@ def _said_of(file: File) -> dict[str, object]:
 
 
 def why(readings: list[Reading], done: Written) -> str:
-    """Why nothing was imported: the first row that was rejected, or that no file is of a known kind."""
+    """Why nothing was imported: the first row that was rejected, or that no file is of a known kind; and what else is there."""
     passed = _passed_over(readings)
     if done.first_rejected:
-        return "; ".join((said(done.first_rejected[0]), *(name for name in passed[:5] if name.endswith(")"))))
+        others = done.rejected - 1
+        more = [f"{others:,} more {'was' if others == 1 else 'were'} rejected"] if others else []
+        beside = (
+            [f"beside it: {', '.join(known)}"] if (known := [name for name in passed[:5] if name.endswith(")")]) else []
+        )
+        return "; ".join((said(done.first_rejected[0]), *more, *beside))
     named = ", ".join(passed[:5]) or "no file holds a row"
     return f"no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"

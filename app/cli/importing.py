@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -184,12 +184,19 @@ def unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Samp
         key = row.values.get("sequence_ids"), row.values.get("minibatch")
         if key[0] is not None and key in known[step]:
             first = known[step][key]
-            reason = f"step {step} has the sequence {str(key[0])[:80]} already, as row {first.row} of {first.file}"
-            listing.add(Rejected(row.file, row.row, "sequence_ids", reason))
+            listing.add(Rejected(row.file, row.row, "sequence_ids", _twice(row, first)))
             continue
         if key[0] is not None:
             known[step][key] = Sample(row.step, {}, {}, row.file, row.row)
         yield row
+
+
+def _twice(row: Sample, first: Sample) -> str:
+    """Why a second sequence of one id is not imported: it is the same, or of another run."""
+    id_ = str(row.values["sequence_ids"])[:80]
+    reason = f"step {row.step or 0} has the sequence {id_} already, as row {first.row} of {first.file}"
+    apart = PurePath(row.file).parent != PurePath(first.file).parent
+    return f"{reason}; if the folders are of two runs, import each by itself" if apart else reason
 
 
 def _batches(rows: Iterable[Sample], listing: Listing) -> Iterator[list[Sample]]:

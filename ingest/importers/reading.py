@@ -3,16 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from ratioscope.errors import SourceError, UnsafeFile
 
 from .compressed import plain_name
-from .containers import content
+from .containers import Content, content
 from .detection import Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows
 from .restricted.budget import Budget
+from .row import Unreadable
 from .samples import Rejected, Sample, samples
 from .source_files import File, Options, Reading, log_named
 
@@ -77,7 +78,8 @@ def _rows(
     named = file.found if options.lines or options.format is not None else promised(file.name, file.found)
     if not named and not file.size:
         raise _PassedOver(" (empty)")
-    refused: UnsafeFile | None = None
+    refused: dict[str, None] = {}
+    unreadable = ""
     form: tuple[Candidate, ...] = ()
     for container in dict.fromkeys(candidate.part.container for candidate in file.found):
         found = tuple(candidate for candidate in file.found if candidate.part.container == container)
@@ -85,27 +87,36 @@ def _rows(
             try:
                 file.read_as, left = fitting(opened, found, Budget(options.limits))
             except UnsafeFile as error:  # another container may fit: a database holds many a table
-                refused = error
+                refused[str(error)] = None
                 continue
             if file.read_as is not None:
                 yield from _with_steps(file, left, options, done, progress)
                 return
             form = framed(found, left.whole)
-    if refused is not None:
-        raise refused
+            unreadable = unreadable or _first_unreadable(left)
+    if refused:
+        raise UnsafeFile("; ".join(refused))
     if not options.lines and (log := log_named(file.path)):
         raise _PassedOver(log)
     if not (named or form):
-        raise _PassedOver
+        raise _PassedOver(unreadable)
     wanted = ", ".join(dict.fromkeys(candidate.format.title for candidate in named or form))
     raise UnsafeFile(f"it lacks what its name or form promises ({wanted}); name its columns with --map")
+
+
+def _first_unreadable(left: Content) -> str:
+    """Why the first row cannot be read, as words behind the name of the file; empty if it can."""
+    first = next(left.rows, None) if left.rows is not None else None
+    return f" (row 0: {first.reason})" if isinstance(first, Unreadable) else ""
 
 
 def _with_steps(
     file: File, left: Any, options: Options, done: int, progress: Callable[[int], None] | None
 ) -> Iterator[Sample | Rejected]:
     assert file.read_as is not None
-    part, facts = file.read_as.part, {**file.read_as.facts, "file": Path(plain_name(file.name)).stem}
+    name = PurePosixPath(plain_name(file.name))
+    facts = {**file.read_as.facts, "file": name.stem, "source": None if file.is_alone else str(name.with_suffix(""))}
+    part = file.read_as.part
     if part.refused:
         raise UnsafeFile(part.refused)
     part = replace(part, columns=(*part.columns, *options.keys))

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class File:
     """Its path below the source."""
     size: int
     found: tuple[Candidate, ...]
+    is_alone: bool = True
+    """False if the source has more files that may be of the same kinds."""
     step: int = -1
     """The step of its rows as far as it is known before they are read: files of one step are read together."""
     read_as: Candidate | None = None
@@ -89,6 +92,9 @@ def opened(source: Path, options: Options) -> Reading:
             f"{source}: no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"
         )
     passed_over = [*(f"{file.name}{log_named(file.path)}" for file in files if not file.found), *lesser, *links]
+    kinds = Counter(tuple(each.format.name for each in file.found) for file in known)
+    for file in known:
+        file.is_alone = kinds[tuple(each.format.name for each in file.found)] == 1
     return Reading(sorted(known, key=lambda file: (file.step, file.name)), passed_over, beside)
 
 
@@ -142,7 +148,7 @@ def _file(path: Path, name: str, size: int, found: tuple[Candidate, ...]) -> Fil
     stated = _stated(path, inside) if inside else None
     named = (each.facts.get("step") for each in found)
     step = stated if stated is not None else next((each for each in named if isinstance(each, int)), -1)
-    return File(path, name, size, found, step)
+    return File(path, name, size, found, step=step)
 
 
 def _stated(path: Path, name: str) -> int | None:

@@ -251,8 +251,8 @@ def interval(value: Any, row: Row) -> Any:
 
 
 def named(value: Any, row: Row, *names: str) -> Any:
-    """The value with names before it, so that it is unique in the run: `12` of step 3 becomes `3-12`."""
-    return "-".join(text(part, row) for part in (*(row.at(name) for name in names), value))
+    """The value with names before it that are there, so that it is unique in the run: `12` of step 3 becomes `3-12`."""
+    return "-".join(text(part, row) for part in (*(row.at(name) for name in names), value) if part is not None)
 
 
 def run_lengths(value: Any, row: Row) -> Any:

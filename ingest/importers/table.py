@@ -6,9 +6,9 @@ A line of a table reads
 
 The left side is an argument of `Collector.log`, `step`, `minibatch`, `extra.NAME`, or a key that two files are joined by
 (`key.NAME`). The right side begins with places in the row, of which the first that is there counts: `a.b` leads inside, `^a` is
-a place in the whole file, `@step` a part of the file's name and `@row` the number of the row in its file. Then come steps of
-steps.py, from left to right. A line that ends with `!` is of a field without which the row is rejected. Options --map take such
-lines, too.
+a place in the whole file, `@step` a part of the file's name, `@row` the number of the row in its file and `@source` the file's
+path, where the source has several. Then come steps of steps.py, from left to right. A line that ends with `!` is of a field
+without which the row is rejected. Options --map take such lines, too.
 """
 
 import re

@@ -2,8 +2,11 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.hostile_dumps import SHAPES, Shape, json_lines
 from support.imported import DUMPS, imported, rejected
@@ -149,3 +152,45 @@ def test_a_checkpoint_of_hugging_face_is_imported_for_its_log(
     (folder / "trainer_state.json").write_text(json.dumps(state))
     assert main(["import", str(folder), "-o", str(tmp_path / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
+
+
+def test_rows_of_files_that_name_no_step_have_ids_of_their_own(tmp_path: Path) -> None:
+    item = {"prompt_token_ids": [1], "generation_token_ids": [2], "generation_log_probs": [-0.5]}
+    line = {"response": {"output": [item]}, "_ng_task_index": 0, "_ng_rollout_index": 0}
+    for part in ("monday", "tuesday"):
+        (tmp_path / "gym" / part).mkdir(parents=True)
+        (tmp_path / "gym" / part / "rollouts.jsonl").write_text(json.dumps(line) + "\n")
+    code, rows = imported(tmp_path / "gym", tmp_path / "run")
+    assert code == 0
+    assert [row["sequence_id"] for row in rows] == ["monday/rollouts-0-0-0-0", "tuesday/rollouts-0-0-0-0"]
+    code, rows = imported(tmp_path / "gym" / "monday", tmp_path / "alone")
+    assert code == 0 and [row["sequence_id"] for row in rows] == ["0-0-0-0"]
+
+
+def test_a_file_whose_first_line_is_no_json_is_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"rollout_logprobs": [-0.5]}, indent=1))
+    assert main(["import", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "run")]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "rows.jsonl (row 0: the line is no JSON (" in said
+
+
+def test_two_runs_in_one_folder_are_told_apart(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        shutil.copytree(DUMPS / "nemo_rl", tmp_path / "both" / run)
+    code, rows = imported(tmp_path / "both", tmp_path / "run")
+    assert code == 1 and len(rows) == len(rejected(tmp_path / "run")) == 4
+    assert all("of two runs, import each by itself" in each["reason"] for each in rejected(tmp_path / "run"))
+
+
+def test_a_folder_of_which_nothing_is_imported_tells_how_much_and_what_else_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("completions_1.parquet", "completions_2.parquet"):
+        pq.write_table(pa.table({"completion": ["x"], "advantage": [0.5], "step": [1]}), tmp_path / name)
+    (tmp_path / "numbers.jsonl").write_text("".join(json.dumps({"step": n, "loss": 0.5}) + "\n" for n in range(3)))
+    assert main(["import", str(tmp_path), "-o", str(tmp_path.parent / "run")]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "it holds texts and rewards, no log-probs" in said and "1 more was rejected" in said
+    assert "beside it: numbers.jsonl (a table of numbers by step; import it by itself)" in said
