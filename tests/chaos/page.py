@@ -9,11 +9,16 @@ from .figures import Figures
 INTRODUCTION = """# Reliability
 
 What the chaos suite (`tests/chaos`) found when each of its scenarios was last run at full size: `make chaos` writes this page. A
-small version of every scenario but the two long ones is part of `make test`. `acknowledged` counts steps of which `flush` had
-returned True with nothing dropped; `lost`, `torn` (a part of what was written at once) and `altered` (another number than was
-logged, or than a run that nobody disturbed shows) must be 0. A SIGKILL leaves the page cache as it is; of a power cut speaks a
-model of the disk alone, which forgets what was not synced. `longest call` is of all calls of the trainer's into its
-collector, beyond the timeout that the call was given; `raised` counts what came out of them.
+small version of every scenario but the two long ones is part of `make test`. These columns return in many tables:
+
+* `acknowledged`: steps after which `flush` returned True with nothing dropped.
+* `lost`, `torn` (a part of what was written at once) and `altered` (another number than was logged, or than an undisturbed run
+  has) must be 0.
+* `longest call`: the longest time that a call into the collector kept the trainer, beyond the timeout that the call was given.
+* `raised`: errors that such a call raised into the trainer.
+
+A SIGKILL leaves the page cache as it is. A power cut does not, so a model of the disk, which forgets what was not synced, stands
+for one.
 """
 
 

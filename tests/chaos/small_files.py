@@ -20,7 +20,7 @@ STEPS = 12
 
 def limited(folder: Path, *, limits: Sequence[int], seed: int) -> Figures:
     """A run for each limit, in KB. What is neither in rows nor in statistics is told of as not written, and flush is False."""
-    figures = Figures("Files that may not grow", remarks=[f"of at most {', '.join(map(str, limits))} KB"])
+    figures = Figures("Files that may not grow", remarks=[f"files may have at most {', '.join(map(str, limits))} KB"])
     figures.add(steps=0, with_rows=0, with_statistics=0, told_as_not_written=0)
     for kilobytes in limits:
         _record(figures, folder / str(kilobytes), kilobytes, seed)
