@@ -243,7 +243,7 @@ def test_runs_of_before_numbered_lines_read_as_they_did_and_verify_says_so(
     run = open_run(root)
     assert run.metrics().equals(metrics) and run.notes == notes
     assert verify(root).sound and verify(root).unnumbered == 2
-    assert main(["verify", str(root)]) == OK and "2 commit logs predate numbered lines" in capsys.readouterr().out
+    assert main(["verify", str(root)]) == OK and "2 of 2 commit logs predate numbered lines" in capsys.readouterr().out
 
 
 def older(root: Path) -> None:

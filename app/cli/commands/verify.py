@@ -84,11 +84,9 @@ def committed_files(verification: "Verification") -> str:
 def _unnumbered(verification: "Verification") -> list[str]:
     if not verification.unnumbered:
         return []
-    which = (
-        "its commit log predates"
-        if verification.unnumbered == verification.logs == 1
-        else f"{verification.unnumbered:,} commit logs predate"
-    )
+    few, logs = verification.unnumbered, verification.logs
+    which = f"{few:,} of {logs:,} commit logs {'predates' if few == 1 else 'predate'}"
+    which = "its commit log predates" if few == logs == 1 else which
     return [f"{which} numbered lines, so a removed line cannot be detected"]
 
 
