@@ -57,12 +57,20 @@ def _cell(cell: str) -> Any:
         return None
     if cell[0] not in "[{":
         return cell
-    for text in (cell, _printed(cell)):
-        try:
-            return loaded(text)
-        except ValueError:
-            continue
-    return cell
+    try:
+        return parsed(cell)
+    except ValueError:
+        return cell
+
+
+def parsed(text: str | bytes) -> Any:
+    """The value of a text in JSON, or of a list of numbers as Python prints it. ValueError where it is neither."""
+    try:
+        return loaded(text)
+    except ValueError:
+        if isinstance(text, bytes) or (other := _printed(text)) == text:
+            raise
+        return loaded(other)
 
 
 def _printed(cell: str) -> str:

@@ -188,6 +188,8 @@ def _typed(into: str, value: Any, row: Row) -> Any:
         return found
     if into == "rewards" or into == "advantages":
         return number(value, row)
+    if into.startswith("key.") and isinstance(value, float) and value.is_integer():
+        return str(int(value))  # pandas makes 3.0 of a 3 beside an empty cell
     if into in TEXTS or into.startswith("key."):
         return text(value, row)
     if into.startswith("extra."):

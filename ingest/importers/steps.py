@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ratioscope.errors import FieldError
 
+from .csv_rows import parsed
 from .row import Row, flat
 
 Apply = Callable[..., Any]
@@ -264,13 +265,11 @@ def run_lengths(value: Any, row: Row) -> Any:
 
 
 def lists(value: Any, row: Row) -> Any:
-    """A list, from a text of JSON, as a cell of a CSV file or of a database holds it."""
-    from ratioscope.flat_json import loaded
-
+    """A list, from a text of JSON, as a cell of a CSV file or of a database holds it, or from one that Python printed."""
     if not isinstance(value, (str, bytes)):
         return value
     try:
-        return loaded(value)
+        return parsed(value)
     except ValueError as error:
         raise FieldError("its text is no list in JSON") from error
 

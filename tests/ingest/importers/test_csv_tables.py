@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from support.imported import imported, rejected
+from support.imported import imported, rejected, rows_of
+
+from ratioscope.app.cli import main
 
 ROWS: list[dict[str, Any]] = [
     {"step": 4, "sequence_id": "a", "rollout_logprobs": [-0.5, float("nan"), float("-inf")], "token_ids": [7, 8, 9]},
@@ -52,3 +56,20 @@ def test_a_csv_file_that_ends_within_a_quoted_cell_gives_its_rows_and_the_reason
     (tmp_path / "rows.csv").write_bytes(whole[: whole.rindex(b"6") - 2])
     code, rows = imported(tmp_path / "rows.csv", tmp_path / "run")
     assert code == 1 and [row["sequence_id"] for row in rows] == ["a"] and rejected(tmp_path / "run")[0]["row"] == 1
+
+
+def test_a_list_that_python_printed_is_read_in_a_cell_of_parquet_too(tmp_path: Path) -> None:
+    printed: dict[str, Any] = {"completion": ["a"], "completion_ids": ["[1, 2]"], "rollout_logprobs": ["[-0.5, nan]"]}
+    pq.write_table(pa.table(printed), tmp_path / "completions_00003.parquet")
+    code, rows = imported(tmp_path / "completions_00003.parquet", tmp_path / "run")
+    assert code == 0 and rows[0]["token_ids"] == [1, 2]
+    assert np.array_equal(rows[0]["rollout_logprobs"], [-0.5, np.nan], equal_nan=True)
+
+
+def test_rows_join_where_one_side_s_whole_numbers_were_written_as_floats(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"sample_id": 3, "rollout_logprobs": [-0.5]}\n')
+    pq.write_table(pa.table({"sample_id": [3.0, None], "old_logprobs": [[-0.25], [-0.5]]}), tmp_path / "b.parquet")
+    sides = ["--rollout", str(tmp_path / "a.jsonl"), "--train", str(tmp_path / "b.parquet"), "--on", "sample_id"]
+    assert main(["import", *sides, "-o", str(tmp_path / "run")]) == 1, "the row without an id is listed"
+    (row,) = rows_of(tmp_path / "run")
+    assert row["rollout_logprobs"] == [-0.5] and row["old_logprobs"] == [-0.25]

@@ -247,6 +247,15 @@ def test_branches_of_a_trace_are_rows_with_values_at_the_sampled_tokens(tmp_path
     assert stated == {"rollout": 5e-5, "current": 5e-5}, "verifiers writes 4 decimals"
 
 
+def test_a_trace_with_values_of_another_form_is_rejected_and_not_read_without_them(tmp_path: Path) -> None:
+    odd = _trace()
+    odd["traces"][0]["nodes"][1]["trainer_logprobs"] = {"__nd__": True, "dtype": "<f4", "shape": [2], "data": "AAAA"}
+    (tmp_path / "traces.jsonl").write_text(json.dumps(odd) + "\n" + json.dumps(_trace()) + "\n")
+    code, rows = imported(tmp_path / "traces.jsonl", tmp_path / "run")
+    assert code == 1 and rows and {each["row"] for each in rejected(tmp_path / "run")} == {0}
+    assert {each["field"] for each in rejected(tmp_path / "run")} == {"current_logprobs"}
+
+
 def test_logs_of_engines_are_read_choice_by_choice(tmp_path: Path) -> None:
     choice = {
         "token_ids": [4, 5],
