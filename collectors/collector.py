@@ -44,6 +44,7 @@ from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
 from .process.trainer_process import TrainerProcess
 from .self_noise import Score, SecondForward, SelfNoise, self_noise_of
+from .unfit_call import keeps_unfit_calls
 from .writing.live_scalars import LiveScalars
 from .writing.parquet_sink import ParquetSink
 from .writing.run_file import launch, run_info, start_run
@@ -171,6 +172,7 @@ class Collector:
         if sink is None:
             self._begin()
 
+    @keeps_unfit_calls(None)
     def log(
         self,
         *,
@@ -261,6 +263,7 @@ class Collector:
             if refused is not None:
                 self._refuse(step, offered, refused, "")
 
+    @keeps_unfit_calls(dict[str, list[Any]]())
     def read_again(self, step: SupportsIndex, sequences: int, score: Score, model: Any) -> dict[str, list[Any]]:
         """Readings for `log`: the log-probs of a few of its sequences by a second forward, `trainer_again`; see `self_noise`.
 
@@ -277,6 +280,7 @@ class Collector:
         self.event("self_noise", step, sentence)
         warn("step %d: %s", step, sentence)
 
+    @keeps_unfit_calls(dict[str, float]())
     def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
         """Metrics for the trainer's own logger: those of the newest step written here that is no later than `step`.
 
@@ -285,6 +289,7 @@ class Collector:
         """
         return {} if self._live is None else self._live.newest(step, known)
 
+    @keeps_unfit_calls(None)
     def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
         """Notes an event in the commit log: weight_sync, resume, config_change, or a word of your own."""
         try:
@@ -293,6 +298,7 @@ class Collector:
         except Exception as error:
             self.failed("events", error)
 
+    @keeps_unfit_calls(None)
     def sync(
         self,
         version: SupportsIndex,
@@ -328,12 +334,14 @@ class Collector:
         if self._ledger.fail(what):
             warn("%s: %s. Training goes on. More of this is only counted.", what, reason_of(error))
         if self._strict:
+            self._raised += 1
             raise error
 
     def count_failure(self, what: str) -> None:
         """Counts a failure that was logged elsewhere."""
         self._ledger.fail(what)
 
+    @keeps_unfit_calls(False)
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything written that was logged so far, also of a step that has not ended. True: all of it is durable.
 
@@ -346,6 +354,7 @@ class Collector:
         self._raise_losses()
         return is_durable
 
+    @keeps_unfit_calls(False)
     def close(self, timeout: float | None = 10.0) -> bool:
         """Writes what is left and ends the writer. True if the writer ended; `counts` says what was lost.
 

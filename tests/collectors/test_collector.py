@@ -246,6 +246,28 @@ def test_strict_is_told_at_the_call() -> None:
             collector.log(step=1.5, **ONE)  # type: ignore[arg-type]
 
 
+def test_a_call_with_other_arguments_is_counted_and_what_fits_is_taken(caplog: pytest.LogCaptureFixture) -> None:
+    unfit: Any = Collector("unused", sink=CollectingSink)
+    with unfit as collector:
+        collector.log(step=1, **ONE, reward=[1.0])  # rewards was meant
+        collector.log(**ONE)
+        collector.log(1, [[-1.0]])
+        collector.event("sync", step=1, text="x")
+        collector.event()
+        collector.sync()
+        assert collector.scalars() == {} and collector.read_again(1) == {}
+        assert collector.flush(10, quietly=True)
+    assert collector.counts.sequences.written == 1
+    assert collector.counts.failures == {
+        "arguments of log": 3, "arguments of event": 2, "arguments of sync": 1, "arguments of scalars": 1,
+        "arguments of read_again": 1, "arguments of flush": 1,
+    }  # fmt: skip
+    assert sum("unexpected keyword argument 'reward'" in record.message for record in caplog.records) == 1
+    told: Any = Collector("unused", sink=CollectingSink, strict=True)
+    with told as strict, pytest.raises(TypeError, match="'reward'"):
+        strict.log(step=1, **ONE, reward=[1.0])
+
+
 def test_wrong_options_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="text is 'some'; wanted one of full, ids, none"):
         Collector(tmp_path, text="some")  # type: ignore[arg-type]
