@@ -4,6 +4,7 @@ import math
 
 import polars as pl
 
+from ratioscope.ingest.analysis.evidence import MOST_STEPS
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
 from ratioscope.metrics.analysis.staleness import Lagged, Staleness
 
@@ -76,11 +77,12 @@ def lag_facts(found: Staleness, error: float | None = None) -> tuple[tuple[str, 
 
 
 def lag_note(found: Staleness) -> str:
-    """The unit, the errors and the number of tokens behind lag_facts."""
+    """The unit, the errors and the number of tokens behind lag_facts, and why a diagnosis has other numbers."""
     size = count(found.tokens, "token")
     return (
         f"K3 in nats/token ± one standard error · N = {size} with a known lag · errors assume fixed token counts per lag and"
-        " independent lags"
+        f" independent lags. The diagnosis has other numbers: it reads at most {MOST_STEPS} steps, the worst ones among them,"
+        " and compares tokens of equal probability."
     )
 
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
-from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, weighted_gap
+from ratioscope.metrics.corrections.correction import CORRECTIONS, NONE, Correction, Weigh, weighted_gap
+from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.dialects import NAMES
 from ratioscope.metrics.dialects.translation import written
 from ratioscope.metrics.grading.finding import Finding
@@ -37,6 +38,10 @@ class Bridge:
     """The comparison of corrections; None if none was compared."""
     settings: str = ""
     """The recommended correction in the syntax of the run's trainer; empty if the trainer has none, or is not known."""
+    rule: str = ""
+    """The name that the page of corrections gives the recommended one, such as `truncate token at 2`; empty if it has none."""
+    steps: int = 0
+    """Number of steps on which corrections were compared."""
 
     @property
     def words(self) -> str:
@@ -47,8 +52,10 @@ class Bridge:
             return ""
         if self.advice.best is None:
             return self.advice.title[0].lower() + self.advice.title[1:]
+        best = f"{self.advice.best} ({self.rule})" if self.rule else self.advice.best
         own = "; its settings are below" if self.settings else ""
-        return f"{self.advice.best} bridges the gap best ({self.advice.confidence} confidence){own}"
+        read = f"at the {self.steps} steps that were read" if self.steps > 1 else "at the step that was read"
+        return f"{best} bridges the gap best {read} ({self.advice.confidence} confidence){own}"
 
 
 def bridge_of(run: "Run", result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:
@@ -70,7 +77,9 @@ def bridge_of(run: "Run", result: RunDiagnosis, verdict: Finding, trainer: str |
     fair = [replace(each, gap=gap) for each in CORRECTIONS if texts.get(each.name) is not None]
     found = _advice(run, result.steps, fair, replace(NONE, gap=gap), verdict)
     best = None if found is None else found.best
-    return Bridge(code, True, found, "" if best is None else texts[best] or "")
+    if best is None:
+        return Bridge(code, helps=True, advice=found)
+    return Bridge(code, True, found, texts[best] or "", _rule(best), len(result.steps))
 
 
 def _advice(
@@ -87,6 +96,14 @@ def _advice(
         return None
     risks = {each.name: risk_per_step(effects[each.name], sizes) for each in corrections}
     return advice(risks, risk_per_step(effects[nothing.name], sizes), verdict)
+
+
+def _rule(name: str) -> str:
+    """The correction of this name as one bound on a weight; empty if it takes several steps."""
+    (step, *more) = next(each.steps for each in CORRECTIONS if each.name == name)
+    if more or not isinstance(step, Weigh):
+        return ""
+    return Threshold("truncate" if step.outside == "clamp" else "mask", step.level, step.low, step.high).name
 
 
 def _written(correction: Correction, trainer: str | None) -> str | None:

@@ -39,14 +39,13 @@ class Likely:
 
     @property
     def proof(self) -> str:
-        """The gap before and after the undoing, in one sentence."""
+        """The gap before and after the undoing, in one sentence, which says how few steps it is of."""
         if self.share is None:
             return ""
         before, after = f"{self.share.before:.3g}", f"{self.share.after:.3g}"
-        explained = percent(self.share.share)
-        return (
-            f"The gap is {before} nats/token as recorded and {after} {self.cause.undoing}: this explains {explained}."
-        )
+        explained, steps = percent(self.share.share), len(self.share.over_steps)
+        where = f"At the {steps} steps that were read, the" if steps > 1 else "The"
+        return f"{where} gap is {before} nats/token as recorded and {after} {self.cause.undoing}: this explains {explained}."
 
 
 @dataclass(frozen=True)

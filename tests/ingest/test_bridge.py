@@ -28,6 +28,10 @@ def test_old_weights_are_bridged_in_the_syntax_of_the_trainer() -> None:
     found = bridge(STALE, "trl")
     assert found is not None and found.helps and found.advice is not None
     assert found.settings.startswith("GRPOConfig(")
+    assert found.words == (
+        "token TIS 2 (truncate token at 2) bridges the gap best at the 12 steps that were read (medium confidence); its settings"
+        " are below"
+    )
     assert dialect("trl").parse({"vllm_importance_sampling_mode": "token_truncate"}).corrected
 
 

@@ -132,7 +132,8 @@ def test_the_verdict_line_has_k3_and_the_share_that_is_removed(capsys: pytest.Ca
     assert main(["diagnose", folder]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     assert (
-        line.startswith("severity: act") and "K3 0.15 nats/token; the run's own correction removes 0% and clips" in line
+        line.startswith("severity: act")
+        and "K3 0.15 nats/token at the 12 steps that were read; the run's own correction removes 0% and clips" in line
     )
     assert main(["diagnose", folder, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)

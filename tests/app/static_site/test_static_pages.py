@@ -1,6 +1,7 @@
 """The pages of a run as files: what is in them, what is left out, and what they replace."""
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -64,6 +65,49 @@ def test_the_policy_allows_the_scripts_of_the_page_and_no_other(pages: dict[str,
             r'(?:src|href)="(?!#|data:image/svg|[a-z]+\.html)[^"]*"',
             text.partition("<body>")[2].partition("<script>")[0],
         )
+
+
+ONE_FACT = {
+    "share of the first cause": r"explains (\d+)% of the gap\)",
+    "begin": r"since step (\d+)",
+    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)",
+    "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of",
+    "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
+    "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded",
+}
+"""Fact of a run -> how texts tell it; the first group that matches is its value."""
+
+
+def test_a_fact_has_one_value_in_pages_report_and_terminal(
+    pages: dict[str, str], stale: Material, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {name: _plain(text) for name, text in pages.items()}
+    path = str(stale.run.path)
+    for verb in ("info", "diagnose"):
+        assert cli.main([verb, path]) == 0
+        told[verb] = capsys.readouterr().out
+    assert cli.main(["report", path, "-o", str(tmp_path / "report.md")]) == 0
+    told["report"] = (tmp_path / "report.md").read_text()
+    for fact, pattern in ONE_FACT.items():
+        values = {
+            name: {one for each in re.finditer(pattern, text) for one in each.groups() if one}
+            for name, text in told.items()
+        }
+        found = {name: value for name, value in values.items() if value}
+        assert len(found) >= 3, (fact, found)
+        assert len(set().union(*found.values())) == 1, (fact, found)
+
+
+def test_a_page_with_another_share_than_the_diagnosis_says_why(pages: dict[str, str]) -> None:
+    explained = "it reads at most 12 steps, the worst ones among them, and compares tokens of equal probability"
+    assert explained in _plain(pages["staleness.html"])
+    assert re.search(r"At the \d+ steps that were read, the gap is", _plain(pages["diagnosis.html"]))
+
+
+def _plain(page: str) -> str:
+    """The words of a page, without scripts, styles and tags."""
+    body = re.sub(r"<(script|style).*?</\1>", "", page.partition("<body")[2], flags=re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
 
 
 def test_the_pages_say_what_the_dashboard_says(pages: dict[str, str], stale: Material) -> None:
