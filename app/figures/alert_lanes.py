@@ -1,4 +1,6 @@
-"""Alerts over the steps: a lane per signal and gap, a bar as long as the alert, in full colour where it was out of bounds."""
+"""Alerts over the steps: a lane per signal and gap with its problem in words, and a bar as long as each alert, in full colour
+where it was out of bounds.
+"""
 
 from collections.abc import Sequence
 
@@ -6,20 +8,25 @@ import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.grading.finding import Severity
+from ratioscope.metrics.grading.signals import SIGNALS
 
 from ..presentation.digits import count
 from ..presentation.escape import plotly as escaped
-from ..presentation.theme import LIGHT, MARKS, Theme, faded
-from .drawing.canvas import canvas, saying
+from ..presentation.theme import LIGHT, MARKS, NARROW, Theme, faded
+from .drawing.canvas import canvas, coloured, saying
 from .drawing.hover import in_lines
 from .drawing.marks import add_events
-from .drawing.overlay import Overlay
+from .drawing.overlay import Overlay, lay_over
+from .drawing.overlay import words as worded
 from .drawing.scale import Floats
 from .drawing.step_axis import fit_labels, step_axis
 
 KEY = "a bar ends when the alert closed; solid: out of bounds; pale: back in bounds, waiting to close; ▶ still open"
-LANE = 30
-WIDTH = 0.62
+LANE = 42
+WIDTH = 0.4
+WIDE = 110
+"""Characters of a line of this chart, which is as wide as the page."""
+TITLES = {signal.name: signal.title for signal in SIGNALS}
 PALE = 0.35
 MARK = 40
 """The axis over this is about the length of a bar's mark."""
@@ -62,18 +69,26 @@ def alert_lanes(
     _add_outside(figure, _stretches(drawn, spans, places, reach), theme)
     clear = {"color": faded(theme.background, 0), "line": {"width": 0}}
     _add_marks(figure, drawn, {**bars, "marker": clear}, colours)
-    figure.update_yaxes(
-        range=[len(lanes) - 0.4, -0.9],
-        tickvals=list(range(len(lanes))),
-        ticktext=[f"{escaped(signal, 40)} <i>{escaped(gap, 20)}</i>" for signal, gap in lanes],
-        fixedrange=True,
-        showgrid=False,
-    )
-    figure.update_layout(bargap=0, margin={"b": 34}, barmode="overlay", hovermode="closest")
+    figure.update_yaxes(range=[len(lanes) - 0.5, -1.1], showticklabels=False, fixedrange=True, showgrid=False)
+    figure.update_layout(bargap=0, margin={"l": 16, "b": 34}, barmode="overlay", hovermode="closest")
+    lay_over(figure, texts=[_lane_title(lane, place, theme) for lane, place in places.items()])
     add_events(figure, events, theme)
     step_axis(figure, steps)
     fit_labels(figure)
     return figure
+
+
+def _lane_title(lane: tuple[str, str], place: int, theme: Theme) -> Overlay:
+    """The problem in words above the bars of a lane; behind it, as far as there is room, the gaps and the name for commands."""
+    signal, gap = lane
+    title = TITLES.get(signal, signal)
+    names = [name for name in (gap, signal) if name != title]
+    room = theme.columns if theme in NARROW.values() else WIDE
+    while names and len(" · ".join((title, *names))) > room:
+        names.pop()
+    behind = coloured(escaped(" · ".join(("", *names)), 60), theme.muted)
+    above = {"x": 0, "xref": "paper", "xanchor": "left", "y": place - WIDTH / 2, "yref": "y", "yanchor": "bottom"}
+    return worded(f"{escaped(title, 60)}{behind}", theme.text, borderpad=1, bgcolor=theme.background, **above)
 
 
 def _bars_of(drawn: pl.DataFrame, lanes: Lanes, reach: float) -> Overlay:
@@ -172,6 +187,6 @@ def _words(row: dict[str, object]) -> str:
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     end = "still open" if row["closed_at"] is None else f"closed at step {row['closed_at']}"
     severity = str(row["severity"])
-    head = f"{MARKS[severity]} {severity} · {row['signal']}"
+    head = f"{MARKS[severity]} {severity} · {TITLES.get(str(row['signal']), row['signal'])}"
     peak = f"peak at step {row['peak_step']}: {row['reading']}"
     return "<br>".join(line for part in (head, f"{steps}, {end}", peak) for line in in_lines(part, 200))

@@ -52,6 +52,12 @@ def table_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
+def titled(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with the metrics' titles in words; their names for commands and code stand last."""
+    titles = [BY_NAME[name].title for name in table["metric"]]
+    return table.with_columns(pl.Series("metric", titles, pl.String), name=pl.col("metric"))
+
+
 def numbers_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
     """The same as numbers, null if not available."""
     chances = _judged(comparisons)

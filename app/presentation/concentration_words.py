@@ -18,7 +18,7 @@ def concentration_words(found: Sequence[tuple[SliceWords, Concentration | None]]
     known = [(words, part) for words, part in found if part is not None]
     known.sort(key=lambda pair: pair[1].times, reverse=True)
     if not known:
-        names = ", ".join(words.title for words, _ in found)
+        names = " or ".join(words.title for words, _ in found)
         return [f"The {title} is spread: no part by {names} has half of it in far fewer tokens."] if names else []
     return [
         f"{words.title[:1].upper()}{words.title[1:]} {_named(words, part)} has {_rounded(part.share_of_gap)} of the {title}"

@@ -9,7 +9,7 @@ import polars as pl
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ..presentation.comparison_words import SURE, UNITS, table_of
+from ..presentation.comparison_words import SURE, UNITS, table_of, titled
 from ..presentation.difference import (
     Difference,
     common_gap,
@@ -66,7 +66,7 @@ def baseline_of(run: "Run", good: "Run") -> Baseline:
     name = scrubbed_text(good.name)
     settings = tuple(_scrubbed(*row) for row in found.settings.rows())
     cards = set(names_at("card", gap))
-    table = table_of([one for one in found.metrics if one.metric in cards])
+    table = titled(table_of([one for one in found.metrics if one.metric in cards]))
     facts = (
         ("compared", f"the known-good run {name} is A, the run of this report is B"),
         ("pair by pair", pairs_in_words(found).removeprefix("Pair by pair, ")),

@@ -83,7 +83,7 @@ def _scorecard(data: ReportData) -> Iterator[str]:
             ("metric", "whole run", "over steps", "worst step", "limits", "N"),
             [
                 (
-                    f"{score.name}{shown.unit_of(score.name)}",
+                    f"{escaped(shown.title_of(score.name))} `{score.name}`",
                     f"{shown.value_of(score)}{f', {score.reading}' if score.reading else ''}",
                     "" if score.absent else blocks(score.series),
                     shown.worst_of(score),

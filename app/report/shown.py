@@ -39,6 +39,11 @@ def unit_of(name: str) -> str:
     return "" if unit == "1" else f" [{unit}]"
 
 
+def title_of(name: str) -> str:
+    """The title of a metric in words, with its unit in brackets."""
+    return f"{BY_NAME[name].title}{unit_of(name)}"
+
+
 def headlines(scores: Sequence[Score]) -> list[Score]:
     """The scores with a chart of their own, in the order of the charts."""
     found = (score for score in scores if score.headline)

@@ -45,11 +45,11 @@ def metrics(run: Material) -> tuple[Block, ...]:
 
 def _scorecard(run: Material) -> Table:
     rows = [
-        (f"{score.name}{shown.unit_of(score.name)}", shown.value_of(score), shown.worst_of(score), shown.size_of(score))
+        (shown.title_of(score.name), shown.value_of(score), shown.worst_of(score), shown.size_of(score), score.name)
         for score in shown.headlines([score for score in run.data.scores if score.gap == run.gap])
         if not score.absent
     ]
-    return Table(f"scorecard of {run.gap}", ("metric", "whole run", "worst step", "N"), rows, numbers=True)
+    return Table(f"scorecard of {run.gap}", ("metric", "whole run", "worst step", "N", "name"), rows, numbers=True)
 
 
 def _courses(run: Material, of_topic: tuple[Metric, ...]) -> Iterator[Chart]:

@@ -13,6 +13,8 @@ from ..once import once
 
 LEAST_LENGTH = 12
 """The least tokens of a sequence that may have a change point."""
+LEAST_ROWS = 8
+"""The least sequences of that length that are looked at. A convention."""
 GAIN = 8.0
 """Half the drop of the squared error, in variances, that makes a change point clear in half of a sequence's tokens."""
 
@@ -81,8 +83,8 @@ def _as_bad(values: Floats, row: Integers, where: Integers, rising: Booleans, ch
 def changed(evidence: Evidence, upward: bool) -> Result:
     lengths = np.bincount(evidence.row_codes)
     long = int((lengths >= LEAST_LENGTH).sum())
-    if long < 8:
-        return undecided(f"{long} sequences have {LEAST_LENGTH} tokens or more")
+    if long < LEAST_ROWS:
+        return undecided(f"too few sequences have {LEAST_LENGTH} tokens or more: {long}, and {LEAST_ROWS} are needed")
     changes = change_points(evidence)
     up, down = changes.up, changes.down
     bad, places = (changes.later, up) if upward else (changes.sooner, down)

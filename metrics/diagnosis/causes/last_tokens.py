@@ -9,6 +9,8 @@ from .edges import best_cut
 
 LEAST_LIMIT = 12
 """The least length limit that has last tokens, and others before them."""
+LEAST_ROWS = 4
+"""The least responses at the limit whose last tokens are compared. A convention."""
 
 
 def end_token(evidence: Evidence) -> Result:
@@ -23,8 +25,10 @@ def near_limit(evidence: Evidence) -> Result:
     limit = int(length.max(initial=0))
     reached = length == limit
     rows = len(np.unique(evidence.row[reached]))
-    if rows < 4 or limit < LEAST_LIMIT:
-        return undecided(f"{rows} responses reach the longest length")
+    if limit < LEAST_LIMIT:
+        return undecided(f"the longest response has {limit} tokens, and {LEAST_LIMIT} are needed")
+    if rows < LEAST_ROWS:
+        return undecided(f"too few responses reach the longest length: {rows}, and {LEAST_ROWS} are needed")
     part = evidence.kept(reached)
     cut = best_cut(part, limit - 1 - part.position)
     if not cut:

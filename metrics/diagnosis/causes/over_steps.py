@@ -56,9 +56,8 @@ def _tested(
 ) -> Result:
     history = history_of(evidence)
     if history is None or len(history.steps) < LEAST_STEPS:
-        return undecided(
-            f"{0 if history is None else len(history.steps)} steps are too few to have a course; {LEAST_STEPS} are needed"
-        )
+        steps = 0 if history is None else len(history.steps)
+        return undecided(f"too few steps to have a course: {steps}, and {LEAST_STEPS} are needed")
     own, shape, level = _courses(evidence)
     if own.kind != "flat" and shape.kind == "flat":
         return Result(False, f"{_in_words(own)}, and only because the mix of probabilities changes", shown)

@@ -70,10 +70,10 @@ def _without_fillers(evidence: Evidence, spans: bool) -> Result:
     bad = np.logical_or.reduce([tokens for _, _, tokens in found]) if found else np.zeros(len(evidence), np.bool_)
     in_spans = _in_spans(evidence, bad)
     if not found or (in_spans >= 0.5) != spans:
-        where = "spans of equal values" if spans else "constant"
+        where = "spans of equal values stand" if spans else "constant stands"
         return Result(
             False,
-            f"no {where} stands in place of log-probs",
+            f"no {where} in place of log-probs",
             f"{RUN} equal values that the other side contradicts would show",
         )
     share = share_explained(evidence, undone_by_leaving(evidence, bad))

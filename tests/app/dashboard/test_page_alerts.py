@@ -1,5 +1,6 @@
 """The page Alerts: what rings on which run, what would ring under other rules, and the way from an alert to its steps."""
 
+import re
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from ratioscope.app.dashboard.pages.alerts import listed
 from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
 from ratioscope.app.presentation.alert_words import in_order, rows_of
-from ratioscope.app.presentation.theme import DARK, LIGHT
+from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgement
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
@@ -183,6 +184,12 @@ def _frame(count: int, signal: str = "kl_k3", reading: str = "r") -> pl.DataFram
     return pl.DataFrame(rows, schema=alert_frame(()).schema, orient="row")
 
 
+def lane_titles(figure: Any) -> list[str]:
+    """The words above the lanes, without their colours."""
+    words = [text.text for text in figure.layout.annotations if text.yref == "y"]
+    return [re.sub(r'<span style="color:#\w+">|</span>', "", text) for text in words]
+
+
 def _bars(figure: go.Figure) -> Any:
     return next(trace for trace in traces(figure) if trace.name == "alerts")
 
@@ -193,8 +200,12 @@ def test_the_timeline_has_a_lane_per_signal_and_gap_and_says_what_it_leaves_out(
         figure: Any = alert_lanes(_frame(600), steps, [()] * 600, theme=theme)
         bars = _bars(figure)
         assert len(bars.x) == BARS and "showing the 400 longest of N = 600" in notes(figure)
-        assert list(figure.layout.yaxis.ticktext) == ["kl_k3 <i>mismatch</i>"]
+        assert lane_titles(figure) == ["engine and trainer disagree on the same tokens · mismatch · kl_k3"]
         assert min(bars.x) >= 1
+    narrow = alert_lanes(_frame(1), steps, [()], theme=NARROW["light"])
+    assert lane_titles(narrow) == ["engine and trainer disagree on the same tokens · mismatch"], (
+        "what fits on a telephone"
+    )
     assert isinstance(alert_lanes(_frame(0), steps, []), go.Figure)
     assert len(_bars(alert_lanes(_frame(1), np.array([5.0, 5.0]), [()])).x) == 1
 
@@ -216,10 +227,10 @@ def test_a_bar_is_pale_where_the_signal_was_in_its_bounds() -> None:
     assert widths[0] == widths[1] > 40, "a bar too short for its parts is solid as a whole"
 
 
-def test_foreign_words_in_alerts_are_onlyplain() -> None:
+def test_foreign_words_in_alerts_are_only_plain() -> None:
     for text in hostile_texts():
         figure: Any = alert_lanes(_frame(1, text, text), np.array([0.0, 10.0]), [()])
-        told = _bars(figure).customdata[0][0] + figure.layout.yaxis.ticktext[0]
+        told = _bars(figure).customdata[0][0] + lane_titles(figure)[0]
         assert not any(tag in told.replace("<br>", "").replace("<i>", "").replace("</i>", "") for tag in ("<", "%{"))
 
 

@@ -75,8 +75,8 @@ def test_two_runs_are_compared_and_the_settings_that_differ_are_listed(opened: O
     shown = app.dataframe[0].value
     a = open_run(made(runs, "stale")).metrics(())["mismatch/kl_k3"][0]
     b = open_run(made(runs, "healthy")).metrics(())["mismatch/kl_k3"][0]
-    row = shown[shown["metric"] == "kl_k3"].iloc[0]
-    assert row["B / A"] == digits(b / a) and row["result"] == "differs" and shown["metric"][0] == "kl_k3"
+    row = shown[shown["name"] == "kl_k3"].iloc[0]
+    assert row["B / A"] == digits(b / a) and row["result"] == "differs" and shown["metric"][0] == "KL"
     assert len(charts(app)) == 3
 
 
@@ -95,7 +95,7 @@ def test_sides_ranges_and_metrics_stand_in_the_link(opened: Open, runs: Path) ->
     assert "A: healthy, steps 2:8" in plain(app) and "B: stale, steps -3:" in plain(app)
     wanted = open_run(made(runs, "healthy")).metrics((), steps=range(2, 9))["mismatch/tokens"][0]
     rows = app.dataframe[0].value
-    assert rows[rows["metric"] == "tokens"].iloc[0]["A"] == f"{int(wanted):,}"
+    assert rows[rows["name"] == "tokens"].iloc[0]["A"] == f"{int(wanted):,}"
 
 
 def test_swapping_turns_the_sides_and_the_link_holds_it(opened: Open) -> None:

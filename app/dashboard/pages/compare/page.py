@@ -9,7 +9,7 @@ from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 
 from ....figures.sides import graded_shares, survivals
-from ....presentation.comparison_words import compared_metrics, numbers_of, sentence, settings_table, table_of
+from ....presentation.comparison_words import compared_metrics, numbers_of, sentence, settings_table, table_of, titled
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.scope import Scope
@@ -90,11 +90,14 @@ def _cautions(a: Side, b: Side) -> None:
 
 def _metrics(comparisons: Sequence[Compared]) -> None:
     table(
-        table_of(comparisons),
+        titled(table_of(comparisons)),
         "Metrics of A and B",
         key="compared",
         height="content" if len(comparisons) < 14 else 460,
-        column_config={"z": st.column_config.TextColumn(help="the difference in its standard errors")},
+        column_config={
+            "metric": st.column_config.TextColumn(width=230),
+            "z": st.column_config.TextColumn(help="the difference in its standard errors"),
+        },
     )
     numbers_behind(lambda: numbers_of(comparisons), "compared_numbers", "as plain numbers")
 
