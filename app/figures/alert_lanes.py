@@ -88,7 +88,9 @@ def _lane_title(lane: tuple[str, str], place: int, theme: Theme) -> Overlay:
         names.pop()
     behind = coloured(escaped(" · ".join(("", *names)), 60), theme.muted)
     above = {"x": 0, "xref": "paper", "xanchor": "left", "y": place - WIDTH / 2, "yref": "y", "yanchor": "bottom"}
-    return worded(f"{escaped(title, 60)}{behind}", theme.text, borderpad=1, bgcolor=theme.background, **above)
+    return worded(
+        f"{escaped(title, 60)}{behind}", theme.text, name="shortened", borderpad=1, bgcolor=theme.background, **above
+    )
 
 
 def _bars_of(drawn: pl.DataFrame, lanes: Lanes, reach: float) -> Overlay:

@@ -27,6 +27,7 @@ from ..presentation.slice_names import BY_NAME as WORDS
 from ..presentation.theme import DARK, LIGHT
 from ..presentation.weights_table import NO_DIGESTS, weights_table
 from ..report import shown
+from ..report.scorecard import Score
 from ..report.scrubbed import scrubbed, scrubbed_text
 from .blocks import Block, Chart, Charts, Drawer, Heading, Markup, Table, Words
 from .frames import frame_rows
@@ -62,17 +63,17 @@ def _bars(run: Material, name: str, parts: pl.DataFrame, notes: tuple[str, ...] 
         metric,
         run.gap,
         f"by {words.title} <i>{run.gap}</i>",
-        overall=_whole(run),
+        overall=whole.value if (whole := _score(run)) else None,
         limits=limits_of(metric, run.gap, run.data.signals),
         notes=notes or ((words.about,) if words.about else ()),
     )
     return Chart(f"slice-{name}", f"{run.gap} {metric.name} by {words.title}: {count(len(parts), 'bucket')}", draw)
 
 
-def _whole(run: Material) -> float | None:
+def _score(run: Material) -> Score | None:
     """The size of the gap over all steps together."""
     name = size_metric(run.gap)
-    return next((score.value for score in run.data.scores if (score.gap, score.name) == (run.gap, name)), None)
+    return next((score for score in run.data.scores if (score.gap, score.name) == (run.gap, name)), None)
 
 
 def _by_lag(run: Material) -> tuple[Block, ...]:
@@ -108,7 +109,9 @@ def _share(run: Material) -> tuple[Block, ...]:
     if run.gap not in SAMPLED:
         return (Words(OF_THE_UPDATE, "muted"),)
     found = share_of_lag(lagged(run.run.metrics(by=("lag",)), run.gap))
-    rows = [(name, value, about) for name, value, about in lag_facts(found)]
+    whole = _score(run)
+    own = whole.error if whole and whole.count == found.tokens else None
+    rows = [(name, value, about) for name, value, about in lag_facts(found, own)]
     reason = (
         [Words(f"Share explained by lag: not available, because {found.reason}.", "absent")] if found.reason else []
     )

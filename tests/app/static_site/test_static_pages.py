@@ -14,6 +14,7 @@ from support.run_folders import by_step
 
 from ratioscope.app import cli
 from ratioscope.app.browser.policy import digest_source, inline_scripts
+from ratioscope.app.report.shown import value_of
 from ratioscope.app.static_site import written
 from ratioscope.app.static_site.document import FIRST, PATHS, files, one_file
 from ratioscope.app.static_site.material import Material, material
@@ -113,6 +114,8 @@ def _plain(page: str) -> str:
 def test_the_pages_say_what_the_dashboard_says(pages: dict[str, str], stale: Material) -> None:
     title = stale.data.diagnosis.head.title
     assert title.split("'")[0] in pages[FIRST]
+    size = next(score for score in stale.data.scores if (score.gap, score.name) == (stale.gap, "kl_k3"))
+    assert value_of(size) in _plain(pages["staleness.html"]), "the error is that of every other page"
     assert "of the KL in" in pages["where.html"] and "explained by lag" in pages["staleness.html"]
     assert f"{len(stale.alerts.alerts)} alerts" in pages["alerts.html"]
     assert stale.data.reproduction.digest[:12] in pages["health.html"]

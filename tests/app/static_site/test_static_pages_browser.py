@@ -93,6 +93,21 @@ def test_every_page_of_a_folder_draws_its_charts_at_420_pixels_too(tab: Page, pa
         assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 21, 28)"}[scheme]
 
 
+def test_words_of_lanes_lose_names_that_do_not_fit_and_not_letters(tab: Page, pages: Path) -> None:
+    lanes = "[...document.querySelectorAll('.annotation-text')].map(each => each.textContent).filter(words => words.length > 1)"
+    edges = """[...document.querySelectorAll('.annotation-text')].map(words => words.getBoundingClientRect().right
+      - words.closest('.js-plotly-plot, .rs-chart, .figure').getBoundingClientRect().right)"""
+    told = {}
+    for width in (1200, 420):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto((pages / "pages" / "alerts.html").as_uri())
+        drawn(tab)
+        assert max(tab.evaluate(edges)) <= 0
+        told[width] = tab.evaluate(lanes)
+    assert any("kl_k3" in words for words in told[1200]) and not any("chi2_of_ess" in words for words in told[420])
+    assert [words.split(" · ")[0] for words in told[420]] == [words.split(" · ")[0] for words in told[1200]]
+
+
 def test_a_chart_can_be_zoomed(tab: Page, pages: Path) -> None:
     tab.goto((pages / "pages" / "metrics.html").as_uri())
     chart = tab.locator("[data-figure=mismatch-kl_k3]")
