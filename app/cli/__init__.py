@@ -5,6 +5,7 @@
 An error is one line on standard error, without a traceback: what was found, what was wanted and what to try.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -96,10 +97,18 @@ def application() -> typer.Typer:
         module = import_module(f".commands.{name}", __package__)
         command: Callable[..., Any] | typer.Typer = getattr(module, name)
         if isinstance(command, typer.Typer):  # a verb of several verbs
+            for part in command.registered_commands:
+                part.help = _help_of(part.callback)
             app.add_typer(command, name=verb)
         else:
-            app.command(verb, context_settings=getattr(module, "CONTEXT", None))(command)
+            app.command(verb, help=_help_of(command), context_settings=getattr(module, "CONTEXT", None))(command)
     return app
+
+
+def _help_of(command: Callable[..., Any] | None) -> str:
+    """The docstring with a line per paragraph, because a terminal would keep the breaks of the source beside its own."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(text if "\n " in text else text.replace("\n", " ") for text in paragraphs)
 
 
 def _print_version(asked: bool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .terminal import say
+from .terminal import console, say
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -51,7 +51,10 @@ def print_next(run: "Run", steps: Sequence[Next]) -> None:
     for place, (command, what) in enumerate(steps):
         head, tail = command.split(" ", 1) if " " in command else (command, "")
         argument = tail.replace("RUN", path, 1) if tail.startswith("RUN") else tail
-        say(f"{'next:' if not place else '     '} ratioscope {head} {argument}   {what}", "dim")
+        line = f"{'next:' if not place else '     '} ratioscope {head} {argument}"
+        fits = len(line) + len(what) + 3 <= console().width
+        for words in [f"{line}   {what}"] if fits else [line, f"{' ' * 9}{what}"]:
+            say(words, "dim")
 
 
 def trainer_with_presets(run: "Run") -> str | None:

@@ -54,7 +54,7 @@ def baseline(name: str) -> NoiseFloor:
     except OSError as error:
         known = ", ".join(baseline_names()) or "none"
         raise ConfigError(
-            f"baseline {name}: {error.strerror}; saved are: {known}; try: ratioscope baseline save RUN as {name}"
+            f"baseline {name}: {_why(error)}; saved are: {known}; try: ratioscope baseline save RUN as {name}"
         ) from error
     try:
         return _floor(name, json.loads(content))
@@ -82,13 +82,17 @@ def write_baseline(floor: NoiseFloor) -> Path:
     return path
 
 
+def _why(error: OSError) -> str:
+    return "there is none of this name" if isinstance(error, FileNotFoundError) else error.strerror or "unreadable"
+
+
 def remove_baseline(name: str) -> None:
     """Deletes the baseline. ConfigError if there is none."""
     try:
         _path(name).unlink()
     except OSError as error:
         known = ", ".join(baseline_names()) or "none"
-        raise ConfigError(f"baseline {name}: {error.strerror}; saved are: {known}") from error
+        raise ConfigError(f"baseline {name}: {_why(error)}; saved are: {known}") from error
 
 
 def plain_baseline(floor: NoiseFloor) -> dict[str, Any]:

@@ -73,3 +73,18 @@ def test_no_number_is_lost_at_80_columns(line: str, places: dict[str, str], caps
     assert numbers and not NAMED.search(narrow)
     assert {word for word in numbers - words if len(word) < FOLDED or word not in joined} == set()
     assert max((len(row.rstrip()) for row in narrow.splitlines() if row[:1] in RULES and row), default=0) <= COLUMNS
+
+
+@pytest.mark.parametrize("verb", ["note", "export", "import", "report", "baseline save"])
+def test_help_is_broken_at_the_width_of_the_terminal_alone(verb: str) -> None:
+    lines = ESCAPES.sub("", in_terminal(COLUMNS, *verb.split(), "--help")).splitlines()
+    prose = [line.strip() for line in lines[: next(at for at, line in enumerate(lines) if line[:1] == "╭")]]
+    for line, after in zip(prose, prose[1:], strict=False):
+        assert not line or not after or len(line) + len(after.split()[0]) >= COLUMNS - 3, line
+
+
+def test_a_command_to_try_stands_on_a_line_of_its_own_where_its_words_do_not_fit(places: dict[str, str]) -> None:
+    ended = ESCAPES.sub("", in_terminal(COLUMNS, "info", places["RUN"])).rpartition("next: ")[2].splitlines()
+    words = [line.strip() for line in ended]
+    assert {"why the policies are apart, and what to do", "every chart, sequence and token"} <= set(words)
+    assert [line.split()[1] for line in words if line.startswith("ratioscope ")] == ["diagnose", "dashboard"]

@@ -92,7 +92,10 @@ def _out(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
         (("save", "RUN", "tiny"), "wanted ratioscope baseline save RUN as NAME"),
         (("save", "RUN", "as", "../x"), "wanted letters, digits"),
         (("drop", "x"), "ratioscope baseline list"),
-        (("show", "x"), "saved are: none; try: ratioscope baseline save RUN as x"),
+        (
+            ("show", "x"),
+            "baseline x: there is none of this name; saved are: none; try: ratioscope baseline save RUN as x",
+        ),
         (("remove", "x"), "saved are: none"),
     ],
 )
