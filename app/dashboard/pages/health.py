@@ -9,13 +9,14 @@ from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
 
+from ...figures.html.reasons import reasons
 from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.hidden import replaced
 from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
-from ..panels.charts import table
+from ..panels.charts import appearance, table
 from ..panels.collector_line import collector_line
 
 
@@ -31,7 +32,7 @@ def render(scope: Scope) -> None:
         st.info(label(capital(why), 800))
     _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
     _losses(run)
-    _listed("Not available", _unavailable(run), "Every metric of every recorded gap is available.")
+    _not_available(run)
     _listed("Weights of the engines", weights_table(run), NO_DIGESTS)
     _listed("Events", run.events, "No event was recorded.")
     st.subheader("Run", anchor=False)
@@ -125,14 +126,18 @@ def _not_shown(run: Run) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"what": pl.String, "reason": pl.String}, orient="row")
 
 
-def _unavailable(run: Run) -> pl.DataFrame:
-    """A row per reason, with the metrics that it makes unavailable."""
+def _not_available(run: Run) -> None:
+    """A row of sentences per reason, with the metrics that it makes unavailable; the reason of most metrics first."""
+    st.subheader("Not available", anchor=False)
     by_reason: dict[str, list[str]] = {}
     for metric, reason in sorted(run.unavailable.items()):
         by_reason.setdefault(reason, []).append(metric)
-    rows = [(reason, len(metrics), ", ".join(metrics)) for reason, metrics in by_reason.items()]
-    columns = {"reason": pl.String, "metrics": pl.Int64, "which": pl.String}
-    return pl.DataFrame(sorted(rows, key=lambda row: -row[1]), schema=columns, orient="row")
+    if not by_reason:
+        st.caption("Every metric of every recorded gap is available.")
+        return
+    ordered = sorted(by_reason.items(), key=lambda part: -len(part[1]))
+    rows = [(capital(reason), f"{count(len(metrics), 'metric')}: {', '.join(metrics)}") for reason, metrics in ordered]
+    st.html(reasons(("reason", "which"), rows, theme=appearance()))
 
 
 def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
