@@ -87,7 +87,14 @@ def _lane_title(lane: tuple[str, str], place: int, theme: Theme) -> Overlay:
     while names and len(" · ".join((title, *names))) > room:
         names.pop()
     behind = coloured(escaped(" · ".join(("", *names)), 60), theme.muted)
-    above = {"x": 0, "xref": "paper", "xanchor": "left", "y": place - WIDTH / 2, "yref": "y", "yanchor": "bottom"}
+    above: Overlay = {
+        "x": 0,
+        "xref": "paper",
+        "xanchor": "left",
+        "y": place - WIDTH / 2,
+        "yref": "y",
+        "yanchor": "bottom",
+    }
     return worded(
         f"{escaped(title, 60)}{behind}", theme.text, name="shortened", borderpad=1, bgcolor=theme.background, **above
     )
