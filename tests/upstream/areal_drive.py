@@ -36,6 +36,8 @@ stats_module: Any = pytest.importorskip("areal.utils.stats_logger", reason=_REAS
 
 VOCABULARY = 64
 PROMPT = 4
+LENGTHS = [(9, 14), (12, 11), (20, PROMPT + 2)]
+SPEC = api.FinetuneSpec(total_train_epochs=1, dataset_size=24, train_batch_size=6)
 Tensors = dict[str, Any]
 
 
@@ -81,20 +83,20 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(given or stack.enter_context(TemporaryDirectory()))
         stack.enter_context(_process(folder, rank, ranks))
-        _seed()
+        seed()
         engine = _engine(folder, options)
-        stack.enter_context(_spies(engine, watched))
+        stack.enter_context(spies(engine, watched))
         watched.engine = engine
-        trainer = _trainer(engine, folder, watched, steps, resumed)
+        trainer = trainer_of(engine, folder, watched, steps, resumed)
         trainer.ref = mock.MagicMock(compute_logp=watched.reference) if has_reference else None
         stack.callback(trainer.stats_logger.close)
         attachment = _attached(run_dir, by, trainer, engine, asked)
         try:
-            trainer.train(workflow=_workflow())
+            trainer.train(workflow=no_workflow())
         finally:
             if attachment is not None:
                 attachment.detach(30)
-        parameters = [_local(parameter) for parameter in engine.model.parameters()]
+        parameters = [local(parameter) for parameter in engine.model.parameters()]
         rng = (random.getstate(), np.random.get_state(), torch.get_rng_state())
         return {
             "losses": [visit.loss for visit in watched.visits],
@@ -103,6 +105,9 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
             "rng": rng,
             "batch": [visit.data for visit in watched.visits],
             "logs": watched.logs,
+            "visits": watched.visits,
+            "batches": watched.batches,
+            "minibatches": engine.config.ppo_n_minibatches,
             "config": engine.config,
             "watched": watched,
             "engine": engine,
@@ -111,8 +116,8 @@ def drive(run_dir: Path | None, **options: Any) -> dict[str, Any]:
         }
 
 
-def _workflow() -> Any:
-    """A workflow that is never asked: the batches come from _sampled."""
+def no_workflow() -> Any:
+    """A workflow that is never asked: the batches come from sampled()."""
     return type("NoWorkflow", (api.RolloutWorkflow,), {"arun_episode": None})()
 
 
@@ -137,15 +142,24 @@ def _process(folder: Path, rank: int, ranks: int) -> Iterator[None]:
             distributed.destroy_process_group()
 
 
-def _seed() -> None:
+def seed() -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
 
 
 def _engine(folder: Path, options: dict[str, Any]) -> Any:
-    model = folder / "model"
-    if distributed.get_rank() == 0 and not model.exists():
+    if distributed.get_rank() == 0:
+        save_model(folder / "model")
+    distributed.barrier()
+    engine = fsdp_engine.FSDPPPOActor(actor_config(folder, options))
+    engine.create_process_group()
+    engine.initialize(addr=None, ft_spec=SPEC)
+    return engine
+
+
+def save_model(model: Path) -> None:
+    if not model.exists():
         config = transformers.Qwen2Config(
             vocab_size=VOCABULARY,
             hidden_size=16,
@@ -156,8 +170,9 @@ def _engine(folder: Path, options: dict[str, Any]) -> Any:
             max_position_embeddings=64,
         )
         transformers.Qwen2ForCausalLM(config).save_pretrained(model)
-    distributed.barrier()
-    backend = options.pop("backend", "fsdp:d1")
+
+
+def actor_config(folder: Path, options: dict[str, Any]) -> Any:
     settings = {
         "ppo_n_minibatches": 2,
         "use_decoupled_loss": True,
@@ -165,27 +180,21 @@ def _engine(folder: Path, options: dict[str, Any]) -> Any:
         "kl_ctl": 0.0,
         "adv_norm": cli_args.NormConfig(mean_level="batch", std_level="batch"),
         "mb_spec": cli_args.MicroBatchSpec(max_tokens_per_mb=24),
-        **options,
     }
-    engine = fsdp_engine.FSDPPPOActor(
-        cli_args.PPOActorConfig(
-            experiment_name="e",
-            trial_name="t",
-            path=str(model),
-            backend=backend,
-            dtype="float32",
-            attn_impl="sdpa",
-            gradient_checkpointing=False,
-            optimizer=cli_args.OptimizerConfig(lr=1e-2, warmup_steps_proportion=0.0),
-            **settings,
-        )
+    return cli_args.PPOActorConfig(
+        experiment_name="e",
+        trial_name="t",
+        path=str(folder / "model"),
+        backend=options.pop("backend", "fsdp:d1"),
+        dtype="float32",
+        attn_impl="sdpa",
+        gradient_checkpointing=False,
+        optimizer=cli_args.OptimizerConfig(lr=1e-2, warmup_steps_proportion=0.0),
+        **settings | options,
     )
-    engine.create_process_group()
-    engine.initialize(addr=None, ft_spec=api.FinetuneSpec(total_train_epochs=1, dataset_size=24, train_batch_size=6))
-    return engine
 
 
-def _trainer(engine: Any, folder: Path, watched: Watched, steps: int, resumed: int | None) -> Any:
+def trainer_of(engine: Any, folder: Path, watched: Watched, steps: int, resumed: int | None) -> Any:
     """PPOTrainer as its constructor leaves it on one rank, its servers and savers replaced by what does nothing."""
     config = cli_args.GRPOConfig(
         experiment_name="e", trial_name="t", tokenizer_path="", total_train_steps=steps, actor=engine.config
@@ -196,7 +205,6 @@ def _trainer(engine: Any, folder: Path, watched: Watched, steps: int, resumed: i
     nothing = mock.MagicMock()
     nothing.is_async = True
     nothing.export_stats.return_value = {"rollout/reward": 0.5}
-    spec = api.FinetuneSpec(total_train_epochs=1, dataset_size=24, train_batch_size=6)
     recovered = None if resumed is None else recovered_after(resumed, steps)
     for name in ("saver", "recover_handler", "evaluator", "rollout", "weight_update_meta"):
         setattr(trainer, name, nothing)
@@ -206,10 +214,10 @@ def _trainer(engine: Any, folder: Path, watched: Watched, steps: int, resumed: i
         setattr(trainer, f"_should_offload_{name}", False)
     trainer.config, trainer.actor, trainer.train_dataloader = config, engine, range(8)
     trainer.recover_info = recovered
-    trainer.stats_logger = stats_module.StatsLogger(config, spec)
+    trainer.stats_logger = stats_module.StatsLogger(config, SPEC)
     if resumed is not None:
         engine.set_version(resumed + 1)
-    engine.prepare_batch = lambda *_, **__: _sampled(engine, watched)
+    engine.prepare_batch = lambda *_, **__: sampled(engine, watched)
     engine.update_weights = lambda meta: None
     return trainer
 
@@ -220,11 +228,11 @@ def recovered_after(last: int, steps: int) -> Any:
     return SimpleNamespace(last_step_info=step)
 
 
-def _sampled(engine: Any, watched: Watched) -> list[Tensors]:
-    """Three groups of two answers: log-probs of the model plus noise, versions that change within an answer."""
+def sampled(engine: Any, watched: Watched) -> list[Tensors]:
+    """Groups of two answers: log-probs of the model plus noise, versions that change within an answer."""
     version = engine.get_version()
     generator = torch.Generator().manual_seed(100 + version)
-    batch = [_group(generator, version, lengths) for lengths in ((9, 14), (12, 11), (20, PROMPT + 2))]
+    batch = [_group(generator, version, lengths) for lengths in LENGTHS]
     batch[2]["loss_mask"][1] = 0  # an answer that the workflow takes out of training
     for group, logprobs in zip(batch, engine.compute_logp(batch), strict=True):
         noise = 0.3 * torch.randn(logprobs.shape, generator=generator)
@@ -257,7 +265,7 @@ def _group(generator: torch.Generator, version: int, lengths: tuple[int, int]) -
 
 
 @contextmanager
-def _spies(engine: Any, watched: Watched) -> Iterator[None]:
+def spies(engine: Any, watched: Watched) -> Iterator[None]:
     """Around AReaL's own functions, under whatever is attached later."""
     loss_fn, surrogate, optimizer_step = (
         actor_module.grpo_loss_fn,
@@ -282,7 +290,7 @@ def _spies(engine: Any, watched: Watched) -> Iterator[None]:
         return result
 
     def optimizer_steps() -> Any:
-        watched.gradients.append([_local(parameter.grad) for parameter in engine.model.parameters()])
+        watched.gradients.append([local(parameter.grad) for parameter in engine.model.parameters()])
         return optimizer_step()
 
     @functools.wraps(commit)
@@ -303,6 +311,6 @@ def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _local(tensor: Any) -> torch.Tensor:
+def local(tensor: Any) -> torch.Tensor:
     whole: torch.Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole.detach().clone()

@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +31,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="AReaL runs on torch")
 actor = pytest.importorskip("areal.trainer.ppo.actor", reason="the areal package is not importable here")
 driving = pytest.importorskip("upstream.areal_drive", reason="the areal package is not importable here")
+checks: Any = importlib.import_module("upstream.areal_checks")
 
 RATIO = {"level": "token", "action": "mask", "metric": "ratio", "upper": 1.2, "lower": 0.8}
 MODES: dict[str, dict[str, Any]] = {
@@ -88,100 +88,9 @@ def settings(mode: str) -> dict[str, Any]:
     return given
 
 
-@dataclass
-class Expected:
-    """A sequence as AReaL's loss was given it, prompt cut off by hand."""
-
-    step: int
-    minibatch: int
-    columns: dict[str, list[Any] | None]
-
-
-def expected(trace: Mapping[str, Any]) -> dict[tuple[int, tuple[int, ...]], Expected]:
-    """(step, tokens) -> what the loss held of that sequence, read from spies around AReaL's functions."""
-    watched, found = trace["watched"], {}
-    minibatches = trace["config"].ppo_n_minibatches
-    for visit in watched.visits:
-        step = visit.arguments["current_version"]
-        lengths = sequence_lengths(visit, watched.batches[step])
-        ends = np.cumsum(lengths)
-        for (ids, versions), end, length in zip(
-            tokens_of(visit, watched.batches[step], lengths), ends, lengths, strict=True
-        ):
-            span = slice(int(end - length), int(end))
-            mask = visit.data["loss_mask"][span].bool()
-            if not mask.any():
-                continue
-            where = torch.nonzero(mask).flatten()
-            inside = slice(int(where[0]), int(where[-1]) + 1)
-
-            def of(tensor: Any, span: slice = span, inside: slice = inside) -> list[Any]:
-                values: list[Any] = tensor[span][inside].tolist()
-                return values
-
-            tokens = ids[inside.start + 1 : inside.stop + 1]
-            columns: dict[str, list[Any] | None] = {
-                "current_logprobs": of(visit.arguments["logprobs"]),
-                "entropy": of(visit.arguments["entropy"]),
-                "rollout_logprobs": of(visit.data["logprobs"]),
-                "old_logprobs": of(visit.data["prox_logp"]) if visit.data.get("prox_logp") is not None else None,
-                "reference_logprobs": of(visit.data["ref_logp"]) if "ref_logp" in visit.data else None,
-                "advantages": of(visit.data["advantages"]),
-                "mask": of(visit.data["loss_mask"].bool()),
-                "loss_mask": of(visit.left),
-                "rollout_versions": versions[inside.start + 1 : inside.stop + 1],
-                "token_ids": tokens,
-            }
-            found[step, tuple(tokens)] = Expected(step, visit.update - minibatches * step, columns)
-    return found
-
-
-def sequence_lengths(visit: Any, batch: list[dict[str, Any]]) -> list[int]:
-    if "cu_seqlens" in visit.data:
-        lengths: list[int] = torch.diff(visit.data["cu_seqlens"]).tolist()
-        return lengths
-    return [len(ids) for ids, _ in sampled_with(batch) if ids in tree_sequences(visit, batch)]
-
-
-def tree_sequences(visit: Any, batch: list[dict[str, Any]]) -> list[list[int]]:
-    """The sequences of a tree, told by their versions: the loss has them packed in the order of the batch."""
-    trie = visit.data["trie_node"]
-    minibatch = [ids for ids, _ in sampled_with(batch)]
-    paths = []
-    for sequence in trie.all_sequence_ids:
-        spans = trie.get_sequence_tree_indices(sequence)
-        paths.append(
-            [int(token) for begin, end in spans for token in visit.data["input_ids"].reshape(-1)[begin : end + 1]]
-        )
-    return [ids for ids in minibatch if ids in paths]
-
-
-def tokens_of(visit: Any, batch: list[dict[str, Any]], lengths: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Tokens and versions of each sequence of the visit, as they were sampled."""
-    if "cu_seqlens" not in visit.data:
-        wanted = tree_sequences(visit, batch)
-        yield from (pair for pair in sampled_with(batch) if pair[0] in wanted)
-        return
-    ends = np.cumsum(lengths)
-    known = {tuple(ids): versions for ids, versions in sampled_with(batch)}
-    for end, length in zip(ends, lengths, strict=True):
-        ids = visit.data["input_ids"].reshape(-1)[int(end - length) : int(end)].tolist()
-        yield ids, known[tuple(ids)]
-
-
-def sampled_with(batch: list[dict[str, Any]]) -> list[tuple[list[int], list[int]]]:
-    """Tokens and versions of all sequences that the engine gave."""
-    pairs = []
-    for group in batch:
-        for row, attention in enumerate(group["attention_mask"]):
-            length = int(attention.sum())
-            pairs.append((group["input_ids"][row, :length].tolist(), group["versions"][row, :length].tolist()))
-    return pairs
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_every_row_holds_what_the_loss_held_token_by_token(driven: Any, mode: str) -> None:
-    found, rows = expected(driven(mode).trace), driven(mode).rows
+    found, rows = checks.expected(driven(mode).trace), driven(mode).rows
     assert len(rows) == len(found) == 10
     for row in rows:
         wanted = found[row["step"], tuple(row["token_ids"])]
@@ -200,7 +109,7 @@ def test_every_row_holds_what_the_loss_held_token_by_token(driven: Any, mode: st
 def test_rollout_log_probs_groups_and_rewards_are_those_of_the_sampled_answer(driven: Any, mode: str) -> None:
     batches = driven(mode).trace["watched"].batches
     for row in driven(mode).rows:
-        group, answer, which = sampled_answer(batches[row["step"]], row["token_ids"])
+        group, answer, which = checks.sampled_answer(batches[row["step"]], row["token_ids"])
         first = driving.PROMPT
         assert row["rollout_logprobs"] == answer["logprobs"][first:].tolist()
         assert row["rollout_versions"] == answer["versions"][first:].tolist()
@@ -208,16 +117,6 @@ def test_rollout_log_probs_groups_and_rewards_are_those_of_the_sampled_answer(dr
         assert row["group_id"] == f"{row['step']}-0-{group}"
         assert row["sequence_id"] == f"{row['step']}-0-{2 * group + which}"
         assert row["reward"] == float(answer["rewards"])
-
-
-def sampled_answer(batch: list[dict[str, Any]], tokens: list[int]) -> tuple[int, dict[str, Any], int]:
-    for number, group in enumerate(batch):
-        for row, attention in enumerate(group["attention_mask"]):
-            length = int(attention.sum())
-            if group["input_ids"][row, driving.PROMPT : length].tolist() == tokens:
-                answer = {name: value[row][:length] if value.ndim > 1 else value[row] for name, value in group.items()}
-                return number, answer, row
-    raise AssertionError("no answer has these tokens")
 
 
 def test_lag_is_counted_per_token_without_the_trainers_shift(driven: Any) -> None:
@@ -263,25 +162,10 @@ def test_new_weights_are_events_and_the_run_says_where_versions_come_from(driven
 def test_training_is_bit_identical_with_the_collector(driven: Any, mode: str, tmp_path: Path) -> None:
     on, off = driven(mode).trace, driving.drive(None, folder=tmp_path, **settings(mode))
     for name in ("losses", "gradients", "parameters", "rng", "batch"):
-        assert same(on[name], off[name]), name
-    assert [untimed(log) for log in on["logs"]] == [untimed(log) for log in off["logs"]]
+        assert checks.same(on[name], off[name]), name
+    assert [checks.untimed(log) for log in on["logs"]] == [checks.untimed(log) for log in off["logs"]]
     assert {**vars(on["config"]), "path": ""} == {**vars(off["config"]), "path": ""}
     assert on["attachment"].collector.counts.failures == {}
-
-
-def same(left: Any, right: Any) -> bool:
-    """Whether two structures are equal to the last bit."""
-    if isinstance(left, torch.Tensor | np.ndarray):
-        return left.dtype == right.dtype and bool(np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True))
-    if isinstance(left, Mapping):
-        return list(left) == list(right) and all(same(left[name], right[name]) for name in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return type(left) is type(right) and (left == right or type(left).__name__ == "TrieNode")
-
-
-def untimed(log: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in log.items() if not name.startswith("timeperf")}
 
 
 def test_detach_restores_every_name_in_every_module(tmp_path: Path) -> None:
@@ -336,7 +220,7 @@ def test_what_fails_in_our_looks_stays_there(driven: Any, tmp_path: Path, caplog
 
     with caplog.at_level(logging.WARNING, "ratioscope"):
         trace = driving.drive(tmp_path / "run", folder=tmp_path, attach={"rollout_version": broken})
-    assert same(trace["losses"], driven("recompute").trace["losses"])
+    assert checks.same(trace["losses"], driven("recompute").trace["losses"])
     assert trace["attachment"].collector.counts.failures == {"areal adapter": 8}
     assert sum("no version here" in record.getMessage() for record in caplog.records) == 1
 
@@ -359,8 +243,8 @@ def test_scalars_come_with_the_trainers_own_and_leave_those_alone(driven: Any, t
     added = [{name for name in log if name.startswith("ratioscope/")} for log in trace["logs"]]
     assert any("ratioscope/mismatch/kl_k3" in names for names in added)
     for log, plain in zip(trace["logs"], driven("recompute").trace["logs"], strict=True):
-        assert untimed(plain).items() <= log.items()
-    assert same(trace["losses"], driven("recompute").trace["losses"])
+        assert checks.untimed(plain).items() <= log.items()
+    assert checks.same(trace["losses"], driven("recompute").trace["losses"])
 
 
 @pytest.fixture

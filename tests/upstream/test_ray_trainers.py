@@ -1,8 +1,8 @@
-"""NeMo-RL and verl in a driver and worker processes of a real local Ray, recorded by `ratioscope run` alone.
+"""NeMo-RL, AReaL and verl in a driver and worker processes of a real local Ray, recorded by `ratioscope run` alone.
 
 Their own groups of workers, two data-parallel ranks over Gloo, and their losses run there; one of verl's workers is killed in the
-middle of a step. Needs ray 2.60 on PYTHONPATH, and verl 0.9.1 there or a checkout of NVIDIA-NeMo/RL in a folder of SOURCES;
-skipped otherwise.
+middle of a step. Needs ray 2.60 on PYTHONPATH, and areal 1.0.4 or verl 0.9.1 there or a checkout of NVIDIA-NeMo/RL in a folder of
+SOURCES; skipped otherwise.
 """
 
 from pathlib import Path
@@ -36,6 +36,30 @@ def test_what_nemo_rls_workers_hold_is_recorded_where_they_run(tmp_path: Path) -
     for trace in traces:
         trace["losses"].sort(key=lambda call: call["data"]["input_ids"].tolist())  # workers' ids of processes differ
     checks.assert_same(*traces)
+
+
+def test_what_areals_workers_hold_is_recorded_in_single_controller_mode(tmp_path: Path) -> None:
+    checks: Any = pytest.importorskip("upstream.areal_checks", reason="areal is not importable here")
+    held = dict[str, list[Any]]()
+    for name in ("on", "off"):
+        launch("upstream.areal_ray", str(tmp_path / name), recorded=tmp_path / "run" if name == "on" else None)
+        files = [tmp_path / name / f"{file}.pt" for file in ("rank-0", "rank-1", "trace")]
+        held[name] = [torch.load(file, weights_only=False) for file in files]
+    *ranks, driver = held["on"]
+    wanted = [checks.expected({**driver, **rank}) for rank in ranks]
+    rows = ratioscope.open_run(tmp_path / "run").records().collect().to_dicts()
+    assert len(rows) == sum(map(len, wanted)) == 14 and all(wanted)
+    for row in rows:
+        of_row = wanted[row["rank"]][row["step"], tuple(row["token_ids"])]
+        assert {name: row[name] for name in of_row.columns} == of_row.columns and row["minibatch"] == of_row.minibatch
+    for on, off in zip(*held.values(), strict=True):
+        assert differences(_plain(on), _plain(off)) == []
+
+
+def _plain(held: dict[str, Any]) -> dict[str, Any]:
+    """What a process of AReaL held, in lists and dicts."""
+    visits = [{"data": visit.data, "loss": visit.loss, **visit.arguments} for visit in held.get("visits", ())]
+    return {**held, "visits": visits}
 
 
 @pytest.fixture(scope="module")
