@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ratioscope.errors import ConfigError
 
 from .process.counts import reason_of
-from .process.notice import say, warn
+from .process.notice import warn
 from .process.variables import is_installed
 from .self_noise import self_noise_of
 from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named, unrecorded
-from .watching.hooks import Refused, is_watched, missing, put_on
+from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
 
 if TYPE_CHECKING:
@@ -28,10 +27,13 @@ Trainer = Any
 class Attachment:
     """The result of `attach`. `detach` removes every hook from the trainer and closes the collector."""
 
-    def __init__(self, recording: Recording, refused: str | None = None) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self.refused = refused
-        """Why nothing is recorded, if the trainer lacks what the adapter needs; else None."""
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is recorded, if the trainer lacks what the adapter needs; else None. A later import may bring that up."""
+        return self._recording.refused
 
     @property
     def collector(self) -> Collector:
@@ -57,15 +59,12 @@ def attach(trainer: Trainer, run_dir: str | os.PathLike[str], **options: Unpack[
     recording = Recording(run_dir, options, name)
     try:
         recording.attached(begin(recording))
-        return Attachment(recording)
     except Exception as error:
         is_users = isinstance(error, ConfigError) and not (isinstance(error, Refused) or is_installed())
         if options.get("strict", False) or is_users:
             raise
-        refusal = str(error) if isinstance(error, ConfigError) else _unfit(name, error, recording.advice)
-    say(logging.ERROR, "%s", refusal)
-    recording.is_active = False
-    return Attachment(recording, refusal)
+        recording.refuse(str(error) if isinstance(error, ConfigError) else _unfit(name, error, recording.advice))
+    return Attachment(recording)
 
 
 def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Callable[[], None]:
@@ -76,23 +75,22 @@ def start(adapter: Adapter, recording: Recording, trainer: Trainer | None) -> Ca
     module = adapter.load()
     _warn_of_version(adapter)
     recording.advice = _tested_versions(adapter)
+    recording.title = f"{adapter.title} {adapter.version or '(version unknown)'}"
     if adapter.no_self_noise and recording.options.get("self_noise"):
         warn("%s: self_noise is refused, no trainer_again is recorded: %s", adapter.title, adapter.no_self_noise)
         recording.options["self_noise"] = None
     if trainer is not None and (begin := getattr(module, "start", None)) is not None:
         undo: Callable[[], None] = begin(trainer, recording)
     else:
-        undo = _put_on(module, recording, adapter.title, f" {adapter.version or '(version unknown)'}")
+        undo = _put_on(module, recording, adapter.title)
     recording.attached(undo)
     return undo
 
 
-def _put_on(module: AdapterModule, recording: Recording, title: str, version: str = "") -> Callable[[], None]:
+def _put_on(module: AdapterModule, recording: Recording, title: str) -> Callable[[], None]:
     loaded = [hook for hook in module.HOOKS if hook.module in sys.modules]
     if lacking := missing(loaded):
-        raise Refused(
-            f"{title}{version} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{recording.advice}"
-        )
+        raise Refused(lacks(lacking, recording))
     if any(is_watched(hook, adapter=recording.adapter) for hook in loaded):
         raise ConfigError(f"a collector is attached to {title} already; detach() it first")
     return put_on(module.HOOKS, module.recorder(recording), recording)

@@ -124,7 +124,10 @@ class Refused(ConfigError):
 
 
 def put_on(hooks: Iterable[Hook], recorder: Any, recording: Recording) -> Callable[[], None]:
-    """Puts each hook on when its module is imported, or now if it is. The returned function takes all off, later ones too."""
+    """Puts each hook on when its module is imported, or now if it is. The returned function takes all off, later ones too.
+
+    If a module lacks a function that is needed, all hooks are taken off, and the recording is refused.
+    """
     patches = Patches()
     by_module: dict[str, list[Hook]] = {}
     for hook in hooks:
@@ -181,6 +184,11 @@ def missing(hooks: Iterable[Hook]) -> list[str]:
     return [
         f"{hook.module}.{hook.name}" for hook in hooks if hook.needed and hook.module in sys.modules and _lacks(hook)
     ]
+
+
+def lacks(lacking: Sequence[str], recording: Recording) -> str:
+    """The words of a refusal, for what `missing` returned."""
+    return f"{recording.title} has no {', '.join(lacking)}, so that nothing is recorded; training goes on{recording.advice}"
 
 
 def watched(original: Any, hook: Hook, recorder: Any, recording: Recording, *, is_method: bool) -> Any:
@@ -322,7 +330,10 @@ def is_watched(hook: Hook, owner: Any = None, adapter: str | None = None) -> boo
 
 def _install_present(hooks: list[Hook], recorder: Any, recording: Recording, patches: Patches) -> None:
     if lacking := missing(hooks):
-        raise Refused(f"{', '.join(lacking)} is not there, so that what it holds is not recorded")
+        recording.refuse(lacks(lacking, recording))
+        if recording.options.get("strict", False):
+            raise Refused(recording.refused or "")
+        return
     for hook in hooks:
         if not _lacks(hook):
             install(hook, recorder, recording, patches)

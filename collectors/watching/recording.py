@@ -65,6 +65,10 @@ class Recording:
     def __init__(self, run_dir: str | os.PathLike[str], options: AttachOptions, adapter: str, advice: str = "") -> None:
         self.run_dir, self.options, self.adapter, self.advice = run_dir, options, adapter, advice
         self.is_active = True
+        self.title = adapter
+        """The trainer with its version, as messages name it."""
+        self.refused: str | None = None
+        """Why nothing is recorded, once the trainer turned out to lack what the adapter needs."""
         self.failures = 0
         """Looks that failed before there was a collector to count them."""
         self.first_failure: str | None = None
@@ -163,8 +167,16 @@ class Recording:
         return found
 
     def attached(self, undo: Callable[[], None]) -> None:
-        """Keeps `undo`, which takes the hooks off the trainer."""
+        """Keeps `undo`, which takes the hooks off the trainer, and calls it if the recording was refused meanwhile."""
         self._undo = undo
+        if self.refused is not None:
+            self._take_off_or_warn()
+
+    def refuse(self, reason: str) -> None:
+        """Takes the hooks off for good, since the trainer lacks what the adapter needs."""
+        self.refused = reason
+        notice.say(logging.ERROR, "%s", reason)
+        self._take_off_or_warn()
 
     def take_off(self) -> None:
         """Takes the hooks off the trainer. A second call does nothing."""
@@ -197,6 +209,9 @@ class Recording:
         self._note(
             f"{failed}; nothing was recorded meanwhile, so the adapter takes itself off. Training goes on{self.advice}"
         )
+        self._take_off_or_warn()
+
+    def _take_off_or_warn(self) -> None:
         try:
             self.take_off()
         except Exception as error:

@@ -102,7 +102,7 @@ def test_looks_that_fail_at_every_call_change_nothing(
 
 
 def test_a_version_without_a_needed_function_is_refused_by_its_name_and_trains_on(
-    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, module, train = trained
     renamed = [replace(hook, name=f"{hook.name}_of_another_version") for hook in module.HOOKS if hook.needed]
@@ -110,5 +110,5 @@ def test_a_version_without_a_needed_function_is_refused_by_its_name_and_trains_o
     monkeypatch.setattr(module, "HOOKS", (*module.HOOKS, *renamed))
     without = train(tmp_path / "run")
     assert differences(of_training(without), of_training(plain)) == []
-    told = f"{refused(without)} {caplog.text}"  # a trainer that is imported after `attach` is refused in the log
+    told = refused(without) or ""  # also of a trainer that is imported after `attach`
     assert any(hook.name in told for hook in renamed) and not (tmp_path / "run").exists()

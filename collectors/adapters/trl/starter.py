@@ -43,8 +43,9 @@ class Starter:
             return
         try:
             self._undo = self._start(trainer, self._recording)
-            self._first = weakref.ref(trainer)
+            self._first, self._recording.refused = weakref.ref(trainer), None
         except Refused as refusal:
+            self._recording.refused = str(refusal)  # until a trainer comes that can be recorded
             say(logging.ERROR, "%s", refusal)
 
     def end(self, call: Call) -> None:

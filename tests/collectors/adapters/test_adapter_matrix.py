@@ -20,7 +20,9 @@ from support.paths import TESTS
 
 import ratioscope
 from ratioscope.collectors.trainers import ADAPTERS, Adapter, adapter_named
+from ratioscope.collectors.watching.hooks import Hook
 from ratioscope.collectors.watching.recording import Recording
+from ratioscope.errors import ConfigError
 from ratioscope.metrics.dialects import NAMES
 
 pytestmark = [
@@ -132,3 +134,55 @@ def test_a_version_without_the_needed_names_is_refused_with_the_reason(
     for part in (adapter.title, "training goes on", adapter.tested[-1]):
         assert part in attachment.refused
     assert attachment.detach() and not (tmp_path / "run").exists()
+
+
+OF_ITS_OWN = [adapter for adapter in ADAPTERS if adapter.name not in ("trl", "unsloth")]
+"""Those that watch functions of the trainer's package; TRL's and unsloth's are looked at when transformers begins to train."""
+
+
+@pytest.mark.parametrize("adapter", OF_ITS_OWN, ids=lambda adapter: adapter.name)
+def test_a_version_that_is_imported_after_attach_is_refused_in_the_same_words(
+    adapter: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = adapter.load().HOOKS
+    needed = next(hook.module for hook in hooks if hook.needed)
+    packages = {adapter.package, *(hook.module.partition(".")[0] for hook in hooks)}
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        monkeypatch.delitem(sys.modules, name)
+    _empty_module(tmp_path / "theirs", needed)
+    monkeypatch.syspath_prepend(tmp_path / "theirs")
+    attachment = ratioscope.attach(adapter.name, tmp_path / "run")
+    assert attachment.refused is None
+    module = importlib.import_module(needed)
+    late = attachment.refused
+    assert late == ratioscope.attach(adapter.name, tmp_path / "run").refused and f"has no {needed}." in (late or "")
+    with pytest.raises(ConfigError, match="has no"):
+        ratioscope.attach(adapter.name, tmp_path / "run", strict=True)
+    assert not hasattr(module, "__wrapped__") and attachment.detach() and not (tmp_path / "run").exists()
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def _empty_module(folder: Path, name: str) -> None:
+    """A package of another version, whose module of this name has nothing in it."""
+    for part in name.split("."):
+        folder = folder / part
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+
+
+def test_what_was_watched_before_a_refusal_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here_before.py").write_text("def step():\n    return 1\n")
+    (tmp_path / "here_later.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    here = importlib.import_module("here_before")
+    own, adapter = here.step, ModuleType("mine")
+    hooks = (Hook("here_before", "step", after="seen"), Hook("here_later", "loss", after="seen"))
+    vars(adapter).update(HOOKS=hooks, recorder=lambda recording: None)
+    attachment = ratioscope.attach(adapter, tmp_path / "run")
+    assert here.step is not own and attachment.refused is None
+    importlib.import_module("here_later")
+    assert here.step is own and attachment.refused is not None and "mine has no here_later.loss" in attachment.refused
+    ratioscope.attach(adapter, tmp_path / "run").detach()
+    for name in ("here_before", "here_later"):
+        monkeypatch.delitem(sys.modules, name)

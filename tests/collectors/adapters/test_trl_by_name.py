@@ -151,7 +151,10 @@ def test_trls_adapter_names_the_one_for_unsloths_trainer(tmp_path: Path, caplog:
     attachment = attach("trl", tmp_path / "run")
     with pytest.raises(AttributeError), caplog.at_level(logging.ERROR):
         UnslothGRPOTrainer().train()
-    assert attachment.detach() and NOT_UNSLOTH in caplog.text and not (tmp_path / "run").exists()
+    assert attachment.refused == NOT_UNSLOTH and NOT_UNSLOTH in caplog.text and not (tmp_path / "run").exists()
+    train(None, steps=1)
+    assert attachment.detach() and attachment.refused is None  # this trainer can be recorded
+    assert len(token_rows(tmp_path / "run")) > 0
 
 
 REPLACED = {
