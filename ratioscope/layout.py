@@ -45,6 +45,8 @@ READING = "reading"
 ANNOUNCED = "announced"
 """The newest statistics segment is about to be replaced: `file`, `bytes`, `sha256` of the new segment. Until the commit
 follows, or for ever if the writer ends before it, a file of either digest is as its writer wrote it."""
+TAKEN = "taken"
+"""Rows of `step` wait to be written: `offered` counts the writer's sequences so far, so a killed writer's loss is known."""
 EVENT = "event"
 """An event of the run: `event` (weight_sync, resume, config_change, ...), `step`, `note`."""
 NOTE = "note"
@@ -74,8 +76,8 @@ OPEN = "open"
 """A writer began: `writer`, `rank`, `host`, `pid`, `started` (its process), `namespace` (of processes: a container has its own),
 `attempt`, `time`, `launch` (which start of the job), `run` (the `id` in run.json), and `beside`: other logs that were there, a
 few of them where they are many. CLOSE has `beside`, too, so that a log that goes missing is missed by others. `part_of`: the
-process or pool of processes that it is one of many of; `takes_over`: writers of its rank and attempt that had ended and whose
-work it goes on with."""
+process or pool of processes that it is one of many of; `ray_worker`: true if Ray started the process; `takes_over`: writers of
+its rank and attempt that had ended and whose work it goes on with."""
 OFFLINE = "offline"
 """A verb began to work on a run that nobody writes (only `note`, which the dashboard's acknowledgements are too, and `rescore`
 write beside others): `verb`, `host`, `pid`, `time`. Its log is no writer's of the run.

@@ -41,6 +41,11 @@ def is_slurm_task(environment: Mapping[str, str] = os.environ) -> bool:
     return step.isdecimal() and int(step) < _FIRST_SPECIAL_STEP and tasks.isdecimal() and int(tasks) > 1
 
 
+def in_ray_worker() -> bool:
+    """True if Ray started this process, so that it is no driver."""
+    return any(map(os.environ.get, _IS_RAY))
+
+
 def part_of(rank: int | None) -> str | None:
     """The group of a process without a rank (rank None): its Ray job, or the parent that started it by multiprocessing.
 
@@ -48,7 +53,7 @@ def part_of(rank: int | None) -> str | None:
     """
     if rank is not None:
         return None
-    if any(map(os.environ.get, _IS_RAY)):
+    if in_ray_worker():
         return f"ray:{os.environ.get('RAY_JOB_ID', '')}"
     parent = multiprocessing.parent_process()
     return None if parent is None else f"{host_name()}:{parent.pid}"

@@ -2,7 +2,8 @@
 
 An attempt is a start of the whole job. If one rank is started again while the others go on, it stays in their attempt and takes
 over from its earlier process: readers hide the steps that are recorded again, of that process alone. Forked children of a
-recording process, and processes without a rank of their own, record beside each other and take over from nobody.
+recording process, and processes without a rank of their own, record beside each other and take over from nobody. A driver of Ray
+and a worker of the same rank do not take over from each other either.
 """
 
 import os
@@ -18,6 +19,7 @@ from ratioscope.inside import entries, kind, open_regular
 from ratioscope.layout import CLOSE, COMMITS, OPEN, decode_line
 
 from ..process.notice import warn
+from ..process.ranks import in_ray_worker
 from ..process.trainer_process import trainer_process
 from ..process.variables import LAUNCH
 from .run_file import SHARED, is_certain, is_of_ray, launch
@@ -61,7 +63,10 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
         return Place(latest + 1, (), part_of)
     before = [writer for writer in others if writer.get("rank") == rank]
     ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
-    replaced = [] if part_of is not None else [writer for writer in ended if not _is_of_this_process(writer, pid)]
+    continued = (
+        [] if part_of is not None else [writer for writer in ended if bool(writer.get("ray_worker")) == in_ray_worker()]
+    )
+    replaced = [writer for writer in continued if not _is_of_this_process(writer, pid)]
     takes_over = tuple(str(writer.get("writer")) for writer in replaced)
     goes_on = len(others) < len(of_latest) or len(ended) < len(before) or not before
     is_same = is_certain(own) and not any(writer in strangers for writer in before)

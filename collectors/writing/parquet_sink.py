@@ -25,6 +25,7 @@ from ..batch.records import tokens_of
 from ..budget import CONTROL_FILE, Budget, Control, Spending
 from ..process.counts import Tally, reason_of
 from ..process.notice import warn
+from ..process.ranks import in_ray_worker
 from ..process.trainer_process import trainer_process
 from .commit_log import CommitLog
 from .durable_file import is_taken
@@ -212,6 +213,7 @@ class ParquetSink:
             "run": run_id(self._root),
             "beside": logs_beside(self._root, self.writer),
             "time": time.time(),
+            **({"ray_worker": True} if in_ray_worker() else {}),
             **({"part_of": self._part_of} if self._part_of is not None else {}),
             **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
         }

@@ -5,6 +5,7 @@ than memory may hold. No method raises: rows that cannot be written are dropped,
 reported to the user the first time, and noted in the commit log.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -12,11 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ratioscope.layout import CLOSE, DROPPED, EVENT
+from ratioscope.layout import CLOSE, DROPPED, EVENT, TAKEN
 
 from ..batch.records import of_attempt, tokens_of
 from ..process.counts import Dropped, Ledger, reason_of
 from .sink import KeepsReadings, Outcome, Sink, Unsaved, saved, unsaved
+from .taken import Taken
 
 NOT_WRITTEN = "not written"
 STATISTICS_ONLY = "in the statistics only"
@@ -49,6 +51,7 @@ class Writer:
         self._last: tuple[int, Outcome] | None = None  # step that was written last
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
         self._refused: list[Dropped] = []
+        self._taken = Taken()
 
     @property
     def is_gone(self) -> bool:
@@ -73,10 +76,24 @@ class Writer:
         try:
             attempt = self._sink.open()
             self._buffered.setdefault(step, []).append(of_attempt(attempt, rows))
+            self._taken.hold(rows.num_rows, time.monotonic())
         except Exception as error:
             self.drop(step, rows.num_rows, NOT_WRITTEN, reason_of(error))
         while self._waiting_bytes() > self._most_bytes:
             self._write(max(self._buffered, key=lambda each: _bytes(self._buffered[each])))
+        self.say_taken()
+
+    @property
+    def unsaid_for(self) -> float | None:
+        """Seconds until `say_taken` has something to say, if nothing comes; None if it has nothing."""
+        return self._taken.wait(time.monotonic())
+
+    def say_taken(self) -> None:
+        """Writes to the commit log how many sequences were taken, if some wait for long: a killed writer leaves no more."""
+        wait = self.unsaid_for
+        if wait is not None and wait <= 0:
+            self._taken.say()
+            self._say({"kind": TAKEN, "step": max(self._buffered), "offered": self._ledger.counts.sequences.offered})
 
     def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
         """Buffers rows of a reading until the rows of its step are written."""
@@ -143,6 +160,7 @@ class Writer:
     def _write(self, step: int) -> None:
         batches, readings = self._buffered.pop(step), self._readings.pop(step, {})
         sequences, tokens = sum(batch.num_rows for batch in batches), 0
+        self._taken.let_go(sequences)
         if self._ledger.is_sealed:
             return
         try:

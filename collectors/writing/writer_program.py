@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,10 +186,7 @@ class _Program:
     def run(self) -> None:
         """Handles frames, one after the other, until the last."""
         while True:
-            try:
-                message, body, settled = self._frames.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                message, body, settled = {"do": "idle"}, b"", _nothing
+            message, body, settled = self._next()
             try:
                 if self._is_last(message, body, settled):
                     return
@@ -197,6 +195,17 @@ class _Program:
                     self._replies.send(said=f"the writer failed; it goes on with the next batch: {reason_of(error)}")
                 if message["do"] == "finish":
                     self._replies.send(finished=message["number"], saved=False)
+
+    def _next(self) -> tuple[dict[str, Any], Any, Callable[[], None]]:
+        """The next frame; a message to write what waits, if none comes for long."""
+        with suppress(queue.Empty):
+            if (wait := self._writer.unsaid_for) is not None:
+                return self._frames.get(timeout=max(0.0, wait))
+        self._writer.say_taken()
+        try:
+            return self._frames.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return {"do": "idle"}, b"", _nothing
 
     def _tell_scalars(self, step: int, values: Mapping[str, float]) -> None:
         self._replies.send(scalars=values, step=step)

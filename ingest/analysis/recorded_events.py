@@ -90,12 +90,13 @@ def _dropped(run: Run) -> Iterator[Row]:
 
 
 def _lost(run: Run) -> Iterator[Row]:
-    """Sequences that a writer had taken and not written when it ended, at the last step that it committed."""
+    """Sequences that a writer had taken and not written when it ended, at the newest step that its log names."""
     for lost in run.conservation.losses:
-        if lost.step is not None:
+        step = max((known for known in (lost.step, lost.taken) if known is not None), default=None)
+        if step is not None:
             noun = "sequence" if lost.sequences == 1 else "sequences"
             why = f"{lost.writer} ended without writing what it had taken"
-            yield lost.step, "lost", f"at least {lost.sequences:,} {noun}: {why}", "gap"
+            yield step, "lost", f"at least {lost.sequences:,} {noun}: {why}", "gap"
 
 
 def _set_aside(run: Run) -> Iterator[Row]:

@@ -38,6 +38,8 @@ class Lost:
     step: int | None
     """The last step that the writer committed."""
     sequences: int
+    taken: int | None = None
+    """The newest step that the log says the writer had taken rows of; None if the log does not say it."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,12 @@ def conservation(
     newest = max((history.attempt for history in histories), default=0)
     ways = [ended.get(history.log.writer) for history in histories if history.attempt == newest]
     losses = [
-        Lost(history.log.writer, last_step(history), open_of[history.log.writer])
+        Lost(
+            history.log.writer,
+            last_step(history),
+            open_of[history.log.writer],
+            None if history.taken is None else history.taken[1],
+        )
         for history in histories
         if history.log.writer in ended and open_of[history.log.writer]
     ]
@@ -161,6 +168,7 @@ def counts(history: WriterHistory) -> Counts:
         left_out = left_out if (total := history.totals.get("left_out")) is None else total
         return Counts(offered or 0, written if closed is None else closed, left_out, dropped or 0)
     newest = [(file.offered or 0, file.step, file.dropped or 0) for file in files]
+    newest += [] if history.taken is None else [(*history.taken, 0)]
     offered, _, dropped = max([*newest, unnamed.newest or (0, 0, 0)])
     dropped = max(dropped, sum(drop.sequences for drop in history.drops))
     return Counts(max(offered, written + left_out + dropped), written, left_out, dropped)

@@ -18,6 +18,7 @@ from ratioscope.layout import (
     PRUNED,
     READING,
     STATE,
+    TAKEN,
     WEIGHT_NAMES,
     WEIGHTS,
     is_offline,
@@ -84,6 +85,8 @@ class WriterHistory:
     """Earlier writers of the same rank whose work this writer continues."""
     opened: float | None = None
     """When the log was opened. This and the next two are seconds since 1970."""
+    taken: tuple[int, int] | None = None
+    """(sequences that the writer had taken, newest step of them), by its last line that says so before their rows are written."""
     last_commit: float | None = None
     closed: float | None = None
     """When the writer ended in order; None while it may still write."""
@@ -197,7 +200,7 @@ class WriterHistory:
             OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, DROPPED: self._drop,
             PRUNED: self._prune, MOVED: self._move, NOTED: self._note,
             READING: self._reading, CLOSE: self._close, CONDENSED: self._condense,
-            WEIGHTS: self._weigh, WEIGHT_NAMES: self._name_weights,
+            WEIGHTS: self._weigh, TAKEN: self._hear_taken, WEIGHT_NAMES: self._name_weights,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a later version wrote this kind of line; it is no part of this schema
@@ -235,6 +238,9 @@ class WriterHistory:
             self.segments[item.path] = item
             self._settle(item)
         self.last_commit = item.time or self.last_commit
+
+    def _hear_taken(self, entry: Mapping[str, Any]) -> None:
+        self.taken = whole_number(entry, "offered"), whole_number(entry, "step")
 
     def _reading(self, entry: Mapping[str, Any]) -> None:
         item = committed_reading(entry, self.log.writer, self.attempt)

@@ -6,13 +6,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.waiting import PATIENCE, wait_until
 from support.written_run import CollectingSink, commit_lines, token_rows
 
 from ratioscope import Collector, open_run
@@ -20,7 +20,6 @@ from ratioscope.collectors.collector import NO_THREAD
 from ratioscope.collectors.writing import writer_process
 from ratioscope.collectors.writing.writer_process import ENDED, PROCESS
 
-PATIENCE = 120.0
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.5, -2.5]]}
 
 
@@ -51,14 +50,6 @@ def is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Looks again and again, for as long as a test may take."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        threading.Event().wait(0.02)
 
 
 def script(lines: str, folder: Path, *, code: int = 0) -> str:

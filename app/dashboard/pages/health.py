@@ -114,10 +114,17 @@ def _tokens(part: Dropped) -> str:
 
 def _lost(counts: Conservation) -> pl.DataFrame:
     rows = [
-        (lost.writer, lost.sequences, lost.step, UNSEEN, "the writer ended before it wrote them")
+        (lost.writer, lost.sequences, lost.step, lost.taken, UNSEEN, "the writer ended before it wrote them")
         for lost in counts.losses
     ]
-    schema = {"writer": pl.String, "at least": pl.Int64, "after step": pl.Int64, "tokens": pl.String, "why": pl.String}
+    schema = {
+        "writer": pl.String,
+        "at least": pl.Int64,
+        "after step": pl.Int64,
+        "up to step": pl.Int64,
+        "tokens": pl.String,
+        "why": pl.String,
+    }
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
