@@ -251,6 +251,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         records="rollout, old, current, reference, both masks, advantages, pack index and position; no current of tokens that "
         "its rollout correction rejects; its controller packs sequences without their names, so neither groups, rewards nor "
         "rollout versions; nothing with sequence parallelism (sp_size > 1)",
+        unreached="the worker's start with its FSDP engine (v1/rl/trainer/worker.py:225 sets an accelerator, which a CPU is not; "
+        "so a pack is not split over ranks either, line 622)",
     ),
     Adapter(
         name="ms_swift",

@@ -3,13 +3,19 @@
 Needs ray, mmengine and xtuner's other imports on PYTHONPATH, and a checkout in a folder of SOURCES. Skipped otherwise.
 """
 
+import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.adapter_properties import differences, left_behind
+from support.launched import TESTS
 from support.written_run import commit_lines, token_rows
 
 import ratioscope
@@ -91,6 +97,45 @@ def test_a_sequence_is_its_prompt_its_tokens_and_its_place_in_a_pack(tmp_path: P
         )
     run = ratioscope.open_run(tmp_path / "run")
     assert run.policies == ("rollout", "old", "current") and run.gaps == ("mismatch", "total", "drift")
+
+
+@pytest.mark.parametrize("replicas", (1, 2))
+def test_each_of_two_ranks_records_what_it_held_and_of_copies_one_does(tmp_path: Path, replicas: int) -> None:
+    held = {name: _two_ranks(tmp_path / name, replicas, recorded=name == "on") for name in ("on", "off")}
+    for on, off in zip(held["on"], held["off"], strict=True):
+        assert on["finished"] == (True, None)
+        for name in ("told", "losses", "parameters"):
+            assert differences(on[name], off[name]) == [], name
+    rows = token_rows(tmp_path / "on" / "run").to_pylist()
+    wanted = held["on"] if replicas == 1 else held["on"][:1]
+    assert {row["rank"] for row in rows} == set(range(len(wanted)))
+    assert len({row["sequence_id"] for row in rows}) == len(rows) == 18 * len(wanted)
+    for rank, trace in enumerate(wanted):
+        told = sorted(token for row in rows if row["rank"] == rank for token in _told(row))
+        engine = SimpleNamespace(tables=trace["tables"])
+        assert [one[:5] for one in told] == sorted(
+            token[:5] for step in trace["held"] for token in _held(step, engine, {})
+        )
+
+
+def _two_ranks(folder: Path, replicas: int, *, recorded: bool) -> list[dict[str, Any]]:
+    folder.mkdir()
+    run = str(folder / "run") if recorded else ""
+    path = os.pathsep.join((str(TESTS), *(os.path.abspath(path) for path in sys.path if path)))
+    command = [sys.executable, "-m", "upstream.xtuner_drive", str(folder), run]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), json.dumps({"replicas": replicas})],
+            env={**os.environ, "PYTHONPATH": path, "RANK": str(rank), "RATIOSCOPE_LAUNCH": "two ranks"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in ranks:
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-3000:]
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=False) for rank in range(2)]
 
 
 def test_a_split_pack_and_packs_without_rollout_log_probs_are_said(tmp_path: Path) -> None:

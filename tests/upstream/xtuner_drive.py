@@ -7,8 +7,10 @@ table with SGD.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -116,10 +118,10 @@ class _Reference:
         return self._engine.forward_only(seq_ctx, loss_ctx["lm"])
 
 
-def packs(of: Any, table: torch.Tensor, step: int, *, rollout: bool) -> Any:
+def packs(of: Any, table: torch.Tensor, step: int, *, rollout: bool, share: int = 0) -> Any:
     """Nine sequences of this model, packed by xtuner's own controller; the sampler rounds to bfloat16."""
     contexts = of("xtuner.v1.data_proto.sequence_context").SequenceContext
-    sampled, draw = table.to(torch.bfloat16).float(), random.Random(step)
+    sampled, draw = table.to(torch.bfloat16).float(), random.Random(step + 1000 * share)
     batches = []
     for number in range(9):
         prompt = [draw.randrange(VOCABULARY) for _ in range(3)]
@@ -154,8 +156,13 @@ def drive(
     reference: bool = False,
     rollout: bool = True,
     sp_size: int = 1,
+    rank: int = 0,
+    replicas: int = 1,
 ) -> dict[str, Any]:
-    """Trains with xtuner's own code, recorded into run_dir or not; all that it computed."""
+    """Trains with xtuner's own code, recorded into run_dir or not; all that it computed.
+
+    rank: of this process, in a group that main() made. replicas: ranks that get the same packs, as tensor parallel ranks do.
+    """
     if not torch.distributed.is_initialized():
         store = getattr(torch.distributed, "HashStore")()  # noqa: B009
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -174,7 +181,8 @@ def drive(
             policy_loss_cfg={"loss_type": "vanilla", "cliprange_low": 0.2, "cliprange_high": 0.2}, mode=mode, chunk_size=8,
             use_kl_loss=reference, kl_loss_coef=0.1, kl_loss_type="low_var_kl", rollout_is=corrected,
         )  # fmt: skip
-        worker = worker_of(of, loss_cfg, optimizer_steps=optimizer_steps, rank=0, reference=reference)
+        worker = worker_of(of, loss_cfg, optimizer_steps=optimizer_steps, rank=rank, reference=reference)
+        worker._engine.data_replicate_size = replicas
         worker.sp_mesh = SimpleNamespace(size=lambda: sp_size)
         device = mock.MagicMock(max_memory_allocated=lambda: 0, max_memory_reserved=lambda: 0)
         told, held = list[Any](), list[Any]()
@@ -183,7 +191,7 @@ def drive(
             mock.patch.object(working, "get_logger", lambda **named: logging.getLogger("xtuner.here")),
         ):
             for step in range(1, steps + 1):
-                given = packs(of, worker._engine.table(), step, rollout=rollout)
+                given = packs(of, worker._engine.table(), step, rollout=rollout, share=rank // replicas)
                 kept = [{n: v.clone() for n, v in one.items() if torch.is_tensor(v)} for one in given]
                 inputs = [one["seq_ctx"].input_ids.clone() for one in given]
                 old = worker._engine.table()
@@ -209,3 +217,17 @@ def drive(
 def _ended(call: Any) -> None:
     with pytest.raises(AttributeError):
         call()
+
+
+def main(folder: Path, run: Path | None, rank: int, settings: dict[str, Any]) -> None:
+    """One of two ranks of a process group over Gloo; what it held is left in the folder."""
+    store = getattr(torch.distributed, "FileStore")(str(folder / "store"), 2)  # noqa: B009
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    trace = drive(run, options={"strict": True}, rank=rank, **settings)
+    kept = {name: trace[name] for name in ("told", "losses", "parameters", "held")}
+    torch.save({**kept, "tables": trace["engine"].tables, "finished": trace["attachment"]}, folder / f"rank-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2] else None, int(sys.argv[3]), json.loads(sys.argv[4]))
