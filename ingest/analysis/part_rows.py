@@ -8,8 +8,9 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, GapRows, gap_rows
-from ratioscope.metrics.engines.numpy_engine import gap_statistics, schema
+from ratioscope.metrics.engines.numpy_engine import gap_cells
 from ratioscope.metrics.engines.slices import SliceCodes, labelled, written_slices
+from ratioscope.metrics.engines.statistics_table import schema, statistics_table
 from ratioscope.metrics.merging import LISTS
 
 from ..rows.part import Only, Part
@@ -41,8 +42,8 @@ def part_statistics(records: pa.Table, gap: str, part: Part) -> pa.Table:
     own, by_token = part_mask(records, rows, part)
     codes = own if by_token else _of_rows(own, rows)
     slices = [SliceCodes("part", ("",), np.where(codes, 0, -1), by_token)]
-    (table,) = gap_statistics(records, rows, slices)
-    (whole,) = gap_statistics(records, replace(rows, mask=rows.mask & own), [_every(rows)])
+    table = statistics_table(gap_cells(records, rows, slices))
+    whole = statistics_table(gap_cells(records, replace(rows, mask=rows.mask & own), [_every(rows)]))
     return _with_histograms(table, whole, by_token=by_token)
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import open_regular
-from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.version import __version__
 

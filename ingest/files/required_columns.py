@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from ratioscope.errors import SchemaError
-from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS
 from ratioscope.record import POLICIES, arrow_schema, scalar_schema
 

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from ratioscope.metrics.engines.arrow_columns import pc
-from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.record import GAPS
 
 from ..analysis.part_rows import part_columns, part_statistics

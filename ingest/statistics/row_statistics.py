@@ -16,7 +16,8 @@ from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.loops import Loops
-from ratioscope.metrics.engines.numpy_engine import schema, statistics
+from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.record import GAPS
 
 from ..commits.entries import TokenFile

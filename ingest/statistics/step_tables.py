@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS, merge
 
 _SAMPLED, _LOOPS = b"ratioscope.sampled", b"ratioscope.loops"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..engines.arrow_columns import GapRows, gap_rows, step_codes
+from ..engines.arrow_columns import GapRows, gap_rows, step_groups
 from ..engines.slices import Labels, labelled
 from .corrected import Corrected, Flags, Floats, Integers, corrected
 from .correction import Correction
@@ -134,11 +134,11 @@ def carried_out(records: pa.Table, correction: Correction) -> Iterator[CarriedOu
 
 
 def _carried_out(rows: GapRows, records: pa.Table, correction: Correction) -> Iterator[CarriedOut]:
-    attempts, steps, groups = step_codes(records, rows.rows)
+    groups = step_groups(records, rows.rows)
     bounds = np.concatenate(([0], np.cumsum(rows.lengths)))
     log_ratio = rows.later.astype(np.float64) - rows.earlier.astype(np.float64)
-    for group, (attempt, step) in enumerate(zip(attempts.tolist(), steps.tolist(), strict=True)):
-        chosen = np.flatnonzero(groups == group)
+    for group, (attempt, step) in enumerate(zip(groups.attempts.tolist(), groups.steps.tolist(), strict=True)):
+        chosen = np.flatnonzero(groups.of_row == group)
         token = _tokens_of(chosen, bounds)
         sequence = np.repeat(np.arange(len(chosen)), rows.lengths[chosen])
         result = corrected(correction, log_ratio[token], sequence, rows.mask[token])

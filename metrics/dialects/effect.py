@@ -9,7 +9,7 @@ import pyarrow as pa
 from ..corrections.corrected import Corrected
 from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
-from ..engines.arrow_columns import stands_for, step_codes
+from ..engines.arrow_columns import stands_for, step_groups
 from . import dialect
 from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
 
@@ -48,9 +48,9 @@ def dialect_carried_out(
 def _steps(records: pa.Table) -> dict[tuple[int, int], pa.Table]:
     minibatch = records["minibatch"].to_numpy()  # null reads as NaN
     first = records.filter(pa.array(~(minibatch > 0)))
-    attempts, steps, groups = step_codes(first, np.arange(len(first)))
-    keys = zip(attempts.tolist(), steps.tolist(), strict=True)
-    return {key: first.filter(pa.array(groups == group)) for group, key in enumerate(keys)}
+    groups = step_groups(first, np.arange(len(first)))
+    keys = zip(groups.attempts.tolist(), groups.steps.tolist(), strict=True)
+    return {key: first.filter(pa.array(groups.of_row == group)) for group, key in enumerate(keys)}
 
 
 def _corrected(batch: DialectBatch, evaluation: Evaluation) -> Corrected:

@@ -99,12 +99,33 @@ def measured_rows(records: pa.Table, gap: str) -> Integers:
     return chosen
 
 
-def step_codes(records: pa.Table, rows: Integers) -> tuple[Integers, Integers, Integers]:
-    """(attempt of each group, step of each group, group of each row). Groups are the distinct (attempt, step), ascending."""
+@dataclass(frozen=True)
+class Groups:
+    """The distinct (attempt, step) of some rows, ascending."""
+
+    attempts: Integers
+    """The attempt of each group."""
+    steps: Integers
+    """The step of each group."""
+    of_row: Integers
+    """The group of each row."""
+
+
+def step_groups(records: pa.Table, rows: Integers) -> Groups:
+    """The groups of these rows."""
     attempt = records["attempt"].to_numpy()[rows].astype(np.int64)
     step = records["step"].to_numpy()[rows].astype(np.int64)
-    pairs, codes = np.unique(np.stack((attempt, step), axis=1), axis=0, return_inverse=True)
-    return pairs[:, 0], pairs[:, 1], codes.reshape(-1)
+    pairs, codes = distinct(attempt, step)
+    return Groups(pairs[:, 0], pairs[:, 1], codes)
+
+
+def distinct(*columns: Integers) -> tuple[Integers, Integers]:
+    """(distinct rows of the columns, ascending; the place of each row among them)."""
+    table = np.stack(columns, axis=1)
+    if len(table) and (table == table[0]).all():  # as in a trainer, which measures one step; sorting rows is slow
+        return table[:1], np.zeros(len(table), np.int64)
+    pairs, codes = np.unique(table, axis=0, return_inverse=True)
+    return pairs, codes.reshape(-1)
 
 
 def list_lengths(column: ArrowColumn) -> Integers:
@@ -182,7 +203,7 @@ def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Intege
 
 def row_keys(records: pa.Table) -> Integers:
     """An integer per row; equal for rows with equal attempt, step and sequence_id."""
-    _, identity = encoded(records["sequence_id"])
-    columns = (records["attempt"].to_numpy(), records["step"].to_numpy(), identity)
-    _, keys = np.unique(np.stack([c.astype(np.int64) for c in columns], axis=1), axis=0, return_inverse=True)
-    return keys.reshape(-1)
+    keys, identity = encoded(records["sequence_id"])
+    _, group = distinct(*(records[name].to_numpy().astype(np.int64) for name in ("attempt", "step")))
+    key = group * (len(keys) + 1) + identity + 1
+    return np.unique(key, return_inverse=True)[1] if group.any() else key

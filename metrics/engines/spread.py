@@ -42,7 +42,10 @@ class Spread:
     def add(
         self, level: Level, names: Integers, place: Integers, log_weight: Floats, times: Floats | None = None
     ) -> None:
-        """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once)."""
+        """Adds one log-weight per element. The group of an element is names[place]; it counts `times` (None: once).
+
+        names: ascending. A group may be there several times; its elements are then added up apart from each other.
+        """
         if not len(place):
             return
         if times is None:
@@ -53,16 +56,17 @@ class Spread:
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
-            largest = self._candidates(level, names, place, log_weight)
-            self._largest[level].append((names[place[largest]], log_weight[largest]))
+            owner = names[place]
+            largest = self._candidates(level, names, owner, log_weight)
+            self._largest[level].append((owner[largest], log_weight[largest]))
 
-    def _candidates(self, level: Level, names: Integers, place: Integers, log_weight: Floats) -> Integers:
+    def _candidates(self, level: Level, names: Integers, owner: Integers, log_weight: Floats) -> Integers:
         """Indices of the largest log-weights of each group, without those that K of an earlier block exceed."""
-        if len(names) > 1:
-            return largest_of_each(place, log_weight)
+        if names[0] != names[-1]:
+            return largest_of_each(owner, log_weight)
         least = self._least.get((level, int(names[0])))
         above = np.arange(len(log_weight)) if least is None else np.flatnonzero(log_weight > least)
-        chosen = above[largest_of_each(place[above], log_weight[above])]
+        chosen = above[largest_of_each(owner[above], log_weight[above])]
         if len(chosen) == K:
             self._least[level, int(names[0])] = float(log_weight[chosen].min())
         return chosen

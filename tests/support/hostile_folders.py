@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.metrics.engines.numpy_engine import schema
+from ratioscope.metrics.engines.statistics_table import schema
 from support import hostile_parquet as made
 from support import real_runs, run_folders
 from support.hostile_parquet import Leaf, Page, alike, levels, parquet

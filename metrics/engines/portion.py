@@ -1,0 +1,131 @@
+"""A portion: blocks of adjacent sequences, and the sums of their tokens.
+
+Token formulas are evaluated block by block, so that tokens stay in the processor's cache. All that follows works on numbers of
+sequences, and is done once for a portion: a call of numpy costs as much for a thousand numbers as for ten.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..columns import SequenceColumns, sequence_columns
+from ..reduction import Cells, Integers, Matrix, first_of_each, reduced
+from ..statistic import NEUTRAL, Statistic
+from .arrow_columns import GapRows
+from .block_tokens import Block, Tokens, blocks, changes
+from .level_statistics import LevelStatistics
+from .loops import Floats, Loops
+from .slices import CONTIGUOUS, Codes, SliceCodes
+
+_SEQUENCES = 4096
+"""Sequences of a portion, about: the sums of more would not stay in the cache, and of many short ones not in memory."""
+
+
+def portions(rows: GapRows, tokens: int) -> Iterator[list[Block]]:
+    """Blocks of about so many tokens, by portions."""
+    portion: list[Block] = []
+    for block in blocks(rows, tokens):
+        portion.append(block)
+        if block.last - portion[0].first >= _SEQUENCES:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """The sums of the tokens of a block. Its sequences are counted from the first of the portion."""
+
+    segments: Cells
+    """Of the segments: adjacent tokens of one sequence with the same code in every contiguous slice. Coded by sequence."""
+    codes: Mapping[str, Codes]
+    """Name of a contiguous slice -> the code of each segment."""
+    whole: Matrix
+    """Statistics that relate tokens to their neighbours, of each sequence that has a token."""
+    scattered: Mapping[str, Cells]
+    """Name of any other slice by token -> statistics of each (sequence, code), coded by sequence * number of keys + code."""
+
+
+@dataclass(frozen=True)
+class PortionSums:
+    """The sums of a portion."""
+
+    blocks: Integers
+    """The number of the block of each sequence."""
+    segments: Cells
+    codes: Mapping[str, Codes]
+    scattered: Mapping[str, Cells]
+    sequences: Matrix
+    """All statistics of each sequence, with or without a token, shape (statistics, sequences)."""
+    columns: SequenceColumns
+    stands_for: Floats | None
+    """Number of sequences that each sequence represents; None: one each."""
+
+
+def block_sums(
+    tokens: Tokens, first: int, slices: Sequence[SliceCodes], levels: LevelStatistics, loops: Loops
+) -> BlockSums:
+    """The token formulas of a block, evaluated and summed. first: the number of its first sequence within the portion."""
+    by_token = [piece for piece in slices if piece.by_token]
+    contiguous = [piece.name for piece in by_token if piece.name in CONTIGUOUS]
+    starts = changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)])
+    segments = loops.cell_sums(tokens.program(loops, whole=False), tokens.columns, starts)
+    begins = first_of_each(tokens.sequence)
+    return BlockSums(
+        Cells(tokens.sequence[starts] + first, segments),
+        {name: tokens.codes[name][starts] for name in contiguous},
+        loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, begins)
+        if levels.whole
+        else np.empty((0, len(begins))),
+        {piece.name: _scattered(tokens, piece, first, loops) for piece in by_token if piece.name not in CONTIGUOUS},
+    )
+
+
+def portion_sums(
+    rows: GapRows, portion: Sequence[Block], of_blocks: Sequence[BlockSums], levels: LevelStatistics
+) -> PortionSums:
+    """The sums of the blocks side by side, and the formulas of their sequences."""
+    first, last = portion[0].first, portion[-1].last
+    segments = _together([each.segments for each in of_blocks])
+    sums = np.empty((len(levels.token), last - first))
+    sums[:] = np.array([[NEUTRAL[s.combine]] for s in levels.token])
+    present = reduced(segments.matrix, segments.codes, levels.sliced)
+    sums[: len(levels.sliced), present.codes] = present.matrix
+    sums[len(levels.sliced) :, present.codes] = np.concatenate([each.whole for each in of_blocks], axis=1)
+    named = named_rows(sums, levels.token)
+    whole = sequence_columns(named, np)
+    own = [s.formula(named, np) for s in levels.cluster] + [s.formula(whole, np) for s in levels.sequence]
+    return PortionSums(
+        np.repeat(np.arange(len(portion)), [block.last - block.first for block in portion]),
+        segments,
+        {name: np.concatenate([each.codes[name] for each in of_blocks]) for name in of_blocks[0].codes},
+        {name: _together([each.scattered[name] for each in of_blocks]) for name in of_blocks[0].scattered},
+        np.concatenate((sums, np.stack(own))),
+        whole,
+        None if rows.stands_for is None else rows.stands_for[first:last],
+    )
+
+
+def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
+    """Name of a statistic -> its row."""
+    return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
+
+
+def _scattered(tokens: Tokens, piece: SliceCodes, first: int, loops: Loops) -> Cells:
+    """Statistics of each (sequence, code) from the tokens, brought into the order of their codes."""
+    code = tokens.codes[piece.name]
+    chosen = np.flatnonzero(code >= 0) if (code < 0).any() else slice(None)
+    cell = tokens.sequence[chosen] * len(piece.keys) + code[chosen]
+    order = loops.order(cell, (int(tokens.sequence[-1]) + 1) * len(piece.keys)) if len(cell) else cell
+    cell, program = cell[order], tokens.program(loops, whole=False)
+    columns = {name: tokens.columns[name][chosen][order] for name in program.columns}
+    starts = first_of_each(cell)
+    return Cells(cell[starts] + first * len(piece.keys), loops.cell_sums(program, columns, starts))
+
+
+def _together(parts: Sequence[Cells]) -> Cells:
+    return Cells(
+        np.concatenate([part.codes for part in parts]), np.concatenate([part.matrix for part in parts], axis=1)
+    )

@@ -1,0 +1,80 @@
+"""The cells of each slice of a portion, from the sums of its sequences."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..reduction import Cells, Integers, Matrix, reduced
+from ..statistic import Statistic
+from .level_statistics import LevelStatistics
+from .loops import Floats
+from .portion import PortionSums, named_rows
+from .slices import Codes, SliceCodes
+
+
+def portion_cells(
+    sums: PortionSums, group: Integers, slices: Sequence[tuple[SliceCodes, Codes]], levels: LevelStatistics
+) -> Iterator[Cells]:
+    """The cells of each slice, coded by group * number of keys + code; a cell of several blocks is there once for each.
+
+    group: of each sequence. slices: with the codes of these sequences, which a slice by token does not need.
+    """
+    for piece, codes in slices:
+        if piece.by_token:
+            yield _token_cells(sums, piece, group, levels)
+        else:
+            order, chosen = statistics_of_cells(levels, piece), np.flatnonzero(codes >= 0)
+            matrix = _weighted(sums.sequences, order, sums.stands_for)
+            cell = group[chosen] * len(piece.keys) + codes[chosen]
+            yield _by_block(matrix[:, chosen], cell, sums.blocks[chosen], order)
+
+
+def statistics_of_cells(levels: LevelStatistics, piece: SliceCodes) -> tuple[Statistic, ...]:
+    """The statistics that the cells of a slice have."""
+    return levels.sliced + levels.cluster if piece.by_token else levels.token + levels.cluster + levels.sequence
+
+
+def merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
+    """Each cell once."""
+    return reduced(np.concatenate([c.matrix for c in cells], axis=1), np.concatenate([c.codes for c in cells]), order)
+
+
+def _token_cells(sums: PortionSums, piece: SliceCodes, group: Integers, levels: LevelStatistics) -> Cells:
+    width = len(piece.keys)
+    pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
+    named, order = named_rows(pairs.matrix, levels.sliced), statistics_of_cells(levels, piece)
+    clusters = np.stack([s.formula(named, np) for s in levels.cluster])
+    sequence = pairs.codes // width
+    times = None if sums.stands_for is None else sums.stands_for[sequence]
+    matrix = _weighted(np.concatenate((pairs.matrix, clusters)), order, times)
+    return _by_block(matrix, group[sequence] * width + pairs.codes % width, sums.blocks[sequence], order)
+
+
+def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:
+    """Statistics of each (sequence, code), coded by sequence * number of keys + code, from those of the segments."""
+    values, sequence, code = sums.segments.matrix, sums.segments.codes, sums.codes[piece.name]
+    if (code < 0).any():
+        chosen = np.flatnonzero(code >= 0)
+        values, sequence, code = np.take(values, chosen, axis=1), sequence[chosen], code[chosen]
+    return reduced(values, sequence * len(piece.keys) + code, levels.sliced)
+
+
+def _by_block(matrix: Matrix, codes: Integers, blocks: Integers, order: Sequence[Statistic]) -> Cells:
+    """The cells of each block: sums are added up within blocks first, so that they do not depend on what a portion is."""
+    count = int(blocks[-1]) + 1 if len(blocks) else 1
+    cells = reduced(matrix, codes * count + blocks, order)
+    return Cells(cells.codes // count, cells.matrix)
+
+
+def _weighted(matrix: Matrix, order: Sequence[Statistic], stands_for: Floats | None) -> Matrix:
+    """Statistics of sequences, each counted as often as the number of rows that it represents."""
+    if stands_for is None:
+        return matrix
+    by = {
+        "sum": lambda row: row * stands_for,
+        "max": lambda row: row,
+        "logsumexp": lambda row: row + np.log(stands_for),
+    }
+    square = stands_for * stands_for
+    rows = [row * square if s.level == "cluster" else by[s.combine](row) for s, row in zip(order, matrix, strict=True)]
+    return np.stack(rows)

@@ -1,0 +1,97 @@
+"""The table of statistics, made once of the cells of all slices and gaps: an Arrow array costs the same for a row as for many."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from ..definitions.registry import STATISTICS
+from ..reduction import Cells, Integers
+from ..statistic import Statistic
+from .arrow_columns import ArrowColumn, Groups
+from .slices import SliceCodes
+from .spread import spread_fields
+
+
+@cache
+def schema() -> pa.Schema:
+    """The schema of a statistics table."""
+    keys: list[tuple[str, pa.DataType]] = [
+        ("attempt", pa.int32()),
+        ("step", pa.int64()),
+        ("gap", pa.string()),
+        ("slice", pa.string()),
+        ("key", pa.string()),
+    ]
+    scalars: list[tuple[str, pa.DataType]] = [(statistic.name, pa.float64()) for statistic in STATISTICS]
+    return pa.schema([*keys, *scalars, *spread_fields()])
+
+
+@dataclass(frozen=True)
+class SliceCells:
+    """The cells of one slice of a gap: some rows of the table."""
+
+    gap: str
+    slice: SliceCodes
+    cells: Cells
+    """Coded by group * number of keys + code."""
+    order: tuple[Statistic, ...]
+    """The statistic of each row of the cells' matrix; the others are null."""
+    groups: Groups
+    spread: Mapping[str, ArrowColumn]
+    """The list columns; a column that is not there is null."""
+
+    def __len__(self) -> int:
+        return len(self.cells.codes)
+
+    @property
+    def group(self) -> Integers:
+        """The group of each cell."""
+        return self.cells.codes // len(self.slice.keys)
+
+
+def statistics_table(parts: Sequence[SliceCells]) -> pa.Table:
+    """The cells of all slices, one row each, in this order."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return schema().empty_table()
+    columns = {**_keys(parts), **dict(_scalars(parts)), **dict(_lists(parts))}
+    return pa.table([columns[name] for name in schema().names], schema=schema())
+
+
+def _keys(parts: Sequence[SliceCells]) -> dict[str, ArrowColumn]:
+    return {
+        "attempt": pa.array(np.concatenate([part.groups.attempts[part.group] for part in parts]), pa.int32()),
+        "step": pa.array(np.concatenate([part.groups.steps[part.group] for part in parts]), pa.int64()),
+        "gap": pa.array([part.gap for part in parts for _ in range(len(part))], pa.string()),
+        "slice": pa.array([part.slice.name for part in parts for _ in range(len(part))], pa.string()),
+        "key": pa.concat_arrays([_key(part) for part in parts]),
+    }
+
+
+def _key(part: SliceCells) -> ArrowColumn:
+    return pa.array(part.slice.keys, pa.string()).take(pa.array(part.cells.codes % len(part.slice.keys), pa.int64()))
+
+
+def _scalars(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
+    """(name, values) of every statistic; null in the rows of slices that do not have it."""
+    counts = [len(part) for part in parts]
+    rows, names = sum(counts), [[statistic.name for statistic in part.order] for part in parts]
+    place = {name: number for number, name in enumerate(dict.fromkeys(name for each in names for name in each))}
+    values, is_null = np.zeros((len(place), rows)), np.ones((len(place), len(parts)), np.bool_)
+    for number, (part, own, end) in enumerate(zip(parts, names, np.cumsum(counts).tolist(), strict=True)):
+        places = [place[name] for name in own]
+        values[places, end - len(part) : end] = part.cells.matrix
+        is_null[places, number] = False
+    together = pa.array(values.reshape(-1), mask=np.repeat(is_null, counts, axis=1).reshape(-1))
+    for name in (statistic.name for statistic in STATISTICS):
+        yield name, together.slice(place[name] * rows, rows) if name in place else pa.nulls(rows, pa.float64())
+
+
+def _lists(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
+    for name, kind in spread_fields():
+        own: list[ArrowColumn] = [part.spread.get(name) for part in parts]
+        absent: ArrowColumn = pa.nulls(max(map(len, parts))).cast(kind)
+        yield name, pa.concat_arrays([absent[: len(p)] if o is None else o for o, p in zip(own, parts, strict=True)])

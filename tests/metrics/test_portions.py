@@ -1,0 +1,47 @@
+"""Whatever the engine adds up at once, it gives the same bits."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.ragged import sampled_rows, table
+
+from ratioscope.metrics.engines import numpy_engine, portion
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
+from ratioscope.metrics.engines.numpy_engine import statistics
+
+BLOCK = Loops("numpy", 64, True, NUMPY_LOOPS.cell_sums, NUMPY_LOOPS.order, NUMPY_LOOPS.buckets)
+"""Blocks of some sequences."""
+
+
+def records(*, beyond: bool) -> pa.Table:
+    """Rows of three steps; beyond: some weights exceed what plain sums of exponentials can hold."""
+    made = []
+    for number, row in enumerate(sampled_rows(3, sequences=60, longest=40)):
+        length = len(row["mask"])
+        far = {"old_logprobs": [-1.0] * length, "rollout_logprobs": [-400.0] * length} if number % 20 == 7 else {}
+        made.append({**row, **(far if beyond else {}), "step": number % 3, "turn": [t // 7 for t in range(length)]})
+    return table(made)
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize("sequences", [1, 7])
+def test_statistics_are_the_same_bits_in_small_portions(
+    beyond: bool, sequences: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = records(beyond=beyond)
+    labels = {"parity": np.arange(len(rows)) % 2}
+    together = statistics(rows, slices=labels, loops=BLOCK)
+    monkeypatch.setattr(portion, "_SEQUENCES", sequences)
+    assert statistics(rows, slices=labels, loops=BLOCK).equals(together)
+
+
+def test_a_portion_ends_with_the_block_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = numpy_engine.gap_rows(records(beyond=False), "mismatch")
+    monkeypatch.setattr(portion, "_SEQUENCES", 10)
+    found = list(portion.portions(rows, 64))
+    assert len(found) > 2
+    assert [block.first for blocks in found for block in blocks[1:]] == [
+        block.last for blocks in found for block in blocks[:-1]
+    ]
+    assert found[-1][-1].last == len(rows.rows)
+    assert all(blocks[-1].last - blocks[0].first >= 10 for blocks in found[:-1])
