@@ -113,7 +113,7 @@ def grouped(cells: Any, count: int) -> Any:
         place[cell + 1] += 1
     for cell in range(count):
         place[cell + 1] += place[cell]
-    order = np.empty(len(cells), np.int32)
+    order = np.empty(len(cells), np.int64)
     for i in range(len(cells)):
         order[place[cells[i]]] = i
         place[cells[i]] += 1

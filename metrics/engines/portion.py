@@ -18,7 +18,7 @@ from .level_statistics import LevelStatistics
 from .loops import Floats, Loops
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
-_SEQUENCES = 4096
+_SEQUENCES = 256
 """Sequences of a portion, about: the sums of more would not stay in the cache, and of many short ones not in memory."""
 
 
@@ -115,12 +115,14 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
 
 def _scattered(tokens: Tokens, piece: SliceCodes, first: int, loops: Loops) -> Cells:
     """Statistics of each (sequence, code) from the tokens, brought into the order of their codes."""
-    code = tokens.codes[piece.name]
-    chosen = np.flatnonzero(code >= 0) if (code < 0).any() else slice(None)
-    cell = tokens.sequence[chosen] * len(piece.keys) + code[chosen]
+    code, sequence = tokens.codes[piece.name], tokens.sequence
+    chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
+    if chosen is not None:
+        code, sequence = code[chosen], sequence[chosen]
+    cell, program = sequence * len(piece.keys) + code, tokens.program(loops, whole=False)
     order = loops.order(cell, (int(tokens.sequence[-1]) + 1) * len(piece.keys)) if len(cell) else cell
-    cell, program = cell[order], tokens.program(loops, whole=False)
-    columns = {name: tokens.columns[name][chosen][order] for name in program.columns}
+    places = order if chosen is None else chosen[order]
+    cell, columns = cell.take(order), {name: tokens.columns[name].take(places) for name in program.columns}
     starts = first_of_each(cell)
     return Cells(cell[starts] + first * len(piece.keys), loops.cell_sums(program, columns, starts))
 

@@ -31,6 +31,8 @@ def _least_single(probability: float) -> np.float32:
 PROBABILITY_EDGES = (0.0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
 _LOG_PROBABILITY_EDGES = tuple(_least_single(edge) for edge in PROBABILITY_EDGES[1:])
 
+_CHUNK = 1 << 15
+"""Tokens whose codes are made at once, so that ten passes over them stay in the processor's cache."""
 CONTIGUOUS = ("position", "turn", "lag")
 """Slices by token in which tokens of one code lie next to each other, so that a sequence has few groups of them."""
 WRITTEN = ("all", "replica", "lag", "position", "probability", "turn")
@@ -95,19 +97,24 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
 
 def position_slice(gap: GapRows) -> SliceCodes:
     """Position in the response, prompt excluded: [0, 1), [1, 2), [2, 4), [4, 8), ..."""
-    position = np.arange(int(gap.lengths.sum())) - np.repeat(gap.starts, gap.lengths)
-    longest = int(gap.lengths.max(initial=0))
-    lookup = (np.searchsorted(POSITION_EDGES, np.arange(longest + 1), side="right") - 1).astype(np.int8)
-    return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), lookup[position], True)
+    depth = np.searchsorted(POSITION_EDGES, gap.lengths, side="left")  # number of buckets that a sequence reaches
+    code = np.arange(int(depth.sum())) - np.repeat(np.cumsum(depth) - depth, depth)
+    ends = np.append(POSITION_EDGES[1:], np.iinfo(np.int64).max)
+    size = np.minimum(np.repeat(gap.lengths, depth), ends[code]) - POSITION_EDGES[code]
+    codes = np.repeat(code.astype(np.int8), size)
+    return SliceCodes("position", tuple(str(edge) for edge in POSITION_EDGES), codes, True)
 
 
 def probability_slice(gap: GapRows) -> SliceCodes:
     """Probability of the token under the earlier policy. Buckets include their lower end."""
-    codes = np.where(np.isfinite(gap.earlier), 0, -1).astype(np.int8)
+    codes = np.empty(len(gap.earlier), np.int8)
     with np.errstate(invalid="ignore"):
-        for edge in _LOG_PROBABILITY_EDGES:
-            codes += gap.earlier >= edge
-    codes[gap.earlier == np.inf] = -1
+        for start in range(0, len(codes), _CHUNK):
+            earlier, own = gap.earlier[start : start + _CHUNK], codes[start : start + _CHUNK]
+            np.subtract(np.isfinite(earlier), 1, out=own, dtype=np.int8)
+            for edge in _LOG_PROBABILITY_EDGES:
+                own += earlier >= edge
+            own[earlier == np.inf] = -1
     return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
 
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 from support.ragged import Row, sampled_rows, stats, table
 
+from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.engines.numpy_engine import statistics
+from ratioscope.metrics.engines.slices import POSITION_EDGES, position_slice
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import merge
 
@@ -48,6 +50,14 @@ def test_a_slice_by_token_has_no_sequence_metrics_and_a_slice_by_sequence_has() 
     assert by_position["mismatch/ess_sequence"].null_count() == len(by_position)
     assert by_position["mismatch/kl_k3"].null_count() == 0
     assert by_replica["mismatch/ess_sequence"].null_count() == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 9, 1000])
+def test_the_bucket_of_a_position_is_found_for_each_token(length: int) -> None:
+    lists = [[-1.0] * size for size in (length, 1, 2 * length)]
+    gap = gap_rows(table([{"rollout_logprobs": each, "old_logprobs": each} for each in lists]), "mismatch")
+    buckets = [max(b for b, edge in enumerate(POSITION_EDGES) if edge <= t) for each in lists for t in range(len(each))]
+    assert position_slice(gap).codes.tolist() == buckets
 
 
 def test_position_buckets_are_powers_of_two_counted_from_the_response() -> None:
