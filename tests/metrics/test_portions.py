@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 from support.ragged import sampled_rows, table
 
-from ratioscope.metrics.engines import numpy_engine, portion
+from ratioscope.metrics.engines import portion
+from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 
@@ -36,7 +37,7 @@ def test_statistics_are_the_same_bits_in_small_portions(
 
 
 def test_a_portion_ends_with_the_block_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = numpy_engine.gap_rows(records(beyond=False), "mismatch")
+    rows = gap_rows(records(beyond=False), "mismatch")
     monkeypatch.setattr(portion, "_SEQUENCES", 10)
     found = list(portion.portions(rows, 64))
     assert len(found) > 2
