@@ -64,7 +64,7 @@ def test_compare_takes_a_reading_and_names_runs_without_one(opened: Open, folder
     app = opened("compare", [folder, lagged, "one_step"], gap=GAP, run="read", a=["read"], b=["lagged"])
     values = [open_run(each).metrics((), gap=GAP)[f"{GAP}/kl_k3"][0] for each in (folder, lagged)]
     row = app.dataframe[0].value.filter(regex="metric|A|B").iloc[0]
-    assert row["metric"] == "kl_k3"
+    assert row["metric"] == "KL"
     for letter, value in zip("AB", values, strict=True):
         assert float(row[letter].split()[0]) == pytest.approx(value, rel=0.02)
     assert sum(GAP in chart for chart in charts(app)) >= 2
