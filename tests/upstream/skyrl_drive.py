@@ -122,6 +122,7 @@ class Engine:
         self.logits = torch.zeros(TOKENS, TOKENS)
         self.version = -1
         self.calls: dict[tuple[str, int], list[tuple[list[int], list[float]]]] = {}
+        self._begun: dict[str, int] = {}
         self._disturbance = 0.05 * torch.randn(TOKENS, TOKENS, generator=torch.Generator().manual_seed(9))
 
     def take(self, table: torch.Tensor) -> None:
@@ -132,15 +133,16 @@ class Engine:
         pass
 
     async def generate(self, asked: Mapping[str, Any], **_: Any) -> dict[str, Any]:
-        """As SkyRL's generator calls it, for one sequence; `calls` keeps what was sampled, by session."""
+        """As SkyRL's generator calls it, for one sequence; `calls` keeps what was sampled, by session and its first version."""
         (prompt,), (session,) = asked["prompt_token_ids"], asked["session_ids"]
         ids, logprobs, reason = self.sample(f"{session} {len(prompt)}", prompt)
-        self.calls.setdefault((session, self.version), []).append((list(ids), list(logprobs)))
+        first = self._begun.setdefault(session, self.version)  # weights may arrive between two turns
+        self.calls.setdefault((session, first), []).append((list(ids), list(logprobs)))
         text = Tokenizer().decode(ids)
         return {"responses": [text], "response_ids": [ids], "stop_reasons": [reason], "response_logprobs": [logprobs]}
 
-    async def finish_session(self, _: str) -> None:
-        pass
+    async def finish_session(self, session: str) -> None:
+        self._begun.pop(session, None)
 
     async def pause_generation(self) -> None:
         for _ in range(100):  # lets generation end that goes on at the same time, so that runs can be compared

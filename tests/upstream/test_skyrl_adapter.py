@@ -19,7 +19,6 @@ import torch
 
 import ratioscope
 from ratioscope.collectors.adapters import skyrl
-from ratioscope.collectors.adapters.skyrl import recorder as skyrl_recorder
 from ratioscope.collectors.watching.hooks import MARK, resolve
 from ratioscope.metrics.dialects import skyrl as dialect
 
@@ -409,7 +408,7 @@ def test_a_failing_look_is_counted_and_does_not_reach_the_trainer(
         raise RuntimeError("broken")
 
     alone = driving.drive(None)
-    monkeypatch.setattr(skyrl_recorder, fault, broken)
+    monkeypatch.setattr(sys.modules[f"{skyrl.__name__}.recorder"], fault, broken)
     attachment = ratioscope.attach("skyrl", tmp_path / "run")
     watched = driving.drive(None)
     assert attachment.collector.counts.failures["skyrl adapter"] > 0 and attachment.detach()
