@@ -238,7 +238,7 @@ def test_a_recovered_training_is_a_resume(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run").info["config"]["areal"]["total_train_steps"] == 6
 
 
-def test_scalars_come_with_the_trainers_own_and_leave_those_alone(driven: Any, tmp_path: Path) -> None:
+def test_scalars_come_with_the_trainers_own_and_leave_those_alone(driven: Any, tmp_path: Path, patient: None) -> None:
     trace = driving.drive(tmp_path / "run", folder=tmp_path, attach={"scalars": True}, steps=2)
     added = [{name for name in log if name.startswith("ratioscope/")} for log in trace["logs"]]
     assert any("ratioscope/mismatch/kl_k3" in names for names in added)

@@ -350,7 +350,7 @@ def test_a_resumed_run_says_so_and_keeps_its_step_numbers(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_live_scalars_join_the_trainers_own_and_change_none(is_async: bool, tmp_path: Path) -> None:
+def test_live_scalars_join_the_trainers_own_and_change_none(is_async: bool, tmp_path: Path, patient: None) -> None:
     plain = driving.drive(None, is_async=is_async, prompts=16)
     told = driving.drive(tmp_path / "run", attach={"scalars": True}, is_async=is_async, prompts=16)
     ours = [name for _, scalars in told["logs"] for name in scalars if name.startswith("ratioscope/")]
