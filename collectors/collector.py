@@ -172,7 +172,7 @@ class Collector:
         if sink is None:
             self._begin()
 
-    @keeps_unfit_calls(None)
+    @keeps_unfit_calls(lambda: None)
     def log(
         self,
         *,
@@ -263,7 +263,7 @@ class Collector:
             if refused is not None:
                 self._refuse(step, offered, refused, "")
 
-    @keeps_unfit_calls(dict[str, list[Any]]())
+    @keeps_unfit_calls(dict[str, list[Any]])
     def read_again(self, step: SupportsIndex, sequences: int, score: Score, model: Any) -> dict[str, list[Any]]:
         """Readings for `log`: the log-probs of a few of its sequences by a second forward, `trainer_again`; see `self_noise`.
 
@@ -280,7 +280,7 @@ class Collector:
         self.event("self_noise", step, sentence)
         warn("step %d: %s", step, sentence)
 
-    @keeps_unfit_calls(dict[str, float]())
+    @keeps_unfit_calls(dict[str, float])
     def scalars(self, step: int, known: Collection[str] = ()) -> dict[str, float]:
         """Metrics for the trainer's own logger: those of the newest step written here that is no later than `step`.
 
@@ -289,7 +289,7 @@ class Collector:
         """
         return {} if self._live is None else self._live.newest(step, known)
 
-    @keeps_unfit_calls(None)
+    @keeps_unfit_calls(lambda: None)
     def event(self, kind: str, step: SupportsIndex, note: str = "") -> None:
         """Notes an event in the commit log: weight_sync, resume, config_change, or a word of your own."""
         try:
@@ -298,7 +298,7 @@ class Collector:
         except Exception as error:
             self.failed("events", error)
 
-    @keeps_unfit_calls(None)
+    @keeps_unfit_calls(lambda: None)
     def sync(
         self,
         version: SupportsIndex,
@@ -341,7 +341,7 @@ class Collector:
         """Counts a failure that was logged elsewhere."""
         self._ledger.fail(what)
 
-    @keeps_unfit_calls(False)
+    @keeps_unfit_calls(bool)
     def flush(self, timeout: float | None = 60.0) -> bool:
         """Has everything written that was logged so far, also of a step that has not ended. True: all of it is durable.
 
@@ -354,7 +354,7 @@ class Collector:
         self._raise_losses()
         return is_durable
 
-    @keeps_unfit_calls(False)
+    @keeps_unfit_calls(bool)
     def close(self, timeout: float | None = 10.0) -> bool:
         """Writes what is left and ends the writer. True if the writer ended; `counts` says what was lost.
 

@@ -23,12 +23,12 @@ S = TypeVar("S", bound=CountsFailures)
 
 
 def keeps_unfit_calls(
-    instead: R,
+    instead: Callable[[], R],
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
     """The method takes any arguments: one that it has no name for is left out and counted as a failure, and the rest is taken.
 
-    A call that then still does not fit, because an argument is missing or stands without its name, is counted, and `instead`
-    is returned. TypeErrors from within the method are the method's own business.
+    A call that then still does not fit, because an argument is missing or stands without its name, is counted, and the
+    result of `instead` is returned. TypeErrors from within the method are the method's own business.
     """
 
     def kept(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -45,7 +45,7 @@ def keeps_unfit_calls(
             try:
                 fitting.bind(self, *given, **known)
             except TypeError:
-                return instead
+                return instead()
             return method(self, *given, **known)
 
         return called  # type: ignore[return-value]  # mypy gives what is wrapped a named self

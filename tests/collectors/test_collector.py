@@ -256,10 +256,11 @@ def test_a_call_with_other_arguments_is_counted_and_what_fits_is_taken(caplog: p
         collector.event()
         collector.sync()
         assert collector.scalars() == {} and collector.read_again(1) == {}
+        assert collector.scalars() is not collector.scalars()  # a caller may write into it
         assert collector.flush(10, quietly=True)
     assert collector.counts.sequences.written == 1
     assert collector.counts.failures == {
-        "arguments of log": 3, "arguments of event": 2, "arguments of sync": 1, "arguments of scalars": 1,
+        "arguments of log": 3, "arguments of event": 2, "arguments of sync": 1, "arguments of scalars": 3,
         "arguments of read_again": 1, "arguments of flush": 1,
     }  # fmt: skip
     assert sum("unexpected keyword argument 'reward'" in record.message for record in caplog.records) == 1
