@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ratioscope.errors import UnsafeFile
-from ratioscope.flat_json import loaded
 
+from .printed_lists import parsed
 from .row import Unreadable
 
 LONGEST_LINE = 1 << 28
@@ -46,11 +46,6 @@ def demand_once(names: Sequence[str], what: str) -> None:
         raise UnsafeFile(f"it has two {what} of the name {twice[:80]!r}")
 
 
-_SCALAR = re.compile(r"np\.(?:float|int)\d\d\(([^()]*)\)")
-_WORD = re.compile(r"\b(?:nan|inf|None|True|False)\b")
-_JSON = {"nan": "NaN", "inf": "Infinity", "None": "null", "True": "true", "False": "false"}
-
-
 def _cell(cell: str) -> Any:
     """The value of a cell: a list where it is one in JSON or as Python prints it, nothing where it is empty, else its text."""
     if not cell:
@@ -61,24 +56,3 @@ def _cell(cell: str) -> Any:
         return parsed(cell)
     except ValueError:
         return cell
-
-
-def parsed(text: str | bytes) -> Any:
-    """The value of a text in JSON, or of a list of numbers as Python prints it. ValueError where it is neither."""
-    try:
-        return loaded(text)
-    except ValueError:
-        if isinstance(text, bytes) or (other := _printed(text)) == text:
-            raise
-        return loaded(other)
-
-
-def _printed(cell: str) -> str:
-    """A list of numbers as Python prints it, in JSON: pandas writes `[-0.5, nan]` and `[np.float64(-0.5)]`.
-
-    >>> _printed("[np.float64(-0.5), nan, -inf, None]")
-    '[-0.5, NaN, -Infinity, null]'
-    """
-    if "'" in cell or '"' in cell:
-        return cell
-    return _WORD.sub(lambda word: _JSON[word[0]], _SCALAR.sub(r"\1", cell))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ratioscope.errors import FieldError
 
-from .csv_rows import parsed
+from .printed_lists import parsed
 from .row import Row, flat
 
 Apply = Callable[..., Any]
