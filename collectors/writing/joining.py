@@ -63,9 +63,8 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
         return Place(latest + 1, (), part_of)
     before = [writer for writer in others if writer.get("rank") == rank]
     ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
-    continued = (
-        [] if part_of is not None else [writer for writer in ended if bool(writer.get("ray_worker")) == in_ray_worker()]
-    )
+    of_ray = in_ray_worker()
+    continued = [writer for writer in ended if part_of is None and bool(writer.get("ray_worker")) == of_ray]
     replaced = [writer for writer in continued if not _is_of_this_process(writer, pid)]
     takes_over = tuple(str(writer.get("writer")) for writer in replaced)
     goes_on = len(others) < len(of_latest) or len(ended) < len(before) or not before

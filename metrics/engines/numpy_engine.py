@@ -98,9 +98,8 @@ def _spread_sequences(spread: Spread, sums: PortionSums, group: Integers) -> Non
     for level, log_weight in of_level.items():
         is_plain = np.abs(log_weight[whole]).max(initial=0.0) <= PLAIN
         changes = np.flatnonzero(np.diff(sums.blocks[whole])) + 1
-        for part in (
-            [whole] if is_plain else np.split(whole, changes)
-        ):  # blocks of plain weights are added up as if they were alone
+        # blocks of plain weights are added up as if they were alone
+        for part in [whole] if is_plain else np.split(whole, changes):
             names, place = np.unique(group[part] * count + sums.blocks[part], return_inverse=True)
             times = None if sums.stands_for is None else sums.stands_for[part]
             spread.add(level, names // count, place, log_weight[part], times)

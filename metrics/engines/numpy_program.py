@@ -84,7 +84,7 @@ def _calls(program: Program) -> _Calls:
 
 
 def _function(step: Step, are_truths: Sequence[bool]) -> Callable[..., Any]:
-    """What carries out a step. are_truths: for each argument whether it holds truth values."""
+    """The function that carries out a step. are_truths: for each argument whether it holds truth values."""
     kind = step.operation
     if kind in _NUMBERS:  # numpy adds truth values by `or`
         return partial(_NUMBERS[kind], dtype=np.float64) if any(are_truths) else _NUMBERS[kind]

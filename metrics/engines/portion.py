@@ -39,7 +39,7 @@ class BlockSums:
     """The sums of the tokens of a block. Its sequences are counted from the first of the portion."""
 
     segments: Cells
-    """Of the segments: adjacent tokens of one sequence with the same code in every contiguous slice. Coded by sequence."""
+    """The sums of segments, by sequence. A segment: adjacent tokens of a sequence with one code in each contiguous slice."""
     codes: Mapping[str, Codes]
     """Name of a contiguous slice -> the code of each segment."""
     whole: Matrix

@@ -1,4 +1,4 @@
-"""What a writer that is killed had taken is in its log, unless it had taken it a moment before; a quick step costs no line."""
+"""The log of a killed writer counts the rows that it had taken, but for those of the last moment; a quick step costs no line."""
 
 import os
 import signal

@@ -112,7 +112,7 @@ def sampled_answer(batch: list[dict[str, Any]], tokens: list[int]) -> tuple[int,
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two structures are equal to the last bit."""
+    """True if two structures are equal to the last bit."""
     if isinstance(left, torch.Tensor | np.ndarray):
         return left.dtype == right.dtype and bool(np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True))
     if isinstance(left, Mapping):

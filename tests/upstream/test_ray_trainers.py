@@ -57,7 +57,7 @@ def test_what_areals_workers_hold_is_recorded_in_single_controller_mode(tmp_path
 
 
 def _plain(held: dict[str, Any]) -> dict[str, Any]:
-    """What a process of AReaL held, in lists and dicts."""
+    """The values that a process of AReaL held, in lists and dicts."""
     visits = [{"data": visit.data, "loss": visit.loss, **visit.arguments} for visit in held.get("visits", ())]
     return {**held, "visits": visits}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.live_writer import Writer
+from support.waiting import wait_until
 
 from ratioscope.app import cli
 from ratioscope.app.cli import main
@@ -108,7 +109,7 @@ def test_each_new_alert_reaches_the_command_and_the_webhook_once(tmp_path: Path,
         assert watching.stdout is not None
         first = watching.stdout.readline()
         writer.write(5)
-        until(lambda: bool(server.posts))
+        wait_until(lambda: bool(server.posts))
         writer.write(2)
     rest, _ = watching.communicate(timeout=120)
     assert watching.returncode == 0 and "live: act" in first and "0 open alerts" in first
@@ -120,13 +121,6 @@ def test_each_new_alert_reaches_the_command_and_the_webhook_once(tmp_path: Path,
     assert path == "/hook/s3cret?x=1" and body["run"] == "live" and body["severity"] in ("watch", "act")
     assert str(tmp_path) not in json.dumps(server.posts) + told.read_text()
     assert " alert: " in rest and "s3cret" not in rest and rest.splitlines()[-1].endswith("ended")
-
-
-def until(done: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert done()
 
 
 def test_failures_are_reported_and_the_watch_goes_on(tmp_path: Path, server: Server) -> None:
@@ -141,7 +135,7 @@ def test_failures_are_reported_and_the_watch_goes_on(tmp_path: Path, server: Ser
         assert watching.stdout is not None
         watching.stdout.readline()
         writer.write(4)
-        until(lambda: bool(server.posts))
+        wait_until(lambda: bool(server.posts))
     rest, _ = watching.communicate(timeout=120)
     assert watching.returncode == 0 and rest.splitlines()[-1].endswith("ended")
     assert "--on-alert: /no/such/program cannot be run: No such file" in rest
