@@ -63,11 +63,11 @@ def chromium() -> str | None:
 
 
 class Dashboard:
-    """The dashboard of these runs, served while the context is open."""
+    """The dashboard of these runs, served while the context is open. before: code that its process runs first."""
 
-    def __init__(self, runs: Sequence[Path]) -> None:
+    def __init__(self, runs: Sequence[Path], before: str = "") -> None:
         self.runs = list(runs)
-        self._command = [sys.executable, "-c", SERVE, *map(str, runs)]
+        self._command = [sys.executable, "-c", before + SERVE, *map(str, runs)]
 
     def __enter__(self) -> Self:
         self._errors = TemporaryFile("w+")  # a pipe that nobody reads stops the dashboard once it is full

@@ -43,5 +43,10 @@ def _of_page_left(session: Any, page: str) -> bool:
 
 
 def _page(session: Any) -> str:
-    """The page that began last."""
-    return getattr(session, "page_script_hash", "")
+    """The page that began last; "" as long as the first script of a session has not come to its page.
+
+    The session's own `page_script_hash` names no page until the first script has ended, and the browser asks before.
+    """
+    pages = getattr(session, "_pages_manager", None)
+    page = getattr(pages, "current_page_script_hash", "")
+    return "" if page == getattr(pages, "main_script_hash", "") else page
