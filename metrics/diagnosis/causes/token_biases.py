@@ -9,7 +9,7 @@ from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
 from ..fits import least_squares
 from ..left_out import codes, mean_by
-from ..share import share_explained, strata
+from ..share import Share, share_explained, strata
 
 WITHIN = 3.0
 """A |x| above this counts as this, so that one token cannot decide."""
@@ -23,6 +23,8 @@ PENALTY = (5.0, 0.03)
 """(standard errors, nats) of a difference between repeated and new tokens that counts."""
 ID = (5, 4.5)
 """(least tokens, standard errors) of an id whose mean x is not 0."""
+LEAST_SHARE = 0.1
+"""Share of the gap that such ids must explain: in a large gap of another cause some ids are always off."""
 
 
 def repeated(evidence: Evidence) -> Booleans:
@@ -132,17 +134,26 @@ def biased_ids(evidence: Evidence) -> Result:
     few = flagged.sum() <= max(8, 0.1 * len(token))
     largest = token[np.argsort(-np.abs(bias), kind="stable")][: min(5, int(flagged.sum()))]
     named = ", ".join(str(int(value)) for value in largest)
-    holds = bool(flagged.any() and few and share.z > 4 and share.share > 0.1)
+    holds = bool(flagged.any() and few and share.z > 4 and share.share > LEAST_SHARE)
     kept: Booleans = ~flagged[index]
     return Result(
         holds,
-        f"{int(flagged.sum())} token ids have a mean log-ratio that is not 0"
-        + (f", such as {named}" if flagged.any() else ""),
-        f"an id with {ID[0]} tokens and a mean beyond {ID[1]} standard errors would show",
+        _biases(int(flagged.sum()), named, share),
+        f"ids with at least {ID[0]} tokens and a mean beyond {ID[1]} standard errors that explain {LEAST_SHARE:.0%} of the gap "
+        "would show",
         share,
         evidence.kept(kept),
         {"ids": named} if holds else {},
     )
+
+
+def _biases(number: int, named: str, share: Share) -> str:
+    """How many ids are off, and what they explain: few ids that explain nothing are no bias."""
+    if not number:
+        return f"no id with {ID[0]} tokens has a mean log-ratio that is not 0"
+    ids = f"the token id {named} has" if number == 1 else f"{number} token ids ({named}{', …' if number > 5 else ''}) have"
+    explained = f"{share.share:.0%} ± {100 * share.error:.1g}%" if share.share > 0.005 else "none"
+    return f"{ids} a mean log-ratio that is not 0 and {'explains' if number == 1 else 'explain'} {explained} of the gap"
 
 
 CAUSES = (
