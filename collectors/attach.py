@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ratioscope.errors import ConfigError
 
+from .adapter import Adapter, AdapterModule
 from .process.counts import reason_of
 from .process.notice import warn
 from .process.variables import is_installed
 from .self_noise import self_noise_of
-from .trainers import ADAPTERS, Adapter, AdapterModule, adapter_named, unrecorded
+from .trainers import ADAPTERS, adapter_named
+from .unrecorded import unrecorded
 from .watching.hooks import Refused, is_watched, lacks, missing, put_on
 from .watching.recording import AttachOptions, Recording
 

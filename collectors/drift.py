@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from .trainers import AdapterModule
+from .adapter import AdapterModule
 from .watching.hooks import Hook
 from .watching.source import Function, Source
 

@@ -1,86 +1,9 @@
 """The trainers that can be recorded, one row each. `attach`, `ratioscope attach`, the docs and the tests read this table.
 
-Importing this file loads no adapter. An adapter is a package with HOOKS, the functions that it watches, and
-`recorder(recording)`, which returns an object with the methods that HOOKS name (watching/hooks.py). An adapter whose trainer is
-an object may instead have `start(trainer, recording) -> undo`, which puts hooks on that one object.
+Importing this file loads no adapter (adapter.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module, metadata
-from typing import Any, Literal, Protocol, cast
-
-from .watching.hooks import Hook
-from .watching.recording import Recording
-
-
-class AdapterModule(Protocol):
-    """Contents of an adapter's package."""
-
-    HOOKS: tuple[Hook, ...]
-
-    def recorder(self, recording: Recording) -> Any:
-        """The object whose methods HOOKS name."""
-        ...
-
-
-SHARDED = (
-    "its workers hold shards of the weights, so a second forward is a call that all ranks must join, and one that fails on one "
-    "rank would hang the others; `ratioscope rescore --floor` measures the floor afterwards"
-)
-SERVICE = (
-    "its trainer is a service, where each further forward is billed; `ratioscope rescore --floor` measures the floor"
-)
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """A trainer that can be recorded."""
-
-    name: str
-    """Name of the trainer in `attach` and on the command line."""
-    title: str
-    """Name of the trainer as its authors write it."""
-    file: str
-    """Its folder in adapters/."""
-    package: str
-    """The package it is imported as. Hooks are put on when that is imported."""
-    classes: tuple[str, ...]
-    """`module:Class` of the objects that `attach` takes. The module is a prefix, and subclasses count."""
-    distribution: str | None
-    """Name of its package for pip; None if it is not published."""
-    tested: tuple[str, ...]
-    """Versions that the tests were run with, or dates of the source that was read."""
-    against: Literal["package", "source", "stand-ins"]
-    """"package" if the tests run the real package, "source" if they run the trainer's own loss and batch code from a checkout,
-    with stand-ins for what it imports; "stand-ins" if they run imitations with its signatures."""
-    lines: str
-    """Lines that a user pastes; {run} is the run folder."""
-    records: str
-    """The data recorded from this trainer, in words."""
-    unreached: str = ""
-    """The parts that the tests only imitate though they run the trainer's source, each with the line that prevents it."""
-    no_self_noise: str = SHARDED
-    """Why the option `self_noise` is refused; "" where it is taken."""
-
-    def load(self) -> AdapterModule:
-        """The package in adapters/."""
-        return cast(AdapterModule, import_module(f".adapters.{self.file}", __package__))
-
-    def fits(self, trainer: Any) -> bool:
-        """True if the class of the trainer, or a base of it, is one of `classes`."""
-        return any(_is(base, name) for base in type(trainer).__mro__ for name in self.classes)
-
-    @property
-    def version(self) -> str | None:
-        """The installed version; None if it is not known."""
-        try:
-            return None if self.distribution is None else metadata.version(self.distribution)
-        except metadata.PackageNotFoundError:
-            return None
-
+from .adapter import SERVICE, Adapter
 
 ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
@@ -375,55 +298,6 @@ ADAPTERS: tuple[Adapter, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Unrecorded:
-    """A trainer that holds nothing to record, or is no longer developed."""
-
-    name: str
-    """As on the command line."""
-    title: str
-    why: str
-    """One sentence."""
-
-
-UNRECORDED: tuple[Unrecorded, ...] = (
-    Unrecorded(
-        "easyr1", "EasyR1",
-        "EasyR1 keeps no log-probs of its engine: it is built on an older verl without rollout_log_probs, so only old and "
-        "current exist, and no gap between engine and trainer can be read from it",
-    ),
-    Unrecorded(
-        "llama_factory", "LLaMA-Factory",
-        "LLaMA-Factory trains PPO on what transformers generates with the trainer's own weights, and has no GRPO: there is no "
-        "engine whose log-probs could differ",
-    ),
-    Unrecorded(
-        "torchtune", "torchtune",
-        "torchtune is no longer developed: its last release is 0.6.1, so no adapter was written",
-    ),
-    Unrecorded(
-        "torchforge", "torchforge",
-        "torchforge has not changed since November 2025: torchtitan's RL experiment took its place",
-    ),
-)  # fmt: skip
-"""Trainers that people ask for, and why they have no adapter."""
-
-
-def unrecorded(name: str) -> Unrecorded | None:
-    """The trainer of this name among those that hold nothing to record; None for any other."""
-    plain = name.lower().replace("-", "_")
-    return next((one for one in UNRECORDED if one.name == plain or one.name.replace("_", "") == plain), None)
-
-
 def adapter_named(name: str) -> Adapter | None:
     """The adapter of this name, in which - and _ are the same; None if there is none."""
     return next((a for a in ADAPTERS if a.name == name.lower().replace("-", "_")), None)
-
-
-Start = Callable[[Any, Recording], Callable[[], None]]
-"""(trainer, recording) -> undo."""
-
-
-def _is(base: type, name: str) -> bool:
-    module, _, class_name = name.partition(":")
-    return base.__name__ == class_name and f"{base.__module__}.".startswith(f"{module}.")

@@ -9,7 +9,9 @@ from known_faults import known_faults_page
 from trainer_pages import trainer_pages
 
 from ratioscope.app.presentation.trainers import against, objects, to_paste
-from ratioscope.collectors.trainers import ADAPTERS, UNRECORDED, Adapter
+from ratioscope.collectors.adapter import Adapter
+from ratioscope.collectors.trainers import ADAPTERS
+from ratioscope.collectors.unrecorded import UNRECORDED
 from ratioscope.metrics.card import Card, card, lines
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.record import GAPS, markdown_table

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ratioscope.app.presentation.trainers import against, objects, to_paste
-from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.collectors.adapter import Adapter
+from ratioscope.collectors.trainers import ADAPTERS
 
 ROOT = Path(__file__).parent.parent
 MEASURED = ROOT / "benchmarks" / "adapter_look.json"

@@ -12,8 +12,8 @@ import typer
 from ratioscope.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ratioscope.collectors.adapter import AdapterModule
     from ratioscope.collectors.drift import Drift, Found
-    from ratioscope.collectors.trainers import AdapterModule
 
     from .own_trainer import Script
 

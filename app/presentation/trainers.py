@@ -2,7 +2,8 @@
 
 import shlex
 
-from ratioscope.collectors.trainers import ADAPTERS, Adapter, adapter_named
+from ratioscope.collectors.adapter import Adapter
+from ratioscope.collectors.trainers import ADAPTERS, adapter_named
 
 ANY_OTHER = (
     "any other trainer calls ratioscope.Collector(run_dir).log(step=..., rollout_logprobs=..., old_logprobs=...) itself"

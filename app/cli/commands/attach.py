@@ -10,7 +10,7 @@ from ratioscope.errors import ConfigError
 from .arguments import AsJson
 
 if TYPE_CHECKING:
-    from ratioscope.collectors.trainers import Adapter
+    from ratioscope.collectors.adapter import Adapter
 
 NOT_FOUND = "not found"
 
@@ -44,7 +44,8 @@ def attach(
 
 
 def known(trainer: str) -> "Adapter":
-    from ratioscope.collectors.trainers import ADAPTERS, adapter_named, unrecorded
+    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
+    from ratioscope.collectors.unrecorded import unrecorded
 
     from ...presentation.trainers import ANY_OTHER
 

@@ -10,7 +10,9 @@ from support.paths import ROOT
 import ratioscope
 from ratioscope.app.cli import main
 from ratioscope.app.presentation.trainers import to_paste
-from ratioscope.collectors.trainers import ADAPTERS, UNRECORDED, Adapter, Unrecorded, adapter_named, unrecorded
+from ratioscope.collectors.adapter import Adapter
+from ratioscope.collectors.trainers import ADAPTERS, adapter_named
+from ratioscope.collectors.unrecorded import UNRECORDED, Unrecorded, unrecorded
 from ratioscope.errors import ConfigError
 
 Captured = pytest.CaptureFixture[str]

@@ -10,8 +10,9 @@ from support.run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.trainers import OTHER, TITLES, chosen_lines, title_of
+from ratioscope.collectors.adapter import Adapter
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.trainers import ADAPTERS, Adapter
+from ratioscope.collectors.trainers import ADAPTERS
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
 from ratioscope.ingest.analysis.grades import verdict_of

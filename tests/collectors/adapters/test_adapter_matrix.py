@@ -19,7 +19,8 @@ from support.adapter_properties import Driven, differences, holds_what_it_should
 from support.paths import TESTS
 
 import ratioscope
-from ratioscope.collectors.trainers import ADAPTERS, Adapter, adapter_named
+from ratioscope.collectors.adapter import Adapter
+from ratioscope.collectors.trainers import ADAPTERS, adapter_named
 from ratioscope.collectors.watching.hooks import Hook
 from ratioscope.collectors.watching.recording import Recording
 from ratioscope.errors import ConfigError
