@@ -10,24 +10,19 @@
 * There is no signal handler and no excepthook. A process has one exit handler, which takes as long as `close` may.
 """
 
-import atexit
-import multiprocessing
 import operator
 import os
 import sys
-import time
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, SupportsIndex
 
 import pyarrow as pa
 
-from ratioscope.errors import ConfigError, SchemaError, SourceError
+from ratioscope.errors import SchemaError, SourceError
 from ratioscope.process import process_start
-from ratioscope.record import POLICIES
 
 from .batch.batch import Batch, bytes_offered, plain, sequences_offered, snapshots
 from .batch.batch_rows import MALFORMED, BatchRows
@@ -38,7 +33,9 @@ from .batch.sequence_numbers import SequenceNumbers
 from .batch.text_policy import TEXTS, Text
 from .batch.token_texts import Decode, TokenTexts
 from .budget import Budget
+from .option_checks import check_choices, resolution_of
 from .process.counts import Counts, Dropped, Ledger, reason_of
+from .process.end_and_forks import close_before_multiprocessing_exits, end_with_process, handle_end_and_forks
 from .process.failures import let_go
 from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
@@ -46,9 +43,9 @@ from .process.trainer_process import TrainerProcess
 from .self_noise import Score, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
 from .writing.live_scalars import LiveScalars
-from .writing.parquet_sink import ParquetSink
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
+from .writing.task import Task
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
 from .writing.writer_thread import Backlog, BeginItem, DroppedItem, EventItem, Item, Target, WeightsItem, WriterThread
@@ -67,8 +64,8 @@ QUEUE_FULL = "queue full"
 NO_THREAD = "no thread can be started"
 CLOSED = "closed"
 LATE = "not finished in time"
+_NO_COLUMNS = frozenset({"self", "step", "minibatch", "readings"})  # of the arguments of log: not columns of the batch
 _MOST_PROCESSES = 3  # that end unasked, before a thread writes
-_EXIT_SECONDS = 10.0
 
 
 class Collector:
@@ -117,58 +114,38 @@ class Collector:
         resolution: Mapping[str, float] | None = None,
         self_noise: SelfNoise | bool | None = None,
     ) -> None:
-        if text not in TEXTS:
-            raise ConfigError(f"text is {text!r}; wanted one of {', '.join(TEXTS)}")
+        check_choices(text, queue_batches, when_full, writer)
         known_rank = (
             rank_told() if rank is None else option_number("rank", rank, "the launcher's number of this process")
         )
         rank = known_rank or 0
         start = None if attempt is None else option_number("attempt", attempt, "one more than the attempt before it")
-        if queue_batches < 1:
-            raise ConfigError(f"queue_batches is {queue_batches}; wanted at least 1")
-        if when_full not in ("drop", "wait") or writer not in (None, "process", "thread"):
-            raise ConfigError(
-                f"when_full is {when_full!r} and writer {writer!r}; wanted 'drop' or 'wait', and 'process' or 'thread'"
-            )
         self.run_dir = _absolute(Path(run_dir))
-        self._rank, self._strict, self._texts = rank, strict, TEXTS[text]
-        self._queue_batches, self._queue_bytes, self._waits = queue_batches, queue_bytes, when_full == "wait"
+        self._strict, self._texts = strict, TEXTS[text]
         self._decode = decode if text == "full" else None
         self._live = LiveScalars(dialect) if scalars else None
         noise = self_noise_of(self_noise)
         self._second = None if noise is None else SecondForward(noise, self._say_of_noise, self.failed)
         self._info = run_info(name or self.run_dir.name, trainer, config)
         if resolution is not None:
-            self._info["resolution"] = _resolution(resolution)
-        self._task: dict[str, Any] = {
-            "root": str(self.run_dir), "info": self._info, "rank": rank, "attempt": start, "versions": versions,
-            "budget": None if budget is None else asdict(budget), "scalars": scalars, "dialect": dialect,
-            "part_of": None, "queue_batches": queue_batches, "queue_bytes": queue_bytes, "waits": self._waits,
-            "writer_bytes": queue_bytes // 4,
-        }  # fmt: skip
-        self._make_sink = sink or (
-            lambda: ParquetSink(
-                self.run_dir,
-                self._info,
-                rank=rank,
-                attempt=start,
-                versions=versions,
-                live=self._live,
-                budget=budget,
-                part_of=self._part_of,
-            )
-        )
+            self._info["resolution"] = resolution_of(resolution)
+        self._task = Task(
+            root=str(self.run_dir), info=self._info, rank=rank, attempt=start, versions=versions,
+            budget=None if budget is None else asdict(budget), scalars=scalars, dialect=dialect,
+            part_of=part_of(known_rank), queue_batches=queue_batches, queue_bytes=queue_bytes, waits=when_full == "wait",
+            writer_bytes=queue_bytes // 4,
+        )  # fmt: skip
+        self._make_sink = sink or (lambda: self._task.sink(self._live))
         wanted = writer or os.environ.get(WRITER, "process")
         self._has_process = sink is None and wanted != "thread" and sys.platform != "win32"
         self._raised = 0  # losses that were raised
         self._inherited: object = None
         self._synced: int | None = None  # the newest version given to `sync`
-        self._part_of = part_of(known_rank)
-        self._reset(label(known_rank, self._part_of))
+        self._reset(label(known_rank, self._task.part_of))
         # pyarrow imports pandas, if it is installed, with its first array. That happens here rather than in the writer's
         # thread, where it would compete with training, and fail if the interpreter is about to exit.
         pa.array([0])
-        _alive.add(self)
+        end_with_process(self)
         if sink is None:
             self._begin()
 
@@ -232,19 +209,7 @@ class Collector:
         readings: further log-probs of the same tokens under names of yours, such as trainer_again. They lie in files of their
         own; a reading that does not fit is counted, and loses no sequence.
         """
-        given = {
-            "rollout_logprobs": rollout_logprobs, "old_logprobs": old_logprobs, "current_logprobs": current_logprobs,
-            "mask": mask, "loss_mask": loss_mask, "lengths": lengths, "sequence_ids": sequence_ids, "token_ids": token_ids,
-            "token_texts": token_texts, "group_ids": group_ids, "rewards": rewards, "advantages": advantages,
-            "entropy": entropy, "rollout_versions": rollout_versions, "trainer_version": trainer_version, "replica": replica,
-            "turns": turns, "finish_reasons": finish_reasons, "reference_logprobs": reference_logprobs,
-            "prompt_texts": prompt_texts, "prompt_ids": prompt_ids, "prompt_mask": prompt_mask,
-            "generation_step": generation_step, "positions": positions, "extra": extra,
-            "mask_reasons": mask_reasons, "sampled_ids": sampled_ids, "kv_versions": kv_versions,
-            "router_agreement": router_agreement, "replayed": replayed, "prompt_tokens": prompt_tokens,
-            "cached_tokens": cached_tokens, "media": media, "pack_index": pack_index, "pack_position": pack_position,
-            "queue_seconds": queue_seconds, "generation_seconds": generation_seconds,
-        }  # fmt: skip
+        given = {name: value for name, value in locals().items() if name not in _NO_COLUMNS}
         offered, outer = 1, sys.exception()  # at least one, if the number cannot be found
         try:
             given |= {f"{READING}{name}": value for name, value in self._named(readings).items()}
@@ -397,10 +362,10 @@ class Collector:
             return QUEUE_FULL
         taken, held = snapshots(values, self._copies)
         try:
-            batch = Batch(step, index, self._rank, label, first_index, offered, size, taken, held)
+            batch = Batch(step, index, self._task.rank, label, first_index, offered, size, taken, held)
             self._check(batch)
             is_queued = self._thread.put(batch)
-            _close_before_multiprocessing_exits()
+            close_before_multiprocessing_exits()
         except BaseException:
             self._copies.release_all(held)
             raise
@@ -418,7 +383,7 @@ class Collector:
     def _has_room(self, size: int) -> bool:
         """True if a batch of this size may be queued. With when_full="wait" it waits for room first."""
         while not self._thread.has_room(size):
-            if not self._waits or self._thread.is_stopped:
+            if not self._task.waits or self._thread.is_stopped:
                 return False
             self._thread.wait()
         return True
@@ -460,11 +425,11 @@ class Collector:
         """Sets the state of a collector that has seen nothing. label: part of the ids of sequences that come without ids."""
         self._raised = 0
         self._ledger = Ledger(detail=self._texts.detail)
-        self._copies = HostCopies(self._queue_bytes)
+        self._copies = HostCopies(self._task.queue_bytes)
         self._numbers = SequenceNumbers(label)
         self._synced = None
         self._process: WriterProcess | None = None
-        backlog = Backlog(self._queue_batches, self._queue_bytes)
+        backlog = Backlog(self._task.queue_batches, self._task.queue_bytes)
         self._thread = WriterThread(self._rows, self._writer, self._ledger, backlog=backlog)
 
     def _rows(self) -> BatchRows:
@@ -478,41 +443,32 @@ class Collector:
             process = TrainerProcess(os.getpid(), process_start(os.getpid()), launch())
             scalars = self._live.ready if self._live is not None else _unheard
             try:
-                task = {**self._task, "part_of": self._part_of}
-                self._process = WriterProcess(task, process, self._ledger, scalars, self._thread.moved)
+                self._process = WriterProcess(self._task, process, self._ledger, scalars, self._thread.moved)
                 return self._process
             except Exception as error:
                 warn(
                     "no writer's process can be started (%s): a thread of this process writes instead. Training goes on.",
                     reason_of(error),
                 )
-        pressure = (lambda: 0.0) if self._waits else (lambda: self._thread.pressure)
-        return Writer(self._make_sink, self._ledger, warn, pressure, self._task["writer_bytes"])
+        pressure = (lambda: 0.0) if self._task.waits else (lambda: self._thread.pressure)
+        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes)
 
-    def _after_fork(self) -> None:
+    def close_unasked(self, timeout: float) -> None:
+        """Closes at the end of the process. Raises nothing, because nobody is left to catch it."""
+        if not self._thread.is_stopped:
+            self._strict = False
+            self.close(timeout)
+
+    def begin_in_child(self) -> None:
+        """Begins anew in a forked child, without what the parent has logged."""
         was_stopped = self._thread.is_stopped
         if self._process is not None:
             self._process.disinherit()
         self._inherited = (self._thread, self._copies, self._process)  # not freed: page-locked memory is the parent's
-        self._part_of = part_of_parent(self._part_of)
-        self._reset(f"{self._rank}.{os.getpid()}")
+        self._task = replace(self._task, part_of=part_of_parent(self._task.part_of))
+        self._reset(f"{self._task.rank}.{os.getpid()}")
         if was_stopped:
             self._thread.stop(0)
-
-
-_alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
-"""Collectors of this process. Global, because the handlers of forks and exits are those of the process."""
-
-
-def _resolution(given: Mapping[str, float]) -> dict[str, float]:
-    """The resolution of each policy; ConfigError for another name, or for no size."""
-    sizes = {policy: float(size) for policy, size in given.items() if policy in POLICIES and 0 < size < 1e3}
-    if len(sizes) < len(given):
-        wanted = f"one of {', '.join(POLICIES)} with the largest error of its log-probs"
-        raise ConfigError(
-            f"resolution is {dict(given)}; wanted {wanted}, such as {{'rollout': 5e-5}} for four decimals"
-        )
-    return sizes
 
 
 def _absolute(path: Path) -> Path:
@@ -526,32 +482,4 @@ def _unheard(step: int, values: Mapping[str, float]) -> None:
     """Does nothing, because nobody asked for scalars."""
 
 
-_finalized_in: dict[str, int] = {}
-"""The process whose end is already handled."""
-
-
-def _close_all() -> None:
-    deadline = time.monotonic() + _EXIT_SECONDS
-    for collector in list(_alive):
-        if not collector._thread.is_stopped:
-            collector._strict = False  # nobody is left to catch what it raises
-            collector.close(max(0.1, deadline - time.monotonic()))
-
-
-def _close_before_multiprocessing_exits() -> None:
-    """A process that multiprocessing has forked runs no exit handlers, only multiprocessing's own finalizers."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or _finalized_in.get("process") == os.getpid():
-        return
-    _finalized_in["process"] = os.getpid()
-    if multiprocessing.parent_process() is not None:
-        util.Finalize(None, _close_all, exitpriority=0)
-
-
-def _after_fork_in_child() -> None:
-    for collector in list(_alive):
-        collector._after_fork()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+handle_end_and_forks()

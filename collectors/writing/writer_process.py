@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..process.counts import Dropped, Ledger, reason_of
 from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import write_frame
+from .task import Task
 
 ENDED = "the writer's process ended"
 PROCESS = "writer's process"
@@ -42,13 +43,13 @@ main()"""
 class WriterProcess:
     """Starts the process; OSError if it cannot be started.
 
-    task: the fields of writer_program.Task, as JSON can hold them. process: the trainer's. scalars: called with a step and its
-    metrics as soon as they are made. progress: called at every message from the process.
+    task: what it writes, and where. process: the trainer's. scalars: called with a step and its metrics as soon as they are
+    made. progress: called at every message from the process.
     """
 
     def __init__(
         self,
-        task: Mapping[str, Any],
+        task: Task,
         process: TrainerProcess,
         ledger: Ledger,
         scalars: Callable[[int, dict[str, float]], None],
@@ -195,7 +196,7 @@ class WriterProcess:
             done(False)
 
 
-def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int]:
+def _started(task: Task, process: TrainerProcess) -> tuple[int, int]:
     """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started."""
     with ExitStack() as ours, ExitStack() as theirs:
         from_it, its_output = os.pipe()
@@ -219,7 +220,7 @@ def _started(task: Mapping[str, Any], process: TrainerProcess) -> tuple[int, int
             pass
         if first.returncode:
             raise OSError(f"the writer's process ended at its start with {first.returncode}")
-        write_frame(to_it, task)
+        write_frame(to_it, asdict(task))
         ours.pop_all()  # from here on they stay open
     return to_it, from_it
 

@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +24,11 @@ from ratioscope import process
 from ratioscope.record import reading_schema
 
 from ..batch.records import SCHEMA
-from ..budget import Budget
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
 from .frames import read_frame
 from .live_scalars import LiveScalars
-from .parquet_sink import ParquetSink
+from .task import Task
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS, Backlog
 
@@ -40,25 +37,6 @@ PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _AT_WORK_SECONDS = 0.02  # processor time between two looks
 _NICE = 5
-
-
-@dataclass(frozen=True)
-class Task:
-    """The task of a writer's process, as JSON can hold it: the arguments of ParquetSink and the bounds of the queue."""
-
-    root: str
-    info: Mapping[str, Any]
-    rank: int
-    attempt: int | None
-    part_of: str | None
-    versions: str | None
-    budget: Mapping[str, Any] | None
-    scalars: bool
-    dialect: str | None
-    queue_batches: int
-    queue_bytes: int
-    waits: bool
-    writer_bytes: int
 
 
 def main() -> None:
@@ -140,18 +118,8 @@ class _Program:
         self._backlog = Backlog(task.queue_batches, task.queue_bytes)
         self._ledger = Ledger(lambda post, values: replies.send(post=post, of=values))
         live = LiveScalars(task.dialect, self._tell_scalars) if task.scalars else None
-        budget = None if task.budget is None else Budget(**task.budget)
         self._writer = Writer(
-            lambda: ParquetSink(
-                Path(task.root),
-                task.info,
-                rank=task.rank,
-                attempt=task.attempt,
-                part_of=task.part_of,
-                versions=task.versions,
-                live=live,
-                budget=budget,
-            ),
+            lambda: task.sink(live),
             self._ledger,
             lambda text: replies.send(said=text),
             (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),

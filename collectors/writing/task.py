@@ -1,0 +1,51 @@
+"""Task: what a writer writes and where. A writer's process reads it first; a thread that writes has it in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..budget import Budget
+from .live_scalars import LiveScalars
+from .parquet_sink import ParquetSink
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task of a writer, as JSON can hold it."""
+
+    root: str
+    """The run folder."""
+    info: Mapping[str, Any]
+    """The content of run.json."""
+    rank: int
+    attempt: int | None
+    """None: found from the folder."""
+    part_of: str | None
+    """The group of processes that the writer belongs to, see process/ranks.py."""
+    versions: str | None
+    """Where the versions given to `log` come from, in words."""
+    budget: Mapping[str, Any] | None
+    """The fields of a Budget."""
+    scalars: bool
+    """True if the metrics of each step are returned to the trainer."""
+    dialect: str | None
+    """The trainer under whose names the metrics are returned, too."""
+    queue_batches: int
+    queue_bytes: int
+    waits: bool
+    """True if a call of `log` waits for room in the queue."""
+    writer_bytes: int
+
+    def sink(self, live: LiveScalars | None) -> ParquetSink:
+        """The sink that writes into the run folder."""
+        return ParquetSink(
+            Path(self.root),
+            self.info,
+            rank=self.rank,
+            attempt=self.attempt,
+            part_of=self.part_of,
+            versions=self.versions,
+            live=live,
+            budget=None if self.budget is None else Budget(**self.budget),
+        )
