@@ -1,23 +1,26 @@
 """The files that a run consists of: all commit logs together with what lies on disk, kept current by `refresh`."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from ratioscope.errors import SourceError
-from ratioscope.layout import TOKENS, commit_file, is_offline, writer_of
+from ratioscope.layout import commit_file, is_offline, writer_of
 
 from ..files.listing import Listing, listing, logs
 from ..files.parquet_files import ParquetFiles, Signature
 from ..files.run_file import stated_id
-from .attempts import Limit, Limits, Shadow, WriterSteps, limits, shadows
+from .attempts import Limits, Shadow
+from .catalog_notes import notes_on_logs, notes_on_lost_parts
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile
+from .file_parts import steps_of
 from .log_cross_checks import disagreements
+from .merged_files import unreplaced
 from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
+from .restarts import limits_of, shadows_of
 from .short_forms_of_run import begun_from_short_form, lacking_wanted_files
 from .writer_history import WriterHistory
 
@@ -68,7 +71,7 @@ class Catalog:
             changed |= self._compare_with_folders()
             self._is_compared = True
         elif changed:
-            self._notes = tuple(self._comparison_notes())
+            self._notes = tuple(notes_on_logs(self.histories, self._run_id, self._recovered))
         if changed:
             self._read_needed_logs_in_full()
         self.version += changed
@@ -87,23 +90,12 @@ class Catalog:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about how the run was read: what is missing, damaged or recovered."""
-        return (*self._notes, *self._notes_on_lost_parts())
-
-    def _notes_on_lost_parts(self) -> Iterator[str]:
-        """A sentence on writers whose part of a step is lost while other writers' parts are shown: the step looks complete."""
         set_aside = self.set_aside
         unreadable = [*(item for item in self._items() if item.path in set_aside), *self._moved_items()]
-        lost = {pair for item in unreadable if isinstance(item, Segment) for pair in item.writers_and_steps}
+        lost = [item for item in unreadable if isinstance(item, Segment)]
         if not lost:
-            return
-        lost -= {pair for segment in self.segments() for pair in segment.writers_and_steps}
-        lost -= {(writer, file.step) for file in self.token_files() for writer, _ in file.policies_by_writer}
-        steps = sorted({step for _, step in lost})
-        if steps:
-            writers = sorted({writer for writer, _ in lost})
-            who = writers[0] if len(writers) == 1 else f"{len(writers)} writers, such as {writers[0]},"
-            when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
-            yield f"statistics and token rows of {who} at {when} are lost: the values shown for these steps do not include them"
+            return self._notes
+        return (*self._notes, *notes_on_lost_parts(lost, self.token_files(), self.segments()))
 
     def _is_pruned(self, path: str) -> bool:
         return any(path in history.pruned for history in self.histories.values())
@@ -188,27 +180,12 @@ class Catalog:
 
     def limits(self) -> Limits:
         """From which steps on attempts and single writers are replaced by later ones."""
-        is_restarted = any(history.takes_over for history in self.histories.values())
-        if (
-            not is_restarted and len({item.attempt for item in self.recorded()}) < 2
-        ):  # most runs: saves a pass over all files
-            return Limits()
-        steps: dict[tuple[int, str], set[int]] = {}
-        policies: dict[str, frozenset[str]] = {}
-        for item in self.recorded():
-            for part in parts_by_writer(item):
-                steps.setdefault((item.attempt, part.writer), set()).update(part.steps)
-                policies[part.writer] = policies.get(part.writer, frozenset()) | part.policies
-        return limits([self._writer_steps(*key, own, policies[key[1]]) for key, own in steps.items()])
+        return limits_of(list(self.recorded()), self.histories)
 
-    def _writer_steps(self, attempt: int, writer: str, steps: set[int], policies: frozenset[str]) -> WriterSteps:
-        history = self.histories.get(writer)
-        if history is None or history.is_offline:
-            return WriterSteps(writer, attempt, steps, policies)
-        last_times = [time for time in (history.last_commit, history.closed) if time is not None]
-        job = history.launch if history.launch is not None and history.launch.startswith("job:") else None
-        times = history.opened, max(last_times, default=None)
-        return WriterSteps(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
+    def shadows(self) -> tuple[Shadow, ...]:
+        """The steps that are not shown because they were recorded again."""
+        recorded = list(self.recorded())
+        return shadows_of(recorded, limits_of(recorded, self.histories))
 
     def rows_set_aside(self) -> int:
         """Token rows in files that are not read. Rows of a merged file do not count where the files it replaced are read."""
@@ -218,17 +195,6 @@ class Catalog:
 
     def _moved_items(self) -> list[TokenFile | Segment]:
         return [item for path in self.moved() if (item := self._described(path)) is not None]
-
-    def shadows(self) -> tuple[Shadow, ...]:
-        """The steps that are not shown because they were recorded again."""
-        limits, hidden = self.limits(), dict[tuple[int, Limit], tuple[set[int], int]]()
-        for item in self.recorded() if limits else ():
-            limit = limits.of(item.attempt, writers_of(item))
-            steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
-            if limit is not None and steps:
-                before, rows = hidden.get((item.attempt, limit), (set[int](), 0))
-                hidden[item.attempt, limit] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
-        return shadows(hidden)
 
     @property
     def writers(self) -> list[WriterHistory]:
@@ -286,19 +252,7 @@ class Catalog:
                 del every[path]
         for path in self.moved():
             every.pop(path, None)
-        set_aside, replaced = self.set_aside, set[str]()
-        merged = sorted(
-            (item for item in every.values() if item.replaces), key=lambda item: (-len(item.replaces), item.path)
-        )
-        for item in merged:
-            origins = {origin.path for origin in item.replaces}
-            if item.path in set_aside or item.path in replaced:
-                continue
-            if origins & replaced:  # two merges hold the same file: its rows must not count twice
-                replaced.add(item.path)
-            else:
-                replaced |= origins
-        yield from (item for path, item in every.items() if path not in replaced)
+        yield from unreplaced(every, self.set_aside)
 
     def _advance(self, file: str) -> bool:
         writer = PurePosixPath(file).stem
@@ -321,7 +275,7 @@ class Catalog:
 
     def _is_doubtful(self) -> bool:
         damaged = any(not history.is_whole for history in self.histories.values())
-        return damaged or bool(self._recovered) or bool(self._disagreements())
+        return damaged or bool(self._recovered) or bool(disagreements(self.histories, self._run_id))
 
     def _compare_with_folders(self) -> bool:
         """Compares the logs with the files on disk: sets aside foreign and missing files, recovers files without a commit."""
@@ -334,7 +288,7 @@ class Catalog:
             self.quarantine(path, reason)
         self._set_missing_aside(on_disk)
         self._recover(on_disk)
-        self._notes = tuple(self._comparison_notes())
+        self._notes = tuple(notes_on_logs(self.histories, self._run_id, self._recovered))
         self._was_doubtful = self._is_doubtful()
         ended = time.monotonic()
         self._compare_again = ended + (_RESTS * (ended - began) if on_disk.entries > _MANY else 0.0)
@@ -372,28 +326,6 @@ class Catalog:
         """Paths of the recovered files whose rows the statistics of their step do not count, see recovery.uncounted."""
         return uncounted(self.files, recovered, self.token_files(), self.segments()) if recovered else set()
 
-    def _comparison_notes(self) -> Iterator[str]:
-        pruned = _joined({pair for history in self.histories.values() for pair in history.pruned_steps})
-        if pruned:
-            number, first, last = sum(b - a + 1 for a, b in pruned), pruned[0][0], pruned[-1][1]
-            steps = f"step {first}" if number == 1 else f"{number} steps from {first} to {last}"
-            yield f"token rows of {steps} were pruned; their statistics are kept"
-        torn = sorted(writer for writer, history in self.histories.items() if not history.is_whole)
-        for writer in torn:
-            yield f"{self.histories[writer].log.file} {self.histories[writer].doubt}; its other lines were read"
-        yield from self._disagreements()
-        if self._recovered:
-            tokens = sum(path.startswith(f"{TOKENS}/") for path in self._recovered)
-            yield (
-                f"{tokens} token files and {len(self._recovered) - tokens} statistics segments are read without a"
-                f" commit, because the log that would name them is {'torn' if torn else 'missing'}: their footers were read,"
-                " their digests are unknown"
-            )
-
-    def _disagreements(self) -> tuple[str, ...]:
-        """Sentences on logs that disagree with each other or with run.json."""
-        return disagreements(self.histories, self._run_id)
-
     def _retry(self) -> bool:
         """Takes files out of quarantine that have changed, or whose commits have, so that they are read again."""
         changed = [path for path, state in self._states.items() if self._state(path) != state]
@@ -407,43 +339,3 @@ class Catalog:
         """(signature of the file on disk, digest in its commit): a file set aside is read again when one of them changes."""
         item = self._described(path)
         return self.files.signature(path), None if item is None else item.sha256
-
-
-def writers_of(item: TokenFile | Segment) -> tuple[str, ...]:
-    """All writers whose rows or statistics the file holds; several for a merged file."""
-    return (item.writer,) if not item.replaces else tuple(dict.fromkeys(part.writer for part in parts_by_writer(item)))
-
-
-class WriterPart(NamedTuple):
-    """The part of a file that comes from one writer."""
-
-    writer: str
-    policies: frozenset[str]
-    """Empty for statistics."""
-    steps: frozenset[int]
-
-
-def parts_by_writer(item: TokenFile | Segment) -> Iterator[WriterPart]:
-    """The part of each writer in the file."""
-    if isinstance(item, TokenFile):
-        yield from (WriterPart(writer, policies, steps_of(item)) for writer, policies in item.policies_by_writer)
-    elif item.measured:
-        yield from (WriterPart(part.writer, frozenset[str](), part.steps) for part in item.measured)
-    else:
-        yield WriterPart(item.writer, frozenset(), item.steps)
-
-
-def steps_of(item: TokenFile | Segment) -> frozenset[int]:
-    """The steps of the file's rows."""
-    return frozenset((item.step,)) if isinstance(item, TokenFile) else item.steps
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The (first, last) spans in ascending order, overlapping ones joined."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(last, joined[-1][1])
-        else:
-            joined.append((first, last))
-    return joined

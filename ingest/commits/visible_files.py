@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from .attempts import Limit, Limits
-from .catalog import Catalog, steps_of, writers_of
+from .catalog import Catalog
 from .entries import Segment, TokenFile
+from .file_parts import steps_of, writers_of
 
 
 @dataclass(frozen=True)

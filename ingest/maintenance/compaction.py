@@ -18,8 +18,9 @@ from ratioscope.layout import step_spans
 from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import POLICIES, SLICED_BY, arrow_schema
 
-from ..commits.catalog import Catalog, writers_of
+from ..commits.catalog import Catalog
 from ..commits.entries import Origin, Segment, TokenFile
+from ..commits.file_parts import writers_of
 from ..commits.visible_files import visible_files
 from ..files.columns import conformed
 from ..files.parquet_files import ParquetFiles, read

@@ -16,8 +16,9 @@ from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.merging import KEYS, merge
 
 from ..commits.attempts import Limits
-from ..commits.catalog import Catalog, writers_of
+from ..commits.catalog import Catalog
 from ..commits.entries import Segment, TokenFile
+from ..commits.file_parts import writers_of
 from ..rows.record_rows import RecordRows
 from ..statistics.row_plan import row_plan
 from ..statistics.segment_tables import SegmentTables

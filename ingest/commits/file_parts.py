@@ -1,0 +1,35 @@
+"""The parts of a file: its steps and its writers. A merged file has several writers."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .entries import Segment, TokenFile
+
+
+def writers_of(item: TokenFile | Segment) -> tuple[str, ...]:
+    """All writers whose rows or statistics the file holds; several for a merged file."""
+    return (item.writer,) if not item.replaces else tuple(dict.fromkeys(part.writer for part in parts_by_writer(item)))
+
+
+class WriterPart(NamedTuple):
+    """The part of a file that comes from one writer."""
+
+    writer: str
+    policies: frozenset[str]
+    """Empty for statistics."""
+    steps: frozenset[int]
+
+
+def parts_by_writer(item: TokenFile | Segment) -> Iterator[WriterPart]:
+    """The part of each writer in the file."""
+    if isinstance(item, TokenFile):
+        yield from (WriterPart(writer, policies, steps_of(item)) for writer, policies in item.policies_by_writer)
+    elif item.measured:
+        yield from (WriterPart(part.writer, frozenset[str](), part.steps) for part in item.measured)
+    else:
+        yield WriterPart(item.writer, frozenset(), item.steps)
+
+
+def steps_of(item: TokenFile | Segment) -> frozenset[int]:
+    """The steps of the file's rows."""
+    return frozenset((item.step,)) if isinstance(item, TokenFile) else item.steps

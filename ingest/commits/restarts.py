@@ -1,0 +1,50 @@
+"""Restarts of a run, from its files and logs: which steps of which writers later ones replace (attempts.py has the rules)."""
+
+from collections.abc import Mapping, Sequence
+
+from .attempts import Limit, Limits, Shadow, WriterSteps, limits, shadows
+from .entries import Segment, TokenFile
+from .file_parts import parts_by_writer, steps_of, writers_of
+from .writer_history import WriterHistory
+
+
+def limits_of(recorded: Sequence[TokenFile | Segment], histories: Mapping[str, WriterHistory]) -> Limits:
+    """From which steps on attempts and single writers are replaced by later ones. recorded: every file of the run."""
+    is_restarted = any(history.takes_over for history in histories.values())
+    if not is_restarted and len({item.attempt for item in recorded}) < 2:  # most runs
+        return Limits()
+    steps: dict[tuple[int, str], set[int]] = {}
+    policies: dict[str, frozenset[str]] = {}
+    for item in recorded:
+        for part in parts_by_writer(item):
+            steps.setdefault((item.attempt, part.writer), set()).update(part.steps)
+            policies[part.writer] = policies.get(part.writer, frozenset()) | part.policies
+    return limits(
+        [
+            _writer_steps(histories.get(writer), attempt, writer, own, policies[writer])
+            for (attempt, writer), own in steps.items()
+        ]
+    )
+
+
+def shadows_of(recorded: Sequence[TokenFile | Segment], limits: Limits) -> tuple[Shadow, ...]:
+    """The steps that are not shown because they were recorded again."""
+    hidden = dict[tuple[int, Limit], tuple[set[int], int]]()
+    for item in recorded if limits else ():
+        limit = limits.of(item.attempt, writers_of(item))
+        steps = set() if limit is None else {step for step in steps_of(item) if step >= limit.step}
+        if limit is not None and steps:
+            before, rows = hidden.get((item.attempt, limit), (set[int](), 0))
+            hidden[item.attempt, limit] = before | steps, rows + (item.rows if isinstance(item, TokenFile) else 0)
+    return shadows(hidden)
+
+
+def _writer_steps(
+    history: WriterHistory | None, attempt: int, writer: str, steps: set[int], policies: frozenset[str]
+) -> WriterSteps:
+    if history is None or history.is_offline:
+        return WriterSteps(writer, attempt, steps, policies)
+    last_times = [time for time in (history.last_commit, history.closed) if time is not None]
+    job = history.launch if history.launch is not None and history.launch.startswith("job:") else None
+    times = history.opened, max(last_times, default=None)
+    return WriterSteps(writer, attempt, steps, policies, history.rank, *times, job, history.takes_over)
