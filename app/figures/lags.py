@@ -192,4 +192,4 @@ def _words(row: dict[str, object], metric: Metric, name: str, gap: str) -> str:
     if not isinstance(value, float) or not isinstance(tokens, float):
         return ""
     value_text = measured(metric, value, error if isinstance(error, float) else None)
-    return f"{_steps(row)}<br>lag {row['lag']}: {metric.name} {value_text}<br>{count(tokens, 'token')}"
+    return f"{_steps(row)}<br>lag {row['lag']}: {metric.title} {value_text}<br>{count(tokens, 'token')}"

@@ -8,7 +8,6 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
@@ -66,7 +65,7 @@ def slice_bars(
     where = "" if known.all() else " where known"
     whiskers = f"whiskers ±{ERRORS:g} standard errors{where}" if known.any() else NO_ERROR
     low, high = _range(parts, scale, overall, metric)
-    share = f"right: bar ▬ share of the total {size_metric(gap)}, tick │ share of the tokens"
+    share = "right: bar ▬ share of the gap, tick │ of the tokens"
     drawn = [limit for limit in limits if limit.severity or limit.is_floor]
     near = [limit for limit in drawn if low <= float(scale.place(limit.at)) <= high]
     graded = " ".join(limit_words(limit) for limit in drawn if limit.is_floor or limit in near)
@@ -88,7 +87,7 @@ def slice_bars(
     _add_shares(figure, bars, theme)
     _lay_out(figure, bars, chosen, theme)
     unit = f" · {metric.unit}" if metric.unit != "1" else ""
-    figure.update_xaxes(title_text=f"{metric.name}{unit}", selector={"anchor": "y"}, **scale.axis(low, high))
+    figure.update_xaxes(title_text=f"{metric.title}{unit}", selector={"anchor": "y"}, **scale.axis(low, high))
     _add_marks(plot, overall, near)
     return figure
 
@@ -126,7 +125,7 @@ def _why_empty(parts: pl.DataFrame, metric: Metric, gap: str) -> str:
     if parts.is_empty():
         return f"not available, because no token of {gap} is in this slice"
     infinite = np.isinf(floats(parts, "value")).any()
-    return f"{metric.name} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
+    return f"{metric.title} is infinite in every bucket" if infinite else f"not available, because {metric.absent}"
 
 
 def _add_column(plot: Plot, bars: _Bars, bounds: tuple[float, float]) -> None:
@@ -255,7 +254,7 @@ def _words(row: dict[str, object], metric: Metric) -> str:
     return "<br>".join(
         (
             escaped(str(row["label"]), 80),
-            f"{metric.name} {value_text}",
+            f"{metric.title} {value_text}",
             " · ".join(shares),
             f"N = {count(tokens, 'token')}",
         )

@@ -106,7 +106,7 @@ def _matrix(
             values[row, column] = value
             steps = f"step {first}" if first == last else f"steps {first}–{last}"
             facts[row][column] = (
-                f"{steps}<br>{metric.name} {measured(metric, value, spread)}<br>{count(tokens, 'token')}"
+                f"{steps}<br>{metric.title} {measured(metric, value, spread)}<br>{count(tokens, 'token')}"
             )
     return values, facts
 

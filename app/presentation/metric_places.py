@@ -90,6 +90,26 @@ OF_FLOOR = ("kl_k3", "abs_log_ratio")
 FIRST_PAIR = {"steps": ("abs_log_ratio", "kl_k3"), "sequences": ("length", "kl_k3")}
 """The two metrics that the page Metrics draws against each other first, over steps and over sequences."""
 
+_TITLES = {
+    "worst_position": "At position",
+    "log_ratio_sum": "Sum of log-ratios",
+    "log_ratio_mean": "Mean log-ratio",
+    "weight": "Weight of the sequence",
+    "confident_disagreements": "Confident disagreements",
+    "length": "Length",
+    "reward": "Reward",
+    "advantage": "Advantage",
+    "lag": "Version lag",
+    "matching": "Tokens of the filter",
+    "tokens_within": "Tokens in the range",
+    "first_within": "First of these",
+    "samples": "Samples",
+    "mean_length": "Mean length",
+    "mean_reward": "Mean reward",
+    "sd_of_reward": "Spread of rewards",
+}
+"""Titles of what only a sequence or a prompt has."""
+
 SPOKEN = {"max_abs_log_ratio": "max |x|", "kl_k3": "KL K3", "log_ratio_sum": "sum of x"}
 """Measures of a sequence in the words of a report."""
 
@@ -102,6 +122,29 @@ def names_at(place: MetricPlace, gap: str) -> tuple[str, ...]:
     (('ppo_kl', 'kl_k2', 'abs_log_ratio', 'share_outside_0.8_1.2'), ())
     """
     return _ranked(_OF_SAMPLED if kin(gap) in SAMPLED else _OF_DRIFT, get_args(MetricPlace).index(place))
+
+
+def title_of(name: str) -> str:
+    """A metric, or a measure of a sequence, in words; a name without a title stays as it is.
+
+    >>> title_of("abs_log_ratio"), title_of("weight"), title_of("replica")
+    ('Mean |log-ratio|', 'Weight of the sequence', 'replica')
+    """
+    return _TITLES.get(name) or (BY_NAME[name].title if name in BY_NAME else name)
+
+
+def in_words(name: str) -> str:
+    """The title with the name behind it, for a picker: a reader reads the one and may type the other.
+
+    >>> in_words("kl_direct"), in_words("length")
+    ('KL, direct estimate · kl_direct', 'Length')
+    """
+    return titled(title_of(name), name)
+
+
+def titled(title: str, name: str) -> str:
+    """The title with the name behind it, unless both are one word."""
+    return title if title.casefold() == name else f"{title} · {name}"
 
 
 def metrics_at(place: MetricPlace, gap: str) -> tuple[Metric, ...]:

@@ -100,7 +100,7 @@ def _by_lag(run: Material) -> tuple[Block, ...]:
             wide=True,
         ),
     )
-    table = frame_rows(f"{gap} by version lag", lag_rows(parts, metric.name))
+    table = frame_rows(f"{gap} by version lag", lag_rows(parts, metric.title))
     return (*_share(run), Charts(charts), Drawer("numbers by version lag", (table,)))
 
 

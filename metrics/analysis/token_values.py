@@ -21,6 +21,7 @@ class TokenValue:
     """A value per token."""
 
     name: str
+    title: str
     unit: str
     formula: str
     of: Callable[[Floats, Floats], Floats]
@@ -54,18 +55,30 @@ def _prob_diff(earlier: Floats, later: Floats) -> Floats:
 
 
 VALUES = (
-    TokenValue("log_ratio", "nats", "x = later − earlier", log_ratio, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
+    TokenValue(
+        "log_ratio", "Log-ratio", "nats", "x = later − earlier", log_ratio, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+    ),
     TokenValue(
         "abs_log_ratio",
+        "Size of the log-ratio",
         "nats",
         "|x|",
         lambda earlier, later: np.abs(log_ratio(earlier, later)),
         (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
         two_sided=False,
     ),
-    TokenValue("prob_diff", "1", "exp(later) − exp(earlier)", _prob_diff, (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)),
-    TokenValue("kl_k3", "nats", "exp(x) − 1 − x", _k3, (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0), two_sided=False),
-    TokenValue("weight", "1", "w = exp(x)", _weight, (1.05, 1.1, 1.2, 1.5, 2.0, 5.0, 10.0)),
+    TokenValue(
+        "prob_diff",
+        "Difference of probabilities",
+        "1",
+        "exp(later) − exp(earlier)",
+        _prob_diff,
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7),
+    ),
+    TokenValue(
+        "kl_k3", "KL", "nats", "exp(x) − 1 − x", _k3, (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0), two_sided=False
+    ),
+    TokenValue("weight", "Weight", "1", "w = exp(x)", _weight, (1.05, 1.1, 1.2, 1.5, 2.0, 5.0, 10.0)),
 )
 BY_NAME = {value.name: value for value in VALUES}
 

@@ -89,7 +89,10 @@ def _lags(scope: Scope) -> None:
             lag_rows(parts, metric.name),
             f"{gap} by version lag",
             height="content" if len(parts) < 12 else 430,
-            column_config={name: st.column_config.NumberColumn(format="%.3g") for name in (metric.name, "± se")},
+            column_config={
+                name: st.column_config.NumberColumn(title, format="%.3g", help=help)
+                for name, title, help in ((metric.name, metric.title, metric.name), ("± se", None, None))
+            },
         )
         if len(parts) < view.metrics(("lag",), chosen, gap).height:
             st.caption(f"Lags are grouped into buckets, because the run has more than {SINGLE} of them.")

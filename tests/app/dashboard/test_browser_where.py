@@ -48,7 +48,7 @@ def test_asked_for_slices_are_measured_and_stay_in_the_link(dashboard: Dashboard
     opened = browser.visit(f"{dashboard.url}/where?run=stale")
     page = opened.page
     assert page.locator(".st-key-slice_token_class").count() == 0
-    page.get_by_text("token_class", exact=True).click()
+    page.locator(".st-key-measured").get_by_text("token class", exact=True).click()
     page.locator(".st-key-slice_token_class .main-svg").first.wait_for(state="attached")
     opened.settled()
     assert "token_class" in page.url and page.get_by_text("word start").count() >= 1

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from streamlit.testing.v1 import AppTest
-from support.pages_open import Open, well, words
+from support.pages_open import Open, plain, well, words
 
 from ratioscope.app.dashboard.pages.sequences.filters import Filters, range_of
 from ratioscope.app.dashboard.pages.sequences.prompt_groups import group_table
@@ -49,7 +49,7 @@ def test_filters_in_the_link_leave_what_they_say(opened: Open, runs: Path) -> No
     app = opened("sequences", ["stale"], step="14", column="max_abs_log_ratio", least="2", most="3")
     wanted = frame.filter(pl.col("mismatch/max_abs_log_ratio").is_between(2, 3))
     assert set(_ids(app)) == set(wanted["sequence_id"]) and 0 < len(wanted) < len(frame)
-    assert f"{len(wanted)} of {len(frame)} rows" in words(app) and "max\\_abs\\_log\\_ratio ≥ 2" in words(app)
+    assert f"{len(wanted)} of {len(frame)} rows" in words(app) and "Largest |log-ratio| ≥ 2" in plain(app)
     app = opened("sequences", ["stale"], step="14", find="4-23")
     assert set(_ids(app)) == {name for name in frame["sequence_id"] if "4-23" in name}
     app = opened("sequences", ["stale"], step="14", within=":-2")

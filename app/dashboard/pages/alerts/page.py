@@ -15,6 +15,7 @@ from ....figures.alert_lanes import alert_lanes
 from ....presentation.alert_words import counted, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
+from ....presentation.metric_places import titled
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
 from ...panels.charts import appearance, clicked, draw, table
@@ -71,7 +72,7 @@ def _rules(in_force: Rules) -> Rules:
         help="A signal is calm when it is this share below its watch threshold.",
     )  # fmt: skip
     names = [AS_IS, *(signal.name for signal in in_force.signals)]
-    name = dropdown("try other thresholds for", names, "moved", width=240)
+    name = dropdown("try other thresholds for", names, "moved", width=340, shown=lambda name: _title(name, in_force))
     signals = in_force.signals
     if name != AS_IS:
         own = in_force.signal(name)
@@ -81,6 +82,10 @@ def _rules(in_force: Rules) -> Rules:
                               placeholder="never", width=130)  # fmt: skip
         signals = moved(in_force.signals, name, watch, act)
     return Rules(open_after, close_after, float(hysteresis), signals)
+
+
+def _title(name: str, in_force: Rules) -> str:
+    return name if name == AS_IS else titled(in_force.signal(name).title, name)
 
 
 def _whole(name: str, default: int, key: str, about: str) -> int:

@@ -9,7 +9,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.grading.limits import limits_of
 
 from ....figures.sides import SideRun, courses
-from ....presentation.metric_places import names_at
+from ....presentation.metric_places import in_words, names_at
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice, dropdown
 from ...panels.layout import control_row
@@ -20,7 +20,7 @@ ALIGNED = ("step", "steps since the first")
 
 def side_courses(a: Side, b: Side, gap: str) -> None:
     with control_row("side_courses"):
-        name = dropdown("metric", names_at("chart", gap), "course", width=260)
+        name = dropdown("metric", names_at("chart", gap), "course", width=340, shown=in_words)
         relative = choice("over", ALIGNED, "align", default=ALIGNED[_are_far_apart(a, b)]) == ALIGNED[1]
     metric = BY_NAME[name]
     runs = [

@@ -12,6 +12,7 @@ from ratioscope.metrics.analysis.comparison import Paired, paired
 from ....presentation.comparison_words import paired_sentence
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
+from ....presentation.metric_places import in_words
 from ...model.jobs import jobs
 from ...panels.charts import numbers_behind
 from ...panels.choices import dropdown
@@ -25,7 +26,7 @@ def pair_by_pair(a: Side, b: Side, gap: str) -> None:
     st.subheader("Pair by pair", anchor=False)
     with control_row("pairs"):
         key = dropdown("partners have", list(KEYS), "pair_by", width=200)
-        metric = dropdown("measured by", METRICS, "pair_metric", width=200)
+        metric = dropdown("measured by", METRICS, "pair_metric", width=300, shown=in_words)
         name = _name(a, b, key, gap)
         job = jobs().pairs(name)
         _offer(job, name, a, b, key, gap)

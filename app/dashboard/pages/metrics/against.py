@@ -6,7 +6,7 @@ import streamlit as st
 
 from ....figures.against import against
 from ....presentation.escape import streamlit_label as label
-from ....presentation.metric_places import FIRST_PAIR
+from ....presentation.metric_places import FIRST_PAIR, in_words, title_of
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
 from ...panels.charts import appearance, clicked, draw
@@ -65,7 +65,7 @@ def _figure(scope: Scope, of: str, step: int, x: str, y: str, log: str, theme: T
     frame = scope.course() if of == "steps" else scope.view.sequences(step, scope.gap)
     names = _names(frame, scope.gap)
     points = points_of(frame, names[x], names[y], of)
-    return against(points, (x, y), of.removesuffix("s"), logarithmic=LOG[log], theme=THEMES[theme])
+    return against(points, (title_of(x), title_of(y)), of.removesuffix("s"), logarithmic=LOG[log], theme=THEMES[theme])
 
 
 def _names(frame: pl.DataFrame, gap: str) -> dict[str, str]:
@@ -79,7 +79,12 @@ def _names(frame: pl.DataFrame, gap: str) -> dict[str, str]:
 def _picked(name: str, key: str, names: dict[str, str], first: str) -> str:
     options = list(names)
     return dropdown(
-        name, options, key, width=230, default=first if first in names else options[0 if name == "x" else 1]
+        name,
+        options,
+        key,
+        width=340,
+        default=first if first in names else options[0 if name == "x" else 1],
+        shown=in_words,
     )
 
 

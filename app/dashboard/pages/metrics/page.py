@@ -21,7 +21,7 @@ from ....figures.html.key import key_of_runs
 from ....figures.log_ratio_quantiles import log_ratio_quantiles
 from ....figures.several_runs import metric_of_runs
 from ....presentation.escape import streamlit_label as label
-from ....presentation.metric_places import metrics_at
+from ....presentation.metric_places import in_words, metrics_at
 from ....presentation.metric_topics import of_gap
 from ....presentation.run_colours import slots
 from ....presentation.run_names import shortened
@@ -31,7 +31,7 @@ from ...model.scope import Scope
 from ...model.served_runs import served
 from ...model.view import CacheRequest, View, asked_gap, figure_request, metrics_of
 from ...panels.charts import appearance, draw, last_appearance
-from ...panels.choices import choice, dropdown
+from ...panels.choices import choice, dropdown, several
 from ...panels.layout import cells, control_row
 from ...panels.logged_numbers import logged_among, logged_numbers, say_not_logged
 from .against import against_drawer
@@ -115,7 +115,7 @@ def _titles(groups: Sequence[str]) -> list[str]:
 
 
 def _singles(names: Sequence[str]) -> list[str]:
-    return st.multiselect("pick metrics", names, key="metric", bind="query-params", placeholder="choose any", width=300)
+    return several("pick metrics", names, "metric", shown=in_words, placeholder="choose any", width=340)
 
 
 def _choices(scope: Scope) -> Choices:

@@ -11,6 +11,8 @@ from ratioscope.errors import ConfigError
 from ....presentation.digits import digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
+from ....presentation.metric_places import in_words, title_of
+from ...panels.choices import optional
 from ...panels.controls import asked
 from ...panels.layout import control_row
 
@@ -44,8 +46,8 @@ class Filters:
         phrases += [f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in self.chosen.items() if values]
         phrases += [f"reward {' or '.join(self.signs)}"] if self.signs else []
         if self.column is not None:
-            phrases += [f"{self.column} ≥ {digits(self.least)}"] if self.least is not None else []
-            phrases += [f"{self.column} ≤ {digits(self.most)}"] if self.most is not None else []
+            phrases += [f"{title_of(self.column)} ≥ {digits(self.least)}"] if self.least is not None else []
+            phrases += [f"{title_of(self.column)} ≤ {digits(self.most)}"] if self.most is not None else []
         if self.within is not None:
             low, high = self.within
             phrases.append(f"with tokens of log-ratio {digits(low)} to {digits(high)}")
@@ -90,9 +92,7 @@ def filter_widgets(frame: pl.DataFrame, columns: list[str]) -> Filters:
         chosen = {column: _values(frame, key, column) for key, column in CHOICES.items() if _varies(frame, column)}
         signs = _signs() if _known(frame, "reward") else ()
     with control_row("bounds"):
-        column = st.selectbox(
-            "only where", columns, index=None, key="column", bind="query-params", width=230, placeholder="a column"
-        )
+        column = optional("only where", columns, "column", width=340, placeholder="a column", shown=in_words)
         least = st.number_input("is at least", value=None, key="least", bind="query-params", width=140, format="%g")
         most = st.number_input("and at most", value=None, key="most", bind="query-params", width=140, format="%g")
     return Filters(find or "", chosen, signs, column, least, most, within)

@@ -10,7 +10,7 @@ from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, t
 
 from ....presentation.digits import count, digits, percent
 from ....presentation.escape import streamlit_label as label
-from ....presentation.metric_places import sequence_measures_at
+from ....presentation.metric_places import in_words, sequence_measures_at, title_of
 from ....presentation.slice_names import part_words
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
@@ -28,11 +28,14 @@ from .prompt_groups import group_picker, has_groups, say_group, show_groups
 
 FIRST = ("lag", "reward", "group_id")
 """Facts that stand left of the gap's metrics, because a table on half a screen is cut off on the right."""
+OWN = ("matching", "tokens_within", "first_within")
+"""What a filter finds in a sequence."""
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
-DECIMALS = {
-    name: st.column_config.NumberColumn(format="%.4g")
-    for name in (*sequence_measures_at("column"), "advantage")
-    if name not in ("worst_position", "tokens")
+NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
+WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
+HEADS = {
+    name: st.column_config.NumberColumn(title_of(name), format=None if name in WHOLE else "%.4g", help=name)
+    for name in NUMBERS
 }
 SHOWN = 500
 HERE = "▸"
@@ -49,7 +52,7 @@ def render(scope: Scope) -> None:
         if frame.is_empty():
             return
         whole = with_weight(frame, gap)
-        order = dropdown("worst first by", _orders(whole, gap) or ["tokens"], "order", width=230)
+        order = dropdown("worst first by", _orders(whole, gap) or ["tokens"], "order", width=340, shown=in_words)
         group = group_picker(frame) if has_groups(frame) else None
         prompts = has_groups(frame) and group is None
         by_prompt = prompts and choice("list", ("sequences", "prompts"), "list") == "prompts"
@@ -142,14 +145,14 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
     pictured = [name for name in ("text", "line") if name in columns.columns]
     table(
         columns.select("", "sequence_id", *pictured, pl.exclude("", "sequence_id", *pictured)),
-        f"Sequences of step {step}, worst first by {order}",
+        f"Sequences of step {step}, worst first by {title_of(order)}",
         cut=("sequence_id", "group_id", "replica", "finish_reason"),
         key="sequence_rows",
         on_select=_sequence_chosen,
         selection_mode=CELLS,
         height="content" if len(ranked) < 20 else 720,
         column_config={
-            **DECIMALS,
+            **HEADS,
             "": st.column_config.TextColumn("", width=28),
             "text": st.column_config.TextColumn("begins with", width=250),
             "line": _line_column(reach),
@@ -207,7 +210,7 @@ def _columns(ranked: pl.DataFrame, gap: str) -> pl.DataFrame:
     faults = [f"{gap}/{name}" for name in sequence_measures_at("fault")]
     measured += [name for name in faults if (_known(ranked, name) > 0).any()]
     named = {name: name.partition("/")[2] for name in measured if name in ranked.columns}
-    own = [name for name in ("matching", "tokens_within", "first_within") if name in ranked.columns]
+    own = [name for name in OWN if name in ranked.columns]
     facts = [name for name in FACTS if name in ranked.columns and ranked[name].null_count() < len(ranked)]
     first = [name for name in FIRST if name in facts]
     later = [name for name in facts if name not in first]

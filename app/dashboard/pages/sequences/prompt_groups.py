@@ -11,7 +11,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
-from ....presentation.metric_places import sequence_measures_at
+from ....presentation.metric_places import sequence_measures_at, title_of
 from ...panels.charts import table
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import asked
@@ -86,11 +86,10 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
     groups = group_table(frame, gap)
     st.session_state["_groups"] = groups["group_id"].head(SHOWN).to_list()
     st.caption(
-        f"{count(len(groups), 'prompt')} in this step, the worst first. max_abs_log_ratio is the largest |x| of any token;"
-        " kl_k3 and log_ratio_mean are means over the tokens of all samples; lengths and rewards are means over samples. Click a"
+        f"{count(len(groups), 'prompt')} in this step, the worst first. Largest |log-ratio|: of any token. KL and mean"
+        " log-ratio: means over the tokens of all samples. Lengths and rewards are means over samples. Click a"
         " prompt to see its samples."
     )
-    number = st.column_config.NumberColumn(format="%.4g")
     table(
         groups.head(SHOWN),
         "Prompts of the step, the worst first",
@@ -99,7 +98,13 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
         on_select=_group_chosen,
         selection_mode=CELLS,
         height="content" if len(groups) < 20 else 720,
-        column_config={name: number for name, kind in groups.schema.items() if kind == pl.Float64},
+        column_config={
+            name: st.column_config.NumberColumn(
+                title_of(name), format="%.4g" if kind == pl.Float64 else None, help=name
+            )
+            for name, kind in groups.schema.items()
+            if kind.is_numeric()
+        },
     )
 
 

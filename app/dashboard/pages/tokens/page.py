@@ -17,7 +17,7 @@ from ....figures.strip_chart import strip_at, token_strip
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.escape import visible
-from ....presentation.metric_places import sequence_measures_at
+from ....presentation.metric_places import sequence_measures_at, titled
 from ....presentation.slice_names import part_words
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
@@ -234,8 +234,15 @@ def _strip(chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
 
 
 def _tint_picker(gap: str) -> tuple[str, Band]:
-    formulas = "\n\n".join(f"{value.name}: {value.formula}" for value in VALUES)
-    by = dropdown("colour by", [value.name for value in VALUES], "tint", width=170, help=formulas)
+    formulas = "\n\n".join(f"{value.title}: {value.formula}" for value in VALUES)
+    by = dropdown(
+        "colour by",
+        list(BY_NAME),
+        "tint",
+        width=260,
+        help=formulas,
+        shown=lambda name: titled(BY_NAME[name].title, name),
+    )
     usual = (CHOSEN[0] if gap == "drift" else CHOSEN[1]).words
     about = "hatches tokens whose weight lies outside this band; 0.8 to 1.2 is the usual PPO clip"
     return by, BANDS[
