@@ -97,8 +97,8 @@ import writes rows and statistics besides.
 TABLES = """
 ## A table of your own
 
-`--map COLUMN=FIELD` names the fields of a table in JSON lines, JSON, Parquet, CSV, npz, safetensors, `.pt` or `.pkl`, one row
-or entry for each sequence:
+`--map COLUMN=FIELD` names the fields of a table in JSON lines, JSON, Parquet, Arrow (`.arrow`, `.feather`; a folder that Hugging
+Face `datasets` saved is one table), CSV, npz, safetensors, `.pt` or `.pkl`, one row or entry for each sequence:
 
     ratioscope import rollouts.parquet -o runs/own --map rollout_logprobs=lp --map "old_logprobs=train_lp|span(mask)"
 

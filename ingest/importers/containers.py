@@ -23,6 +23,7 @@ from ratioscope.inside import open_regular
 from ..files.page_sizes import decoded_bytes, leaves_of
 from .archives import json_members
 from .arrays import npz, safetensors
+from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compressed import laid_out, plain_name, unpacked
 from .csv_rows import LONGEST_LINE, csv_rows, demand_once
 from .databases import Linked, database_rows
@@ -32,8 +33,6 @@ from .restricted.machine import plain_value
 from .restricted.names import PLAIN, TENSORS
 from .restricted.torch_files import saved
 from .row import Unreadable
-
-_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -90,14 +89,19 @@ def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits
 
 
 def _parquet(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+    return Content(rows=_sound_rows(_parquet_rows(file, limits), "Parquet"), tell=file.tell)
+
+
+def _sound_rows(rows: Iterator[Any], what: str) -> Iterator[Any]:
+    """The rows; UnsafeFile where pyarrow finds that the file is damaged: its data, its texts or its names."""
     try:
-        parquet = pq.ParquetFile(file)
-    except (pa.ArrowException, OSError) as error:
-        raise UnsafeFile(f"it is no Parquet file ({str(error)[:80]})") from error
-    return Content(rows=_parquet_rows(parquet, file, limits), tell=file.tell)
+        yield from rows
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        raise UnsafeFile(f"it is no {what} file, or is damaged ({' '.join(str(error).split())[:120]})") from error
 
 
-def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limits) -> Iterator[Any]:
+def _parquet_rows(file: io.BufferedReader, limits: Limits) -> Iterator[Any]:
+    parquet = pq.ParquetFile(file)
     metadata = parquet.metadata
 
     def read(at: int, count: int) -> bytes:
@@ -110,26 +114,13 @@ def _parquet_rows(parquet: pq.ParquetFile, file: io.BufferedReader, limits: Limi
         needed = decoded_bytes(read, metadata, leaves, (group,))
         if needed > limits.nbytes:
             raise UnsafeFile(f"its row group {group} decodes to {needed} bytes; at most {limits.nbytes} are allowed")
-        for batch in parquet.iter_batches(_BATCH, row_groups=[group]):
+        for batch in parquet.iter_batches(BATCH, row_groups=[group]):
             batch.validate(full=True)
-            yield from _batch_rows(batch)
+            yield from rows_of(batch)
 
 
-def _batch_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    columns = {name: _cells(batch.column(index)) for index, name in enumerate(batch.schema.names)}
-    for index in range(batch.num_rows):
-        yield {name: cells[index] for name, cells in columns.items()}
-
-
-def _cells(column: pa.Array[Any]) -> list[Any]:
-    """The values of a column; lists of numbers as numpy arrays."""
-    kind = column.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        cells: list[Any] = column.to_pylist()
-        return cells
-    arrays: list[Any] = [None if cell.values is None else cell.values.to_numpy(zero_copy_only=False) for cell in column]
-    return arrays
+def _arrow(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+    return Content(rows=_sound_rows(arrow_rows(_mapped(file), limits), "Arrow"))
 
 
 def _json_object(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
@@ -177,8 +168,8 @@ def _mapped(file: io.BufferedReader) -> memoryview:
 
 
 CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], Limits], Content]] = {
-    "json lines": _lines, "json": _json_file, "parquet": _parquet, "csv": _csv, "npz": _npz, "safetensors": _safetensors,
-    "torch": _torch, "pickle": _plain, "sqlite wire_rows": _table_of_database("wire_rows"),
+    "json lines": _lines, "json": _json_file, "parquet": _parquet, "arrow": _arrow, "csv": _csv, "npz": _npz,
+    "safetensors": _safetensors, "torch": _torch, "pickle": _plain, "sqlite wire_rows": _table_of_database("wire_rows"),
     "sqlite traces": _table_of_database("traces"), "json object": _json_object, "inspect": _inspect,
     "martingale": _table_of_database("sequences", Linked("llm_revisions"), Linked("scores", "sequence_digest", "digest")),
 }  # fmt: skip
@@ -186,6 +177,7 @@ _STREAMED = ("json lines", "csv")
 """Containers that are read from front to back."""
 _ENDINGS = {
     ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json", ".parquet": "parquet", ".csv": "csv", ".npz": "npz",
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow",
     ".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".pkl": "pickle", ".pickle": "pickle", ".dp": "pickle",
 }  # fmt: skip
 """Ending of a file -> its container, for files that no format knows."""

@@ -20,6 +20,10 @@ from .table import ONLY_IF_NAMED, Column, Format, Part
 TABLE = "table"
 """The name of the format of any table, whose columns the user names, or which have the names of the Record."""
 _LOOKED_AT = 20
+_FORMS = {"json": ("json", "json object"), "arrow": ("parquet",)}
+"""The container of a name -> the containers of tables that read such a file. Rows of Arrow are those of Parquet."""
+_SHARD = re.compile(r"-\d+-of-\d+(?=\.\w+$)")
+"""The number of a part of a table, as Hugging Face datasets names its files: no step."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,25 @@ def candidates(path: str, wanted: Format | None = None) -> tuple[Candidate, ...]
     if found or wanted is None:
         return found
     container = container_of(path)
-    containers = (container, "json object") if container == "json" else (container,)
+    containers = _FORMS.get(container or "", (container,))
     facts = (
         {"step": int(number[1])}
-        if (number := re.search(r"(\d+)\D*$", PurePosixPath(path).name)) and len(number[1]) < 16
+        if (number := re.search(r"(\d+)\D*$", PurePosixPath(_whole_name(path)).name)) and len(number[1]) < 16
         else {}
     )
-    return tuple(Candidate(wanted, part, facts) for part in wanted.parts if part.container in containers)
+    parts = (part for part in wanted.parts if part.container in containers)
+    if container == "arrow":
+        parts = (replace(part, container="arrow") for part in parts)
+    return tuple(Candidate(wanted, part, facts) for part in parts)
+
+
+def _whole_name(path: str) -> str:
+    """The name without its compression, and without the number of a part of a table.
+
+    >>> _whole_name("step_7/data-00001-of-00002.arrow")
+    'step_7/data.arrow'
+    """
+    return _SHARD.sub("", plain_name(path))
 
 
 def _named(path: str, known: Iterable[Format]) -> Iterator[Candidate]:
@@ -172,7 +188,8 @@ def generic(path: str, lines: Sequence[Column]) -> tuple[Candidate, ...]:
     of_rows = Part("a table", ".*", container, table, marks=(counted,))
     of_columns = replace(of_rows, counted_by=counted, marks=(_in_file(counted),))
     parts = (*(of_columns,) * (container in _OF_COLUMNS), *(of_rows,) * (container not in ("npz", "safetensors")))
-    number = re.search(r"step[_=-]?(\d{1,15})", path) or re.search(r"(\d{1,15})\.\w+$", plain_name(path))
+    whole = _whole_name(path)
+    number = re.search(r"step[_=-]?(\d{1,15})", whole) or re.search(r"(\d{1,15})\.\w+$", whole)
     facts = {"step": int(number[1])} if number else {}
     return tuple(Candidate(Format(TABLE, "a table", "", (part,)), part, facts) for part in parts)
 

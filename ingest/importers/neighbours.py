@@ -26,6 +26,8 @@ NEIGHBOURS = (
     Neighbour("facts of a run", r".*_metadata\.jsonl", "open-instruct: name, commit, model and time"),
     Neighbour("facts of a run", r"meta\.json", "verl, beside its cache of rollouts"),
     Neighbour("facts of a run", r"manifest\.json", "rlprobe and miles"),
+    Neighbour("facts of a dataset", r"(?:dataset_info|dataset_dict|state)\.json", "Hugging Face datasets"),
+    Neighbour("copy of rows", r"cache-[0-9a-f]+[^/]*\.arrow", "Hugging Face datasets: made of the rows beside it"),
     Neighbour("rows of validation", r"val_data_step\d+\.jsonl", "NeMo-RL: no step trains on them"),
     Neighbour("rows of validation", r"val_step\d+\.json", "verl: no step trains on them"),
     Neighbour("position in the data", r"global_dataset_state_dict_\d+\.pt", "slime and miles"),

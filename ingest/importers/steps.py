@@ -252,8 +252,12 @@ def interval(value: Any, row: Row) -> Any:
 
 
 def named(value: Any, row: Row, *names: str) -> Any:
-    """The value with names before it that are there, so that it is unique in the run: `12` of step 3 becomes `3-12`."""
-    return "-".join(text(part, row) for part in (*(row.at(name) for name in names), value) if part is not None)
+    """The value with names before it that are there, so that it is unique in the run: `12` of step 3 becomes `3-12`.
+
+    If none is there, the path of the file is before it, where the source has several files.
+    """
+    before = [part for name in names if (part := row.at(name)) is not None] or [row.at("@source")]
+    return "-".join(text(part, row) for part in (*before, value) if part is not None)
 
 
 def run_lengths(value: Any, row: Row) -> Any:

@@ -1,0 +1,219 @@
+"""Arrow files of each form have the rows that Parquet would have; a bomb, a cut and a lie are refused by name."""
+
+import io
+import json
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.hostile_columns import ROWS, plain, sound
+from support.imported import imported
+
+from ratioscope.ingest.importers.arrow_rows import arrow_rows
+from ratioscope.ingest.importers.reading import read
+from ratioscope.ingest.importers.restricted.budget import Limits
+from ratioscope.ingest.importers.samples import Rejected, Sample
+from ratioscope.ingest.importers.source_files import Options, opened
+
+SMALL = Limits(nbytes=1 << 20)
+
+
+def table() -> pa.Table:
+    columns = {name: pa.array(plain(column)) for name, column in sound().items()}
+    texts = pa.array(["what is 2 + 2?", None, "ü" * 40, ""])
+    return pa.table({**columns, "prompt_text": texts, "replica": pa.array(["a", "b", "a", "b"]).dictionary_encode()})
+
+
+def stream(path: Path, rows: pa.Table, **options: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_stream(str(path), rows.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(rows, max_chunksize=3)
+
+
+def file(path: Path, rows: pa.Table, **options: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_file(str(path), rows.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(rows, max_chunksize=3)
+
+
+def of_polars(path: Path, rows: pa.Table, **options: Any) -> None:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    (frame.write_ipc_stream if path.suffix == ".arrows" else frame.write_ipc)(path, **options)
+
+
+FORMS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+    "stream.arrow": (stream, {}), "zstd.arrow": (stream, {"compression": "zstd"}), "lz4.arrows": (stream, {"compression": "lz4"}),
+    "deltas.arrow": (stream, {"emit_dictionary_deltas": True}), "old.arrow": (stream, {"use_legacy_format": True}),
+    "file.arrow": (file, {}), "packed.feather": (file, {"compression": "zstd"}),
+    "polars.feather": (of_polars, {}), "packed_by_polars.arrow": (of_polars, {"compression": "zstd"}),
+    "polars.arrows": (of_polars, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_arrow_file_of_each_form_has_the_rows_of_parquet(name: str, tmp_path: Path) -> None:
+    write, options = FORMS[name]
+    write(tmp_path / name, table(), **options)
+    pq.write_table(table(), tmp_path / "rows.parquet")
+    code, rows = imported(tmp_path / name, tmp_path / "run")
+    assert code == 0 and len(rows) == ROWS
+    assert rows == imported(tmp_path / "rows.parquet", tmp_path / "same")[1]
+
+
+def test_a_dataset_that_was_saved_is_one_table_whose_parts_name_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "dataset" / "train"
+    folder.mkdir(parents=True)
+    rows = table().drop_columns(["step"])
+    for part in range(2):
+        stream(folder / f"data-{part:05d}-of-00002.arrow", rows.slice(2 * part, 2))
+    stream(folder / "cache-0f3a9c1b2d4e5f60.arrow", rows)
+    (folder / "state.json").write_text('{"_data_files": []}')
+    (folder / "dataset_info.json").write_text("{}")
+    code, found = imported(tmp_path / "dataset", tmp_path / "run", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert code == 0 and [row["step"] for row in found] == [0] * ROWS
+    assert sum(each["without_step"] for each in report["files"]) == ROWS
+    assert report["beside"] == {
+        "copy of rows": ["train/cache-0f3a9c1b2d4e5f60.arrow"],
+        "facts of a dataset": ["train/dataset_info.json", "train/state.json"],
+    }
+
+
+def test_completions_that_lie_in_a_dataset_keep_the_table_of_their_trainer(tmp_path: Path) -> None:
+    logprobs = {"sampling_per_token_logps": [[-0.5, -1.0]] * 2, "old_per_token_logps": [[-0.25, -1.0]] * 2}
+    rows = pa.table(
+        {"step": [3, 3], "completion": ["a b", "c d"], "advantage": [0.5, -0.5], "reward": [1.0, 0.0], **logprobs}
+    )
+    for part in range(2):
+        stream(tmp_path / "dataset" / f"data-{part:05d}-of-00002.arrow", rows)
+    code, found = imported(tmp_path / "dataset", tmp_path / "run")
+    assert code == 0 and [row["step"] for row in found] == [3] * 4
+    assert [row["sequence_id"][-4:] for row in found] == ["02-0", "02-1"] * 2
+    assert [row["extra"] for row in found] == ['{"completion": "a b"}', '{"completion": "c d"}'] * 2
+
+
+@pytest.mark.parametrize("write", [pq.write_table, stream, file])
+def test_names_and_texts_of_other_bytes_than_utf_8_are_named_and_are_no_defect(
+    write: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(4) + b"\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+    for column in ({"prompt_text": bad}, {"zzzzzz": [1]}):
+        content = pa.table({"step": [1], "rollout_logprobs": [[-0.5]], "old_logprobs": [[-0.5]], **column})
+        if write is pq.write_table:
+            write(content, tmp_path / "a.any", store_schema=False)
+        else:
+            write(tmp_path / "a.any", content)
+        name = "a.parquet" if write is pq.write_table else "a.arrow"
+        data = (tmp_path / "a.any").read_bytes()
+        (tmp_path / name).write_bytes(data.replace(b"zzzzzz", b"z\xffzzzz"))
+        assert imported(tmp_path / name, tmp_path / "run")[0] > 1
+        words = capsys.readouterr().err
+        assert name in words and "or is damaged" in words and "defect" not in words
+
+
+def _zeros(count: int) -> pa.Table:
+    return pa.table({"rollout_logprobs": pa.array([[0.0] * count])})
+
+
+def _one_text_often() -> pa.Table:
+    index = pa.array([0] * 64, pa.int32())
+    return pa.table({"prompt_text": pa.DictionaryArray.from_arrays(index, pa.array(["x" * (1 << 15)]))})
+
+
+def _one_view_often() -> pa.Table:
+    _, view, text = pa.array(["y" * (1 << 15)], pa.string_view()).buffers()
+    assert view is not None
+    views = [None, pa.py_buffer(view.to_pybytes() * 64), text]
+    return pa.table({"prompt_text": pa.Array.from_buffers(pa.string_view(), 64, views)})
+
+
+def _overlapping() -> pa.Table:
+    array: Any = pa.ListViewArray  # the stubs know no sizes
+    return pa.table({"old_logprobs": array.from_arrays([0] * 9, [9] * 9, pa.array([0.5] * 9))})
+
+
+BOMBS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "zeros": (_zeros(1 << 18), {"compression": "zstd"}, "decodes to more than 1048576 bytes"),
+    "rows without bytes": (
+        pa.record_batch([pa.Array.from_buffers(pa.null(), 1 << 30, [None])], ["rollout_logprobs"]), {},
+        "1073741824 rows in 0 bytes",
+    ),
+    "one text, 64 times": (_one_text_often(), {}, "decodes to more than"),
+    "one view, 64 times": (_one_view_often(), {}, "decodes to more than"),
+    "views": (_overlapping(), {}, "the Arrow type list_view<item: double>, which is not read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("form", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_a_file_that_claims_more_than_it_may_take_is_refused(name: str, form: Any, tmp_path: Path) -> None:
+    content, options, reason = BOMBS[name]
+    with form(tmp_path / "a.arrow", content.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write(content)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(Exception, match=reason):
+        next(arrow_rows(memoryview((tmp_path / "a.arrow").read_bytes()), SMALL))
+    assert pa.total_allocated_bytes() - before < SMALL.nbytes
+
+
+@pytest.mark.parametrize("states", [1 << 40, 8, -2])
+def test_a_buffer_that_states_another_size_than_it_has_is_refused(states: int) -> None:
+    sink = io.BytesIO()
+    rows = _zeros(1 << 12)
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    own, lie = struct.pack("<q", 8 << 12), struct.pack("<q", states)
+    assert sink.getvalue().count(own) == 1
+    with pytest.raises(Exception, match="decodes to more than|decompression failed|damaged"):
+        next(arrow_rows(memoryview(sink.getvalue().replace(own, lie)), SMALL))
+
+
+def test_messages_that_a_file_lists_twice_are_refused(tmp_path: Path) -> None:
+    file(tmp_path / "a.arrow", table())
+    data = bytearray((tmp_path / "a.arrow").read_bytes())
+    (size,) = struct.unpack("<i", data[-10:-6])
+    footer = bytes(data[-10 - size : -10])
+    places = [at for at in range(0, size - 24, 4) if _is_message(data, struct.unpack_from("<q", footer, at)[0])]
+    first, second = places[-2:]
+    data[-10 - size + second : -10 - size + second + 24] = footer[first : first + 24]
+    with pytest.raises(Exception, match="lie over each other"):
+        list(arrow_rows(memoryview(bytes(data)), SMALL))
+
+
+def _is_message(data: bytes | bytearray, at: int) -> bool:
+    return 8 <= at < len(data) and data[at : at + 4] == b"\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize("name", ["stream.arrow", "file.arrow", "packed.feather"])
+def test_a_cut_file_gives_the_rows_before_the_cut_or_none_and_is_named(name: str, tmp_path: Path) -> None:
+    write, options = FORMS[name]
+    write(tmp_path / name, table(), **options)
+    whole = (tmp_path / name).read_bytes()
+    for length in range(1, len(whole), 37):
+        (tmp_path / name).write_bytes(whole[:length])
+        found = list(read(opened(tmp_path / name, Options()), Options()))
+        assert isinstance(found[-1], Rejected), length
+        assert all(isinstance(one, Sample) for one in found[:-1]) and len(found) <= ROWS + 1
+
+
+@pytest.mark.parametrize("name", ["stream.arrow", "zstd.arrow", "file.arrow", "polars.feather"])
+def test_a_damaged_arrow_file_gives_rows_and_reasons_alone(name: str, tmp_path: Path) -> None:
+    write, options = FORMS[name]
+    write(tmp_path / name, table(), **options)
+    whole, rng = (tmp_path / name).read_bytes(), random.Random(name)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.choice((rng.randrange(256), 0, 255, 128))
+        (tmp_path / name).write_bytes(data)
+        options_ = Options(limits=Limits(nbytes=1 << 26))
+        assert all(isinstance(one, Sample | Rejected) for one in read(opened(tmp_path / name, options_), options_))
