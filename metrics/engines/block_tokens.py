@@ -55,6 +55,8 @@ class Tokens:
     """The columns that token formulas read; `earlier`, `later`, `entropy`, and the pairs."""
     sound: bool
     """True if none of them but the pairs holds a number that is not finite."""
+    has_pairs: bool
+    """False if the pairs are left out: the tokens of a sequence that has all of them lie beside their neighbours."""
 
     def program(self, loops: Loops, *, whole: bool) -> Program:
         """The program of the gap's token statistics. whole: of those that relate tokens to their neighbours."""
@@ -71,21 +73,23 @@ def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
     return tokens.sequence[token], log_weight[token]
 
 
-def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:
-    """The tokens of a block, with their codes in the slices by token."""
+def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes], loops: Loops) -> Tokens:
+    """The tokens of a block, with their codes in the slices by token, as these loops need them."""
     here, lengths = slice(block.start, block.stop), rows.lengths[block.first : block.last]
     sequence, mask = np.repeat(np.arange(len(lengths)), lengths), rows.mask[here]
     columns = {"earlier": rows.earlier[here], "later": rows.later[here]}
     if rows.entropy is not None:
         columns["entropy"] = rows.entropy[here]
-    sampled = slice(None) if mask.all() else np.flatnonzero(mask)
+    complete = bool(mask.all())
+    sampled = slice(None) if complete else np.flatnonzero(mask)
     chosen = {name: values[sampled] for name, values in columns.items()}
     sound = all(np.isfinite(values).all() for values in chosen.values())
-    visible = columns["earlier"] if mask.all() else np.where(mask, columns["earlier"], np.float32(np.nan))
-    shifts = SHIFTS if kin(rows.gap) in SAMPLED else ()
+    visible = columns["earlier"] if complete else np.where(mask, columns["earlier"], np.float32(np.nan))
+    has_pairs = kin(rows.gap) in SAMPLED and not (complete and sound and loops.sound_apart)
+    shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
-    return Tokens(rows.gap, sequence[sampled], codes, chosen | pairs, sound)
+    return Tokens(rows.gap, sequence[sampled], codes, chosen | pairs, sound, has_pairs)
 
 
 def changes(codes: Sequence[Codes]) -> Integers:

@@ -16,6 +16,7 @@ from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
 from .loops import Floats, Loops
+from .neighbours import neighbour_sums
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
 _SEQUENCES = 256
@@ -76,9 +77,7 @@ def block_sums(
     return BlockSums(
         Cells(tokens.sequence[starts] + first, segments),
         {name: tokens.codes[name][starts] for name in contiguous},
-        loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, begins)
-        if levels.whole
-        else np.empty((0, len(begins))),
+        neighbour_sums(tokens, begins, len(levels.whole), loops),
         {piece.name: _scattered(tokens, piece, first, loops) for piece in by_token if piece.name not in CONTIGUOUS},
     )
 

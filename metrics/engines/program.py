@@ -4,13 +4,14 @@ A step is an operation on registers. A register holds one number per token of th
 its content. Whatever formulas share is computed once, and a sum that several statistics have is added up once.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
 from ratioscope.record import kin
 
-from ..columns import SHIFTS, token_columns
+from ..columns import SHIFTS, Pair, token_columns
 from ..metric import SAMPLED
 from ..statistic import Combine
 from .expressions import Graph, Symbol
@@ -67,6 +68,34 @@ def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Progr
         pairs={shift: graph.column(f"pair {shift}") for shift in shifts},
     )
     return _program(graph, names, [graph.symbol(s.formula(columns, graph)) for s in order], [s.combine for s in order])
+
+
+@cache
+def neighbour_programs(gap: str) -> Mapping[int, tuple[Program, tuple[int, ...]]]:
+    """shift -> the program of the statistics that relate each token to this neighbour, and their places in `levels.whole`.
+
+    For tokens that all have this neighbour, and hold finite numbers only: such programs need no choice between a number and 0.
+    """
+    levels, found = statistics_by_level(gap), dict[int, tuple[Program, tuple[int, ...]]]()
+    for shift in SHIFTS if levels.whole and kin(gap) in SAMPLED else ():
+        names = (f"pair {shift}", "later")
+        graph = Graph(frozenset(names))
+        pair = Pair(graph.constant(1.0), *map(graph.column, names))
+        places, values = list[int](), list[Symbol]()
+        for place, statistic in enumerate(levels.whole):
+            with suppress(KeyError):  # it is about another neighbour
+                values.append(graph.symbol(statistic.formula(_Neighbour({shift: pair}), graph)))
+                places.append(place)
+        combines: list[Combine] = [levels.whole[place].combine for place in places]
+        found[shift] = _program(graph, names, values, combines), tuple(places)
+    return found
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    """The one column that formulas of neighbours read."""
+
+    pairs: Mapping[int, Pair]
 
 
 def _program(graph: Graph, columns: Sequence[str], values: Sequence[Symbol], combines: Sequence[Combine]) -> Program:

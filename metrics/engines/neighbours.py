@@ -1,0 +1,39 @@
+"""The statistics that relate tokens to their neighbours, of each sequence of a block."""
+
+import numpy as np
+
+from ..reduction import Integers, Matrix
+from .block_tokens import Tokens
+from .loops import Loops
+from .program import Program, neighbour_programs
+
+
+def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loops) -> Matrix:
+    """Shape (statistics, sequences). begins: the first token of each sequence that has one. statistics: how many there are."""
+    if not statistics or tokens.has_pairs:
+        return (
+            loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, begins)
+            if statistics
+            else np.empty((0, len(begins)))
+        )
+    result = np.zeros((statistics, len(begins)))
+    lengths = np.diff(np.append(begins, len(tokens.sequence)))
+    for shift, (program, places) in neighbour_programs(tokens.gap).items():
+        have = np.flatnonzero(lengths > abs(shift))
+        if len(have):
+            result[np.ix_(np.array(places), have)] = _sums(tokens, begins[have], lengths[have], shift, program, loops)
+    return result
+
+
+def _sums(tokens: Tokens, begins: Integers, lengths: Integers, shift: int, program: Program, loops: Loops) -> Matrix:
+    """The sums over the pairs of a token and the one `shift` positions before, of sequences that are longer than the shift.
+
+    The two are columns moved against each other. Behind the pairs of a sequence come those of two sequences, which are left out.
+    """
+    size = abs(shift)
+    before, behind = slice(None, -size), slice(size, None)
+    earlier, later = (before, behind) if shift > 0 else (behind, before)
+    columns = {f"pair {shift}": tokens.columns["earlier"][earlier], "later": tokens.columns["later"][later]}
+    bounds = np.stack((begins, begins + lengths - size), axis=1).reshape(-1)
+    within = bounds[bounds < len(tokens.sequence) - size]
+    return loops.cell_sums(program, columns, within)[:, ::2]
