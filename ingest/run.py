@@ -1,6 +1,5 @@
 """Run: an opened run folder, which may still grow. Analyses, report, pages and the command line read a run only through it."""
 
-import hashlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from ratioscope.errors import MissingExtra, SourceError
 from ratioscope.metrics.distribution import Level
-from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
+from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.frame import unavailable
 from ratioscope.metrics.grading.run_rules import RunRules
@@ -40,23 +39,26 @@ from .files.cache_folder import cache_folder
 from .files.folder import run_folder
 from .files.parquet_files import ParquetFiles
 from .files.progress import OnProgress
-from .files.quarantine import CountedSetAside, Quarantined, printable
+from .files.quarantine import CountedSetAside, Quarantined
 from .files.rules_file import rules_of_folder
 from .files.run_file import run_file
 from .remote.opening import local_run, mirror_at
 from .rows.claims import Claims, ClaimsOfRun
+from .rows.digests import reading_digest, row_digest, run_digest
+from .rows.one_sequence import row_of_sequence
+from .rows.reading_fits import fits_of
 from .rows.reading_rows import Fit, ReadingRows
-from .rows.readings import Reading, Readings
+from .rows.readings import Pair, Reading, Readings
 from .rows.record_rows import RecordRows
 from .rows.record_scan import record_scan, token_rows
 from .rows.sequences import READ, sequence_table
 from .rows.token_frame import token_frame, token_schema
 from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
-from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars
+from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
 from .statistics.row_statistics import RowStatistics
 from .statistics.row_work import RowWork
-from .statistics.run_metrics import RunMetrics, Steps
+from .statistics.run_metrics import RunMetrics, Steps, columns_of_gap
 from .statistics.run_statistics import RunStatistics
 from .statistics.segment_tables import SegmentTables
 
@@ -198,19 +200,8 @@ class Run:
             [f"token files have columns that no Record has, and that are not read: {', '.join(extra)}"] if extra else []
         )
         own += [self.claims.note] if self.claims.note else []
-        if reason := self.no_tokens:
-            own += [
-                f"{reason}. Its metrics are numbers that the trainer logged, without standard errors{self._drawn_from()}"
-            ]
+        own += [note_on(self.logged)] if self.no_tokens else []
         return (*own, *self._catalog.notes, *self._statistics.notes)
-
-    def _drawn_from(self) -> str:
-        """The trainer's name of each metric, in words."""
-        known = (
-            self.logged.filter(pl.col("metric").is_not_null()).select("metric", "name").unique().sort("metric", "name")
-        )
-        words = [f"{metric} is its {printable(name)}" for metric, name in known.iter_rows()]
-        return f": {', '.join(words)}" if words else ", and none of them is a metric of ours"
 
     @property
     def claims(self) -> Claims:
@@ -364,11 +355,7 @@ class Run:
     def digest(self) -> str:
         """A cache key for results computed from the run. Two runs of the same recorded files have the same key; `compact`, which
         merges files, does not change it."""
-        files = [file for files in self._visible.token_files.values() for file in files]
-        recorded = [pair for file in files for pair in file.recorded]
-        recorded += [pair for segment in self._visible.segments for pair in segment.recorded]
-        recorded += [pair for file in self._visible.scalars for pair in file.recorded]
-        return _digest_of(recorded)
+        return run_digest(self._visible)
 
     def row_digests(self, steps: Iterable[int] | None = None, gap: str = "") -> dict[int, str]:
         """step -> a cache key for results computed from its token rows. Steps without token rows are left out.
@@ -377,18 +364,9 @@ class Run:
         """
         files = self._visible.token_files
         chosen = files if steps is None else [step for step in steps if step in files]
-        if gap in ("", *GAPS):
-            return {step: _digest_of(self._recorded_at(step)) for step in chosen}
-        pair = self._readings.pair(gap)
-        return {
-            step: _digest_of([*self._recorded_at(step), *((digest, "") for digest in pair.digests(step))])
-            for step in chosen
-            if pair.has(step)
-        }
-
-    def _recorded_at(self, step: int) -> Iterable[tuple[str, str]]:
-        """(path, digest) of the recorded files with token rows of a step."""
-        return (pair for file in self._visible.token_files[step] for pair in self._named(file))
+        pair = self._pair(gap) if gap else None
+        recorded = {step: files[step] for step in chosen if pair is None or pair.has(step)}
+        return {step: row_digest(own, self._rows.files, pair, step) for step, own in recorded.items()}
 
     def statistics(self, slice: str = "all", *, gap: str | None = None) -> pl.DataFrame:
         """Statistics of a slice, merged over writers: one row per (attempt, step, gap, key), histograms for `all`.
@@ -396,11 +374,11 @@ class Run:
         gap: of this one, which may be between any two of policies and readings; None: of all of GAPS.
         """
         with self._lock:
-            if gap is None or gap in GAPS:
-                found = self._metrics.statistics(slice)
-                return found if gap is None else found.filter(gap=gap)
-            found = self._metrics.pair_statistics(self._readings.pair(gap), slice).frame
-            return found.filter(slice=slice)  # written slices are computed together
+            if gap is not None and (pair := self._pair(gap)):
+                found = self._metrics.pair_statistics(pair, slice).frame
+                return found.filter(slice=slice)  # written slices are computed together
+            found = self._metrics.statistics(slice)
+            return found if gap is None else found.filter(gap=gap)
 
     def metrics(
         self,
@@ -420,9 +398,11 @@ class Run:
         gap: only this one, which may be between any two of policies and readings, such as rollout:referee; None: all of GAPS.
         """
         with self._lock:
-            if gap is not None:
-                return self._of_gap(gap, (by,) if isinstance(by, str) else tuple(by), progress, steps, names)
-            return self._metrics.frame((by,) if isinstance(by, str) else tuple(by), progress, steps, names)
+            keys = (by,) if isinstance(by, str) else tuple(by)
+            if gap is not None and (pair := self._pair(gap)):
+                return self._metrics.pair_frame(pair, keys, progress, steps, names)
+            frame = self._metrics.frame(keys, progress, steps, names)
+            return frame if gap is None else frame.select(columns_of_gap(frame, gap))
 
     def metrics_pandas(
         self,
@@ -468,28 +448,18 @@ class Run:
     def read_by(self, name: str, made_of: str) -> dict[int, frozenset[str]]:
         """step -> the sequences whose reading was made so. made_of: as JSON with sorted keys."""
         with self._lock:
-            steps = self._readings.files.get(name, {})
-            own = {step: [file for file in files if file.made_of == made_of] for step, files in steps.items()}
-            tables = {step: self._reading_rows.table(files)[0] for step, files in own.items() if files}
-            return {step: frozenset(map(str, table["sequence_id"].to_pylist())) for step, table in tables.items()}
+            return self._readings.read_by(name, made_of)
 
     def demand_gap(self, gap: str) -> None:
         """SourceError or SchemaError unless the gap is one of GAPS, or between policies and readings of this run."""
-        if gap not in GAPS:
-            self._readings.pair(gap)
+        self._pair(gap)
 
     def reading_fits(self, steps: Iterable[int] | None = None) -> dict[str, Fit]:
         """reading -> how many of its rows fit the sequences of these steps (None: all), and how many do not, and why.
 
         This reads the rows. Only rows that fit are used.
         """
-        found: dict[str, Fit] = {}
-        for name, reading in self.readings.items():
-            for step in (step for step in reading.steps if steps is None or step in steps):
-                files = self._visible.token_files.get(step, ())
-                records = joined(self._rows.table(files, [f"{policy}_logprobs" for policy in POLICIES]))
-                found[name] = found.get(name, Fit()) + self._readings.fits(records, step, (name,))[name]
-        return found
+        return fits_of(self._readings, self._rows, self._visible.token_files, steps)
 
     def exact(self, slice: str = "all") -> bool:
         """True if values of this slice count every recorded token. False where a budget kept rows by chance."""
@@ -503,16 +473,15 @@ class Run:
         level: token (x), sequence (the sum S over a sequence) or geometric (the mean m over a sequence).
         """
         with self._lock:
-            if gap not in GAPS:
-                return distribution_frame(self.statistics(gap=gap), level, gap)
-            return self._metrics.distribution(level, gap)
+            return self.distributions((level,), gap)[level]
 
     def distributions(self, levels: Sequence[Level], gap: str) -> dict[Level, pl.DataFrame]:
         """`distribution` of several levels, in one pass over the statistics of a long run."""
         with self._lock:
-            if gap not in GAPS:
-                return {level: self.distribution(level, gap) for level in levels}
-            return self._metrics.distributions(levels, gap)
+            if gap in GAPS:
+                return self._metrics.distributions(levels, gap)
+            own = self.statistics(gap=gap)
+            return {level: distribution_frame(own, level, gap) for level in levels}
 
     def sequences(self, step: int | None = None, *, gap: str | None = None) -> pl.DataFrame:
         """One row per sequence and minibatch, of one step or of all, with its metrics per gap: see rows/sequences.py.
@@ -520,7 +489,7 @@ class Run:
         gap: of this one, which may be between any two of policies and readings; None: of those of GAPS.
         """
         steps = self.steps if step is None else [step]
-        pair = None if gap is None or gap in GAPS else self._readings.pair(gap)
+        pair = None if gap is None else self._pair(gap)
         read, gaps = (*READ, *(pair.columns if pair else ())), tuple(GAPS) if gap is None else (gap,)
         every = ((each, joined(self._rows.table(self._files_of(each), read))) for each in steps)
         tables = [sequence_table(pair.beside(rows, each) if pair else rows, gaps) for each, rows in every]
@@ -531,16 +500,9 @@ class Run:
 
         Each reading of the sequence adds a column, such as referee_logprob, and a gap of each policy with it.
         """
-        rows = self._rows.table(self._files_of(step))
-        own = joined(rows.filter(pc.equal(rows["sequence_id"], sequence_id)))
-        minibatches = own["minibatch"].to_pylist()
-        if not minibatches:
-            raise SourceError(f"step {step} has no sequence {sequence_id!r}; it has {_some_ids(rows['sequence_id'])}")
-        chosen = min(minibatches, key=lambda k: -1 if k is None else k) if minibatch is None else minibatch
-        if chosen not in minibatches:
-            raise SourceError(f"sequence {sequence_id!r} has no minibatch {minibatch}; it has {minibatches}")
+        own = row_of_sequence(self._rows.table(self._files_of(step)), step, sequence_id, minibatch)
         names = [name for name, reading in self.readings.items() if step in reading.steps]
-        own = self._readings.beside(own, step, names).slice(minibatches.index(chosen), 1)
+        own = self._readings.beside(own, step, names)
         read = [name for name in names if own[f"{name}_logprobs"].null_count == 0]
         gaps = [gap for gap in self.reading_gaps if set(sides(gap)) <= {*self.policies, *read}]
         further = [*(f"{name}_logprob" for name in read), *(f"{gap}{end}" for gap in gaps for end in ("", "_weight"))]
@@ -570,14 +532,13 @@ class Run:
 
     def reading_digest(self, gap: str) -> str:
         """A cache key for the readings that are sides of the gap; "" for one of GAPS. `digest` does not cover them."""
-        if gap in GAPS:
-            return ""
-        pair = self._readings.pair(gap)
-        return _digest_of((digest, "") for step in self.steps for digest in pair.digests(step))
+        pair = self._pair(gap)
+        return reading_digest(pair, self.steps) if pair else ""
 
     def beside(self, records: pa.Table, step: int, gap: str) -> pa.Table:
         """Joined Records of a step with a column `<name>_logprobs` for each side of the gap that is a reading."""
-        return records if gap in GAPS else self._readings.pair(gap).beside(records, step)
+        pair = self._pair(gap)
+        return pair.beside(records, step) if pair else records
 
     def records(self, steps: Sequence[int] | None = None) -> pl.LazyFrame:
         """Record rows as they were written. The digests of their files are checked in this call, and their rows are read later.
@@ -598,18 +559,9 @@ class Run:
                 self._known_readings = self._catalog.version, Readings.of(self._reading_rows, files)
             return self._known_readings[1]
 
-    def _of_gap(
-        self,
-        gap: str,
-        by: tuple[str, ...],
-        progress: OnProgress | None,
-        steps: Steps | None,
-        names: Sequence[str] | None,
-    ) -> pl.DataFrame:
-        if gap not in GAPS:
-            return self._metrics.pair_frame(self._readings.pair(gap), by, progress, steps, names)
-        frame = self._metrics.frame(by, progress, steps, names)
-        return frame.select(column for column in frame.columns if "/" not in column or column.startswith(f"{gap}/"))
+    def _pair(self, gap: str) -> Pair | None:
+        """The gap between policies and readings; None for one of GAPS. SourceError where a side is not on record."""
+        return None if gap in GAPS else self._readings.pair(gap)
 
     @property
     def _not_shown(self) -> tuple[tuple[Shadow, ...], int]:
@@ -624,10 +576,6 @@ class Run:
         with self._lock:
             return self._metrics.visible
 
-    def _named(self, file: TokenFile) -> Iterable[tuple[str, str]]:
-        """(path, digest) of each recorded file that the file holds; its signature where no digest is known."""
-        return ((path, sha256 or str(self._rows.files.signature(file.path))) for path, sha256 in file.recorded)
-
     def _files_of(self, step: int) -> tuple[TokenFile, ...]:
         """Token files of a step; empty where only its statistics are on record. SourceError for a step that is not on record."""
         visible = self._visible
@@ -641,14 +589,3 @@ def _is_shown(file: ReadingFile, limits: Limits) -> bool:
     """True unless a later start recorded the step again."""
     limit = limits.of(file.attempt, (file.writer,))
     return limit is None or file.step < limit.step
-
-
-def _digest_of(recorded: Iterable[tuple[str, str | None]]) -> str:
-    lines = sorted(f"{path} {sha256}" for path, sha256 in recorded)
-    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _some_ids(ids: ArrowColumn) -> str:
-    """The number of ids and a few of them, in words."""
-    few = pc.unique(ids).slice(0, 3).to_pylist()
-    return f"{len(pc.unique(ids))}, such as {', '.join(map(repr, few))}" if few else "none"

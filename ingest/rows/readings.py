@@ -65,6 +65,15 @@ class Readings:
         """reading -> how its rows of a step fit the joined Records of that step."""
         return {} if self.rows is None else self.rows.added(records, self._of_step(step, names))[1]
 
+    def read_by(self, name: str, made_of: str) -> dict[int, frozenset[str]]:
+        """step -> the sequences whose reading was made so. made_of: as JSON with sorted keys."""
+        own = {
+            step: [file for file in files if file.made_of == made_of]
+            for step, files in self.files.get(name, {}).items()
+        }
+        tables = {step: self.rows.table(files)[0] for step, files in own.items() if files and self.rows is not None}
+        return {step: frozenset(map(str, table["sequence_id"].to_pylist())) for step, table in tables.items()}
+
     def gaps(self, policies: Sequence[str]) -> tuple[str, ...]:
         """The gaps that readings add: each policy on record against each reading, then readings against each other."""
         names = list(self.files)

@@ -17,7 +17,7 @@ from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from ..files.columns import conformed
 from ..files.parquet_files import ParquetFiles, read
-from ..files.quarantine import SetAside, faults_set_aside
+from ..files.quarantine import SetAside, faults_set_aside, printable
 from ..files.required_columns import demand_scalars
 
 SCHEMA = scalar_schema()
@@ -72,10 +72,9 @@ class LoggedScalars:
         with faults_set_aside(segment.path, self.set_aside):
             with self.files.opened(segment.path, size, segment.sha256) as parquet:
                 demand_scalars(parquet.schema_arrow)
-                frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names), SCHEMA))
+                frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names), SCHEMA))
         if frame is None:
             return pl.DataFrame(schema=_polars_schema())
-        assert isinstance(frame, pl.DataFrame)
         limit = visible.limit(segment)
         own = frame.filter(pl.col("step").is_in(list(segment.steps)))
         return own if limit is None else own.filter(pl.col("step") < limit.step)
@@ -129,6 +128,13 @@ def _gaps(metrics: Sequence[str]) -> list[str]:
 
 
 def _polars_schema() -> pl.Schema:
-    frame = pl.from_arrow(SCHEMA.empty_table())
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(SCHEMA.empty_table())
     return frame.schema
+
+
+def note_on(logged: pl.DataFrame) -> str:
+    """The sentence on a run that was made of a scalar log, with the trainer's name of each metric. logged: see `table`."""
+    known = logged.filter(pl.col("metric").is_not_null()).select("metric", "name").unique().sort("metric", "name")
+    words = [f"{metric} is its {printable(name)}" for metric, name in known.iter_rows()]
+    named = f": {', '.join(words)}" if words else ", and none of them is a metric of ours"
+    return f"{SCALAR_LOG}. Its metrics are numbers that the trainer logged, without standard errors{named}"

@@ -295,6 +295,11 @@ class RunMetrics:
         return statistics
 
 
+def columns_of_gap(frame: pl.DataFrame, gap: str) -> list[str]:
+    """The columns of a frame of metrics without those of other gaps."""
+    return [column for column in frame.columns if "/" not in column or column.startswith(f"{gap}/")]
+
+
 def within(frame: pl.DataFrame, steps: Steps) -> pl.DataFrame:
     """Rows of these steps."""
     if not steps:
