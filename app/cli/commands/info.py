@@ -23,7 +23,7 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.diagnosis import plain_diagnosis
     from ratioscope.ingest.analysis.grades import plain_finding, verdict_of
     from ratioscope.ingest.analysis.info import info as facts_of
-    from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
+    from ratioscope.ingest.analysis.resolution import resolutions
     from ratioscope.ingest.analysis.weights_arrived import plain_arrivals, weights_arrived
     from ratioscope.metrics.grading.finding import Severity
 
@@ -55,26 +55,25 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     say(f"diagnosis: {undiagnosed if diagnosis is None else diagnosis.diagnosis.answer}")
     say()
     _print_facts(opened_run, facts, verdict.checked)
-    views = [f"{name}: {reason}" for name, reason in facts["unavailable"].items() if name not in opened_run.gaps]
-    of_gaps = _by_reason(
-        {name: why for name, why in opened_run.unavailable.items() if name.split("/")[0] in opened_run.gaps}
-    )
-    metrics = [f"{_some(names)}: {reason}" for reason, names in of_gaps.items()]
-    aside = [f"{item.path}: {item.reason}" for item in opened_run.quarantined]
-    digits = resolution_words(resolutions(opened_run))
-    arrived = [one.words for one in weights_arrived(opened_run)]
-    notes = [f"step {event['step']}: {event['note']}" for event in facts["events"] if event["event"] == NOTE]
-    lists = (
-        ("not available", [*views, *metrics]),
-        ("files set aside", aside),
-        ("stored digits", digits),
-        ("weights", arrived),
-        ("notes", notes),
-    )
-    for line in (line for title, lines in lists for line in _listed(title, lines)):
-        say(line)
+    for title, lines in _lists(opened_run, facts):
+        for line in _listed(title, lines):
+            say(line)
     print_next(opened_run, after_info(is_healthy=verdict.severity == Severity.HEALTHY))
     return 0
+
+
+def _lists(run: "Run", facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """(title, lines) of what follows the facts."""
+    from ratioscope.ingest.analysis.resolution import resolution_words, resolutions
+    from ratioscope.ingest.analysis.weights_arrived import weights_arrived
+
+    views = [f"{name}: {reason}" for name, reason in facts["unavailable"].items() if name not in run.gaps]
+    of_gaps = _by_reason({name: why for name, why in run.unavailable.items() if name.split("/")[0] in run.gaps})
+    yield "not available", [*views, *(f"{_some(names)}: {reason}" for reason, names in of_gaps.items())]
+    yield "files set aside", [f"{item.path}: {item.reason}" for item in run.quarantined]
+    yield "stored digits", resolution_words(resolutions(run))
+    yield "weights", [one.words for one in weights_arrived(run)]
+    yield "notes", [f"step {event['step']}: {event['note']}" for event in facts["events"] if event["event"] == NOTE]
 
 
 def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":

@@ -1,7 +1,8 @@
 """`ratioscope rescore RUN --model PATH`: reads recorded tokens again with a model, and says which side is off."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,13 +77,51 @@ def rescore(
 
     The reading becomes a side of gaps: ratioscope metrics RUN --gap rollout:referee. A call that was killed is resumed.
     """
-    from ratioscope.record import reading_fault
-
     from ...referee.answer import answer, trainer_noise
     from ...referee.choice import Wanted
     from ...referee.model import demand_extra, referee
     from ...referee.model import tokenizer as tokenizer_in
     from ..terminal import counting, print_json, working
+
+    _demand(name, dtype, checkpoints, tries)
+    wanted = Wanted(steps_of(steps), sequences, everything)
+    opened_run = opened(run)
+    demand_extra()
+    with working(f"loading {model}"):
+        judge = referee(model, device=device, dtype=dtype)
+        own = tokenizer_in(tokenizer or model)
+    from ...referee.rescoring import rescore as rescored
+    from ...referee.scoring import Scoring
+
+    read = partial(rescored, opened_run, judge, wanted, tokenizer=own)
+    with counting(f"reading {opened_run.name} with {model.name}") as progress:
+        done = read(Scoring(temperature), name=name, progress=progress)
+    with working("comparing"):
+        found = answer(opened_run, name, done.steps)
+        own_noise = trainer_noise(opened_run)
+    noise = _floor(opened_run, name, partial(read, Scoring(temperature, batch_tokens=ONE_BY_ONE))) if floor else None
+    reproduced = _reproduced(opened_run, judge, wanted, own, checkpoints) if tries else None
+    if as_json:
+        print_json(
+            {**asdict(done), "answer": plain_answer(found), "made_of": judge.made_of}
+            | ({} if reproduced is None else {"tried": _plain_tried(reproduced)})
+            | ({} if noise is None else {"floor": asdict(noise)})
+            | ({} if own_noise is None else {"trainer_again": asdict(own_noise)})
+        )
+        return 0
+    _print(done, found)
+    who = f"noise floor: the model in {dtype} differs from itself"
+    _print_floor(who, "when it reads each sequence alone", noise, found)
+    how = "in a second forward of another batch shape (trainer_again)"
+    _print_floor("the trainer differs from itself", how, own_noise, found)
+    if reproduced is not None:
+        _print_tried(reproduced)
+    return 0
+
+
+def _demand(name: str, dtype: str, checkpoints: Path | None, tries: bool) -> None:
+    """ConfigError for options that do not fit."""
+    from ratioscope.record import reading_fault
 
     if fault := reading_fault(name):
         raise ConfigError(f"--name {name}: {fault}")
@@ -90,56 +129,16 @@ def rescore(
         raise ConfigError(f"--dtype {dtype}: wanted float32, bfloat16 or float16; try: --dtype float32")
     if checkpoints is not None and not tries:
         raise ConfigError("--checkpoints DIR belongs to --try; try: --try --checkpoints DIR")
-    wanted = Wanted(steps_of(steps), sequences, everything)
-    opened_run = opened(run)
-    demand_extra()
-    with working(f"loading {model}"):
-        judge = referee(model, device=device, dtype=dtype)
-        own = tokenizer_in(tokenizer or model)
-    from ...referee.rescoring import rescore as read
-    from ...referee.scoring import Scoring
 
-    with counting(f"reading {opened_run.name} with {model.name}") as progress:
-        done = read(opened_run, judge, wanted, Scoring(temperature), name=name, tokenizer=own, progress=progress)
-    with working("comparing"):
-        found = answer(opened_run, name, done.steps)
-        own_noise = trainer_noise(opened_run)
-    noise = None
-    if floor:
-        from ...referee.distance import distances_of
 
-        with counting(f"reading {opened_run.name} again") as progress:
-            again = read(
-                opened_run, judge, wanted, Scoring(temperature, batch_tokens=ONE_BY_ONE), name=f"{name}_again", tokenizer=own,
-                progress=progress,
-            )  # fmt: skip
-        noise = distances_of(opened_run, f"{name}:{name}_again", again.steps).get(None)
-    reproduced = _reproduced(opened_run, judge, wanted, own, checkpoints) if tries else None
-    if as_json:
-        more = (
-            {}
-            if reproduced is None
-            else {"tried": {**asdict(reproduced), "sentences": [b.sentence for b in reproduced.best]}}
-        )
-        more |= {} if noise is None else {"floor": asdict(noise)}
-        more |= {} if own_noise is None else {"trainer_again": asdict(own_noise)}
-        print_json({**asdict(done), "answer": plain_answer(found), "made_of": judge.made_of, **more})
-        return 0
-    _print(done, found)
-    if noise is not None:
-        _print_floor(
-            f"noise floor: the model in {dtype} differs from itself", "when it reads each sequence alone", noise, found
-        )
-    if own_noise is not None:
-        _print_floor(
-            "the trainer differs from itself",
-            "in a second forward of another batch shape (trainer_again)",
-            own_noise,
-            found,
-        )
-    if reproduced is not None:
-        _print_tried(reproduced)
-    return 0
+def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance | None":
+    """How far the model is from itself if it reads every sequence alone. The second reading stays in the run."""
+    from ...referee.distance import distances_of
+    from ..terminal import counting
+
+    with counting(f"reading {run.name} again") as progress:
+        again = read(name=f"{name}_again", progress=progress)
+    return distances_of(run, f"{name}:{name}_again", again.steps).get(None)
 
 
 def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None) -> "Tried":
@@ -168,10 +167,12 @@ def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, 
     return found
 
 
-def _print_floor(who: str, how: str, noise: "Distance", found: "Answer") -> None:
+def _print_floor(who: str, how: str, noise: "Distance | None", found: "Answer") -> None:
     from ...referee.answer import words
     from ..terminal import say
 
+    if noise is None:
+        return
     said = f"{who} by {words(noise)} {how}"
     between = found.between
     if between is None or not between.mean:
@@ -180,6 +181,10 @@ def _print_floor(who: str, how: str, noise: "Distance", found: "Answer") -> None
         say(f"{said}: not at all")
     else:
         say(f"{said}; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)")
+
+
+def _plain_tried(found: "Tried") -> dict[str, Any]:
+    return {**asdict(found), "sentences": [best.sentence for best in found.best]}
 
 
 def _print_tried(found: "Tried") -> None:
