@@ -180,11 +180,6 @@ def is_secret(name: Name, text: str) -> bool:
     return name > Name.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text))
 
 
-def holds_secret(text: str) -> bool:
-    """True if anything in the text looks like a secret."""
-    return without_secrets(text) != text
-
-
 def without_secrets(text: str) -> str:
     """The text with what looks like a secret taken out: by its own shape, or assigned to a secret's name.
 

@@ -5,7 +5,7 @@ none can be wrong. Logits are made for response positions alone, and for so many
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -144,8 +144,3 @@ def demand_own_head(model: Any, room: int) -> None:
 def _autocast(how: Scoring, device: Any) -> Any:
     dtype = getattr(torch, how.autocast) if how.autocast else None
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
-
-
-def with_batch_tokens(how: Scoring, tokens: int) -> Scoring:
-    """The same scoring in batches of another size: what differs then is rounding."""
-    return replace(how, batch_tokens=tokens)

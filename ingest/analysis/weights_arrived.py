@@ -117,11 +117,6 @@ def _complete(lines: Sequence[WeightDigests]) -> list[WeightDigests]:
     return [replace(line, each=each.get((line.digest, line.names))) for line in lines]
 
 
-def trainer_versions(run: "Run") -> int:
-    """Number of versions of which the trainer's digests are on record."""
-    return len({(line.attempt, line.version) for line in run.weights[0] if line.replica is None})
-
-
 def plain_arrivals(found: Sequence[Replica]) -> list[dict[str, Any]]:
     """The same as values that JSON can hold."""
     return [

@@ -108,11 +108,6 @@ def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:
     return table
 
 
-def fit_of(records: pa.Table, rows: pa.Table) -> Fit:
-    """The fate of readings beside joined Records."""
-    return _beside(records, rows, "fit_logprobs")[1]
-
-
 def _beside(records: pa.Table, rows: pa.Table, column: str) -> tuple[pa.Table, Fit]:
     index, unknown = _rows_of(records, rows)
     found = index >= 0

@@ -146,9 +146,3 @@ _TABLE: Mapping[str, tuple[str | None, str]] = {
 
 CANONICAL: Mapping[str, str | None] = {name: canonical for name, (canonical, _) in _TABLE.items()}
 NOTES: Mapping[str, str] = {name: note for name, (_, note) in _TABLE.items()}
-
-OLD_NAMES: Mapping[str, str] = {
-    **{f"mismatch/mismatch_{name}": PREFIX + name for name in _OFF_POLICY},
-    **{f"mismatch/rollout_is_{name}": f"{PREFIX}rollout_is_{name}" for name in _IMPORTANCE},
-}
-"""Metric name of October 2025 (pull requests 3694 to 3915) -> its name since pull request 3984."""
