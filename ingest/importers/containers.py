@@ -51,11 +51,12 @@ def content(path: Path, container: str, names: Mapping[str, Any], limits: Limits
     """The content of a regular file. Links and pipes are refused."""
     with open_regular(path.parent, path.name) as file:
         read = CONTAINERS[container]
+        size = path.stat().st_size
         if container in _STREAMED:
-            stream = unpacked(file, path.name, path.stat().st_size)
+            stream = unpacked(file, path.name, size)
             yield replace(read(stream, names, limits), tell=file.tell)
         else:
-            with laid_out(file, path.name, limits.nbytes) as whole:
+            with laid_out(file, path.name, size, limits.nbytes) as whole:
                 yield read(whole, names, limits)
 
 

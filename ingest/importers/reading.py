@@ -17,6 +17,9 @@ from .row import Unreadable
 from .samples import Rejected, Sample, samples
 from .source_files import File, Options, Reading, log_named
 
+MOST_SMALL_ROWS = 1 << 18
+"""Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
+
 
 class _PassedOver(Exception):
     """A file of no format, and without columns that have the names of the Record; or a log of numbers, with what to do."""
@@ -121,6 +124,11 @@ def _with_steps(
         raise UnsafeFile(part.refused)
     part = replace(part, columns=(*part.columns, *options.keys))
     for number, row in enumerate(samples(part, left, file.name, facts)):
+        if number >= max(MOST_SMALL_ROWS, file.size):
+            raise UnsafeFile(
+                f"it has more than {number} rows in {file.size} bytes, less than a byte for a row: it repeats few values; to"
+                " import it all the same, write it anew without compression"
+            )
         if progress is not None and number % 64 == 0:
             progress(done + min(left.tell(), file.size))
         if isinstance(row, Sample) and row.step is None:

@@ -1,6 +1,7 @@
 """Whatever stands in a file of columns, each row is imported exactly or listed with its file, row, field and reason."""
 
 import contextlib
+import gzip
 import shutil
 import sqlite3
 from pathlib import Path
@@ -222,3 +223,21 @@ def test_a_cell_of_a_database_that_does_not_fit_spoils_its_sequence_alone(table:
             others = {name for name in before if not name.startswith("0-0-")}
             now = {sample.values["sequence_ids"]: shown(sample) for sample in found}
             assert others and all(now[each] == before[each] for each in others), (name, junk)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl.gz"])
+def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ratioscope.ingest.importers.reading.MOST_SMALL_ROWS", 1 << 8)
+    rows, allowed = 1 << 15, 1 << 8
+    logprobs = pa.array([[-0.5]] * rows, pa.list_(pa.float32()))
+    table = pa.table({"rollout_logprobs": logprobs, "old_logprobs": logprobs})
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name, compression="zstd")
+    else:
+        (tmp_path / name).write_bytes(gzip.compress(b'{"rollout_logprobs": [-0.5], "old_logprobs": [-0.5]}\n' * rows))
+    allowed = max(allowed, (tmp_path / name).stat().st_size)
+    assert allowed < rows
+    found, listed = outcomes(tmp_path / name)
+    assert len(found) == allowed and f"more than {allowed} rows in " in listed[-1].reason

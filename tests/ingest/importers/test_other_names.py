@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -147,3 +148,21 @@ def test_the_columns_of_miles_dashboard_are_passed_over_beside_its_dumps(tmp_pat
         pq.write_table(columns, tmp_path / "dump" / "dashboard_columns" / f"rollout_{step}.parquet")
     code, rows = imported(tmp_path / "dump", tmp_path / "run")
     assert code == 0 and [(row["step"], row["rollout_version_min"]) for row in rows] == [(3, 3), (4, None)]
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_small_file_that_unpacks_to_much_is_refused_before_it_fills_the_disk(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    packed = PACK[ending](bytes(1 << 26))
+    (tmp_path / f"a.pkl{ending}").write_bytes(packed)
+    assert imported(tmp_path / f"a.pkl{ending}", tmp_path / "run")[0] > 1
+    words = capsys.readouterr().err
+    assert f"unpacks to more than {1 << 24} bytes (100 times its own {len(packed)})" in words and "unpack it" in words
+    free = SimpleNamespace(free=1 << 20)
+    monkeypatch.setattr("ratioscope.ingest.importers.compressed.shutil.disk_usage", lambda folder: free)
+    assert imported(tmp_path / f"a.pkl{ending}", tmp_path / "run")[0] > 1
+    assert f"unpacks to more than {1 << 19} bytes (half of what is free in" in capsys.readouterr().err
+    assert not list((tmp_path / "temporary").iterdir())
