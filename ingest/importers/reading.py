@@ -1,19 +1,21 @@
 """Reads the files of a source, one after the other in the order of their steps, as samples of the Record."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any
 
-from ratioscope.errors import SourceError, UnsafeFile
+import numpy as np
+
+from ratioscope.errors import FieldError, SourceError, UnsafeFile
 
 from .compressed import plain_name
 from .containers import Content, content
 from .detection import Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows
 from .restricted.budget import Budget
-from .row import Unreadable
+from .row import Unreadable, flat
 from .samples import Rejected, Sample, samples
 from .source_files import File, Options, Reading, log_named
 
@@ -96,7 +98,7 @@ def _rows(
                 yield from _with_steps(file, left, options, done, progress)
                 return
             form = framed(found, left.whole)
-            unreadable = unreadable or _first_unreadable(left)
+            unreadable = unreadable or _first_row(left)
     if refused:
         raise UnsafeFile("; ".join(refused))
     if not options.lines and (log := log_named(file.path)):
@@ -107,10 +109,29 @@ def _rows(
     raise UnsafeFile(f"it lacks what its name or form promises ({wanted}); name its columns with --map")
 
 
-def _first_unreadable(left: Content) -> str:
-    """Why the first row cannot be read, as words behind the name of the file; empty if it can."""
+def _first_row(left: Content) -> str:
+    """Why the first row cannot be read, or which of its fields may be log-probs, as words behind the name of the file."""
     first = next(left.rows, None) if left.rows is not None else None
-    return f" (row 0: {first.reason})" if isinstance(first, Unreadable) else ""
+    if isinstance(first, Unreadable):
+        return f" (row 0: {first.reason})"
+    if not isinstance(first, Mapping):
+        return ""
+    found = [str(name) for name, value in first.items() if _may_be_logprobs(value)]
+    listed = ", ".join(name[:40] for name in found[:4])
+    return (
+        f" (it has lists that may be log-probs: {listed}; say whose with --map rollout_logprobs={found[0][:40]})"
+        if found
+        else ""
+    )
+
+
+def _may_be_logprobs(value: Any) -> bool:
+    """True for a list of numbers of which none is above 0 and not all are whole."""
+    try:
+        numbers = flat(value, "it").astype(float)
+    except FieldError:
+        return False
+    return bool(len(numbers) and np.nanmax(numbers, initial=-np.inf) <= 0 and (numbers % 1 != 0).any())
 
 
 def _with_steps(

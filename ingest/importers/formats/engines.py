@@ -1,4 +1,4 @@
-"""Logs of responses of vLLM and SGLang, one JSON object a line: the sampler's side with token ids."""
+"""Logs of responses of vLLM and SGLang, one JSON object a line: the sampler's side, with token ids where they were asked for."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,17 +20,17 @@ def _choices(line: Any) -> Iterator[Any]:
 
 
 _OPENAI = Part(
-    what="responses of an OpenAI-style server with logprobs and return_token_ids",
+    what="responses of an OpenAI-style server with logprobs, and token ids if return_token_ids was set",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
-    marks=("response.choices", "logprobs.content or logprobs.token_logprobs", "token_ids"),
+    marks=("response.choices", "logprobs.content or logprobs.token_logprobs"),
     split=_choices,
     side="rollout",
     columns=columns("""
         step = line.step or line.metadata.step or response.step
         sequence_ids = place | named(@source, @line, response.id)
         rollout_logprobs = logprobs.content or logprobs.token_logprobs | numbers_of(logprob) !
-        token_ids = token_ids !
+        token_ids = token_ids
         prompt_ids = prompt_token_ids or response.prompt_token_ids
         rollout_versions = response.metadata.weight_version or meta_info.weight_version | if_number
         finish_reasons = finish_reason
@@ -38,7 +38,7 @@ _OPENAI = Part(
         extra.message = message
         extra.weight_version = response.metadata.weight_version or meta_info.weight_version | unless_number
     """),
-    lacks="the trainer's side, and steps where the log names none",
+    lacks="the trainer's side, token ids where the server was not asked for them, and steps where the log names none",
 )
 _SGLANG = Part(
     what="responses of SGLang's /generate with return_logprob",

@@ -166,3 +166,28 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_it_fills_the_disk(
     assert imported(tmp_path / f"a.pkl{ending}", tmp_path / "run")[0] > 1
     assert f"unpacks to more than {1 << 19} bytes (half of what is free in" in capsys.readouterr().err
     assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_responses_without_token_ids_keep_their_log_probs(tmp_path: Path) -> None:
+    lists = [
+        {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -0.25}]},
+        {"tokens": ["c"], "token_logprobs": [-1.0]},
+    ]
+    lines = [{"id": f"r{at}", "choices": [{"index": 0, "logprobs": each}]} for at, each in enumerate(lists)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, rows = imported(tmp_path / "log.jsonl", tmp_path / "run")
+    assert code == 0 and [row["rollout_logprobs"] for row in rows] == [[-0.5, -0.25], [-1.0]]
+    assert [row["token_ids"] for row in rows] == [None, None]
+
+
+def test_log_probs_under_names_that_nobody_knows_are_named_with_what_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"lp_vllm": [-0.5, -0.25], "lp_fsdp": [-0.5, -0.125], "ids": [3, 4], "lengths": [-1, -2], "text": "a"}
+    (tmp_path / "two.jsonl").write_text(json.dumps(row) + "\n")
+    assert imported(tmp_path / "two.jsonl", tmp_path / "run")[0] > 1
+    words = capsys.readouterr().err
+    assert "lists that may be log-probs: lp_vllm, lp_fsdp; say whose with --map rollout_logprobs=lp_vllm)" in words
+    named = ("--map", "rollout_logprobs=lp_vllm", "--map", "old_logprobs=lp_fsdp")
+    code, rows = imported(tmp_path / "two.jsonl", tmp_path / "run", *named)
+    assert code == 0 and rows[0]["old_logprobs"] == [-0.5, -0.125] and rows[0]["token_ids"] is None
