@@ -8,7 +8,7 @@ import polars as pl
 
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.metrics.definitions.registry import BY_NAME
-from ratioscope.metrics.metric import Band
+from ratioscope.metrics.metric import Band, Metric
 
 from ..presentation.digits import count, digits
 from ..presentation.gap_words import gap_words
@@ -159,6 +159,20 @@ def reproduction_facts(made: Reproduction) -> Pairs:
 def config_lines(made: Reproduction) -> list[str]:
     """The run's configuration as indented JSON."""
     return json.dumps(made.config, indent=2, ensure_ascii=False, default=str).split("\n")
+
+
+def card_line(metric: Metric) -> str:
+    """A metric's card without formula and meaning, in one line."""
+    bands = "; ".join(f"{_bounds(band)}: {band.reading} ({band.source})" for band in metric.bands)
+    facts = {
+        "estimator": metric.estimator,
+        "direction": metric.direction,
+        "weighting": metric.weighting,
+        "range": metric.range,
+        "gaps": ", ".join(metric.gaps),
+        "bands": bands,
+    }
+    return " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
 
 
 def _bounds(band: Band) -> str:
