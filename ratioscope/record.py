@@ -231,8 +231,7 @@ def polars_schema() -> "pl.Schema":
     """The same schema for readers; derived from the Arrow one, so that the two cannot drift apart."""
     import polars as pl
 
-    frame = pl.from_arrow(arrow_schema().empty_table())
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(arrow_schema().empty_table())
     return frame.schema
 
 

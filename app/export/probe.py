@@ -103,6 +103,4 @@ def _numbers() -> Iterator[int]:
 
 
 def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
-    frame = pl.from_arrow(table) if isinstance(table, pa.Table) else table
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(table) if isinstance(table, pa.Table) else table

@@ -72,8 +72,7 @@ def correction_effects(
             parts.append(table)
             for (_, at), evaluation in evaluations.items():
                 logged.setdefault(each.title, {})[at] = evaluation.metrics
-    sums = pl.from_arrow(pa.concat_tables(parts))
-    assert isinstance(sums, pl.DataFrame)
+    sums = pl.DataFrame(pa.concat_tables(parts))
     return StepEffects(sums, logged)
 
 

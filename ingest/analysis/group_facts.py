@@ -58,7 +58,7 @@ def group_facts(run: "Run", steps: Sequence[int]) -> tuple[Count, ...]:
 
 def group_facts_of(parts: Sequence[pa.Table]) -> tuple[Count, ...]:
     """The counts of joined Records, one table per step. A sequence that has several minibatches is counted once."""
-    frames = [found for part in parts if isinstance(found := pl.from_arrow(part.select(_known(part))), pl.DataFrame)]
+    frames = [pl.DataFrame(part.select(_known(part))) for part in parts]
     frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
     if frame.is_empty():
         return ()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import polars as pl
-import pyarrow as pa
 
 from ratioscope.record import GAPS
 
@@ -58,7 +57,7 @@ class PromptTable:
             ["paired", key, gap, run.digest, *self._of_readings(), f"{steps.start}:{steps.stop}", *last]
         )
         cached = cache.load(self._name)
-        self.total = _EMPTY if cached is None else _frame(cached)
+        self.total = _EMPTY if cached is None else pl.DataFrame(cached)
         self.unread = set(self.steps) if cached is None else set[int]()
 
     def read(self, step: int) -> None:
@@ -89,12 +88,6 @@ def of_metric(table: pl.DataFrame, metric: str) -> pl.DataFrame:
 _EMPTY = pl.DataFrame(
     schema={"key": pl.String, "sequences": pl.Int64, "tokens": pl.Int64, **dict.fromkeys(METRICS, pl.Float64)}
 )
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def _of_step(sequences: pl.DataFrame, key: Key, gap: str) -> pl.DataFrame:

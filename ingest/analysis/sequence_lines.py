@@ -47,8 +47,7 @@ def tokens_within(run: Run, step: int, gap: str, low: float, high: float) -> pl.
 
 def text_previews(run: Run, step: int) -> pl.DataFrame:
     """The beginning of each response in one line. Columns: sequence_id, minibatch, text; null without texts of tokens."""
-    rows = pl.from_arrow(joined(run.rows(step, ("token_texts",))))
-    assert isinstance(rows, pl.DataFrame)
+    rows = pl.DataFrame(joined(run.rows(step, ("token_texts",))))
     begins = pl.col("token_texts").list.head(PREVIEWED).list.drop_nulls().list.join("")
     text = begins.str.replace_all(r"\s+", " ").str.strip_chars().str.head(LONGEST)
     known = pl.when(pl.col("token_texts").list.len() > 0).then(text)

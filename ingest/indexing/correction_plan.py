@@ -65,8 +65,7 @@ class CorrectionPlan:
 
     def keep(self, task: Task, table: pa.Table) -> None:
         """Takes the effects on a step: a row for each correction of its task."""
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
+        frame = pl.DataFrame(table)
         for place, results in enumerate(self.missing[task.step]):
             results.ledger.add(frame[place])
         if time.monotonic() - self._saved > SAVE_EVERY:

@@ -15,6 +15,7 @@ from ..analysis.step_rows import columns_of
 from ..files.cache import Cache
 from ..rows.part import Part, part_text
 from ..run import Run
+from ..statistics.step_tables import frame_of
 from .settled_rows import settled_rows
 from .step_job import StepJob
 from .step_ledger import KEYS, Digests, Schema, StepLedger
@@ -46,7 +47,7 @@ class PartResults:
     def add(self, step: int, digest: str, statistics: pa.Table, *, sampled: bool) -> None:
         """Takes the statistics of one step."""
         mark = pl.DataFrame({"step": [step], "slice": [READ_MARK], "gap": [self.gap], "sampled": [sampled]})
-        rows = pl.concat([_frame(statistics), mark], how="diagonal_relaxed")
+        rows = pl.concat([frame_of(statistics), mark], how="diagonal_relaxed")
         self.ledger.add(rows.with_columns(pl.lit(digest).alias("digest"), pl.lit(step).alias("step")))
 
     def save(self, digests: Digests) -> None:
@@ -97,11 +98,5 @@ def part_job(run: Run, results: PartResults, steps: Sequence[int], turn: threadi
 
 
 def _schema() -> Schema:
-    own = _frame(schema().empty_table()).drop("step").schema
+    own = frame_of(schema().empty_table()).drop("step").schema
     return {**KEYS, "sampled": pl.Boolean, **own}
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table.replace_schema_metadata())
-    assert isinstance(frame, pl.DataFrame)
-    return frame

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
-import pyarrow as pa
 
 from ..files.cache import Cache, cache_key
 
@@ -72,7 +71,7 @@ class StepLedger:
             if key not in self._loaded:
                 self._loaded.add(key)
                 table = self._cache.load(key)
-                if table is not None and dict((frame := _frame(table)).schema) == dict(self._schema):
+                if table is not None and dict((frame := pl.DataFrame(table)).schema) == dict(self._schema):
                     own = self._folded()
                     self._kept = pl.concat([frame.join(own, on="step", how="anti"), own])
 
@@ -81,9 +80,3 @@ class StepLedger:
         steps = sorted(digests)
         blocks = (steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK))
         return {cache_key((*self._name, digests[block[0]])): block for block in blocks}
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame

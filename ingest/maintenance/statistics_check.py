@@ -103,8 +103,7 @@ def _dropped(catalog: Catalog) -> set[tuple[str, int | None]]:
 def _compared(
     rows: RecordRows, step: int, files: Sequence[TokenFile], recorded: Sequence[pl.DataFrame], where: str
 ) -> Iterator[Trouble]:
-    computed = pl.from_arrow(statistics(joined(rows.table(files))))
-    assert isinstance(computed, pl.DataFrame)
+    computed = pl.DataFrame(statistics(joined(rows.table(files))))
     odd = disagreement(merge(pl.concat(recorded), KEYS), merge(computed, KEYS)) if recorded else ""
     if odd:
         fault = f"step {step}: its statistics are not those of its token rows: {odd}"

@@ -119,8 +119,7 @@ def sequence_tokens(document: Mapping[str, Any]) -> pl.DataFrame:
 
 def sequence_metrics(document: Mapping[str, Any]) -> dict[str, float | str]:
     """`<gap>/<metric>` over the tokens of the document, for METRICS that are available; values as in the document."""
-    own_statistics = pl.from_arrow(statistics(sequence_records(document)))
-    assert isinstance(own_statistics, pl.DataFrame)
+    own_statistics = pl.DataFrame(statistics(sequence_records(document)))
     if own_statistics.is_empty():
         return {}
     row = metric_frame(own_statistics, by=()).row(0, named=True)

@@ -30,8 +30,7 @@ def sequence_table(records: pa.Table, gaps: Sequence[str] = tuple(GAPS)) -> pl.D
     `log_ratio_mean` (nats; null where a token was set aside), METRICS, `worst_position` and `confident_disagreements` (a count,
     see metrics/analysis/token_values.py). mismatch has values once per sequence, total and drift once per minibatch.
     """
-    frame = pl.from_arrow(records.select([name for name in FACTS if name in records.column_names]))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(records.select([name for name in FACTS if name in records.column_names]))
     frame = frame.with_columns(
         length=pl.Series(token_counts(records), dtype=pl.Int64),
         lag=pl.col("trainer_version") - pl.col("rollout_version_min"),
@@ -45,10 +44,9 @@ def sequence_table(records: pa.Table, gaps: Sequence[str] = tuple(GAPS)) -> pl.D
 
 def _gaps(records: pa.Table, gaps: Sequence[str]) -> Iterator[pl.DataFrame]:
     """One frame per gap on record, with a column `_row` to join by."""
-    by_row = pl.from_arrow(
+    by_row = pl.DataFrame(
         statistics(records, slices={"_row": pa.array(np.arange(len(records)))}, written=False, gaps=gaps)
     )
-    assert isinstance(by_row, pl.DataFrame)
     if by_row.is_empty():
         return
     metrics = metric_frame(by_row, by=("_row",), names=METRICS).with_columns(pl.col("_row").cast(pl.Int64))

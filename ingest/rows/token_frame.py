@@ -72,8 +72,7 @@ def token_frame(records: pa.Table, wanted: Collection[str] | None = None) -> pl.
     between = (name.removesuffix("_weight") for name in further if BETWEEN in name)
     for gap in (gap for gap in (*GAPS, *dict.fromkeys(between)) if {gap, f"{gap}_weight"} & set(names)):
         columns |= _gap(records, gap, lengths)
-    frame = pl.from_arrow(pa.table({name: columns[name] for name in names}))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(pa.table({name: columns[name] for name in names}))
     return frame.cast({name: schema[name] for name in names})
 
 

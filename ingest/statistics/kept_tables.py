@@ -60,8 +60,7 @@ class KeptTables:
         if table is None or MADE_OF not in table.column_names:
             return None
         try:
-            frame = pl.from_arrow(table)
-            assert isinstance(frame, pl.DataFrame)
+            frame = pl.DataFrame(table)
             return frame.filter(pl.col(MADE_OF).is_in(list(set(names))))
         except (pl.exceptions.PolarsError, pa.ArrowException):
             return None

@@ -74,8 +74,7 @@ class RunStatistics:
         present = frozenset[int]().union(*(part.steps for part in parts))
         limits = {self.segments.version(segment): visible.limit(segment) for segment in visible.segments}
         visible_rows = [_shown(part.rows, limits.get(part.version)) for part in parts]
-        recorded = pl.from_arrow(pa.concat_tables([_empty(columns), *visible_rows]))
-        assert isinstance(recorded, pl.DataFrame)
+        recorded = pl.DataFrame(pa.concat_tables([_empty(columns), *visible_rows]))
         rows = [_without(_chosen(recorded, present, steps), replaced)]
         for jobs in (plan.per_writer, plan.joint):
             if not steps.isdisjoint(jobs):

@@ -54,8 +54,7 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
     size = None if segment.sha256 is None else segment.bytes
     with files.opened(segment.path, size, segment.sha256) as parquet:
         demand_known_segment(parquet.metadata)
-        frame = pl.from_arrow(conformed(read(parquet, SCHEMA.names, present=SCHEMA.names), SCHEMA))
-    assert isinstance(frame, pl.DataFrame)
+        frame = pl.DataFrame(conformed(read(parquet, SCHEMA.names, present=SCHEMA.names), SCHEMA))
     return frame.filter(pl.col("step").is_in(list(segment.steps)))
 
 

@@ -33,9 +33,7 @@ def merged(frame: pl.DataFrame) -> pl.DataFrame:
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
     """The table for polars, without its mark."""
-    frame = pl.from_arrow(table.replace_schema_metadata())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(table.replace_schema_metadata())
 
 
 def marked(table: pa.Table, sampled: bool, loops: Iterable[str]) -> pa.Table:

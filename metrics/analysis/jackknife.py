@@ -29,8 +29,7 @@ def group_errors(records: pa.Table, groups: Labels | None = None) -> pl.DataFram
     groups: one label per row; None: the column `group_id`. Metrics computed from a tail of weights have no such error.
     """
     labels = records["group_id"] if groups is None else groups
-    frame = pl.from_arrow(statistics(records, slices={"group": labels}, written=False))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(statistics(records, slices={"group": labels}, written=False))
     steps = [_step_errors(part) for _, part in frame.sort("step").group_by("step", maintain_order=True)]
     return pl.concat(steps, how="diagonal_relaxed") if steps else pl.DataFrame(schema={"step": pl.Int64})
 

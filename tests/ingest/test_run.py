@@ -30,8 +30,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 def expected(by: tuple[str, ...] = ("step",)) -> pl.DataFrame:
-    frame = pl.from_arrow(statistics(STALE))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(statistics(STALE))
     return metric_frame(frame, by)
 
 
@@ -105,8 +104,7 @@ def test_lazy_tokens_and_records_hold_every_row(folders: dict[int, Path]) -> Non
     run = open_run(folders[3])
     assert run.records().explain().count("SCAN") == 1, "files of our own are one scan, however many"
     records = run.records().collect().sort("step", "sequence_id")
-    original = pl.from_arrow(STALE)
-    assert isinstance(original, pl.DataFrame)
+    original = pl.DataFrame(STALE)
     assert_frame_equal(records, original.sort("step", "sequence_id"))
     means = run.tokens().group_by("step").agg(pl.col("mismatch").mean()).sort("step").collect()
     assert means["mismatch"].to_list() == pytest.approx(run.metrics()["mismatch/mean_log_ratio"].to_list(), rel=1e-9)

@@ -58,8 +58,7 @@ def test_a_collected_run_opens_with_the_metrics_of_its_rows(tmp_path: Path) -> N
         run.events.filter(event="weight_sync")["step"].to_list() == run.steps
         and run.writers["closed"].null_count() == 0
     )
-    frame = pl.from_arrow(statistics(STALE))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(statistics(STALE))
     # Entropy was not logged, and what needs it is null.
     expected, found = metric_frame(frame), run.metrics()
     shared = [name for name in found.columns if found[name].null_count() == 0]

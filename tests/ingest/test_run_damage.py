@@ -135,8 +135,7 @@ def test_a_flipped_bit_without_a_log_is_caught_by_the_page_checksums(
 ) -> None:
     root = tmp_path_factory.mktemp("flip") / "run"
     run_folders.write_run(root, SMALL)
-    clean = pl.from_arrow(SMALL)
-    assert isinstance(clean, pl.DataFrame)
+    clean = pl.DataFrame(SMALL)
     shutil.rmtree(root / "commits")
     victim = root / token_file(root)
     content = bytearray(victim.read_bytes())
@@ -326,8 +325,7 @@ def test_columns_that_no_record_has_are_left_out_and_noted(root: Path) -> None:
 
 def test_wider_types_of_another_writer_are_read(root: Path) -> None:
     rows = run_folders.by_step(SMALL)[1]
-    frame = pl.from_arrow(rows)
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(rows)
     path = token_file(root)
     buffer = io.BytesIO()
     frame.with_columns(pl.col("step").cast(pl.Int32), pl.col("old_logprobs").cast(pl.List(pl.Float64))).write_parquet(

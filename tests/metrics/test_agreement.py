@@ -20,8 +20,7 @@ from ratioscope.metrics.merging import KEYS, merge
 
 
 def merged(records: Any) -> pl.DataFrame:
-    found = pl.from_arrow(statistics(joined(records)))
-    assert isinstance(found, pl.DataFrame)
+    found = pl.DataFrame(statistics(joined(records)))
     return merge(found, KEYS)
 
 

@@ -13,8 +13,7 @@ from ratioscope.metrics.frame import metric_frame
 
 
 def by_sequence(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(statistics(table))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(statistics(table))
     return metric_frame(frame)
 
 

@@ -117,8 +117,7 @@ def test_intervals_are_no_wider_than_those_of_the_edges_alone(how: Any) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_token_thresholds_have_the_effect_that_token_rows_tell(rule: Rule) -> None:
     table, threshold = records("trl_vllm_stale4"), Threshold(rule, "token", 0.5, 2.0)
-    frame = pl.from_arrow(statistics(table))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(statistics(table))
     found = threshold_effects(distribution_frame(frame, "token", "mismatch"), threshold)
     sums = correction_sums(table, (threshold.correction(),))
     wanted = effect_values({name: sums[name].to_numpy() for name in SUMS})

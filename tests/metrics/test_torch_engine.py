@@ -47,8 +47,7 @@ def table(batch: dict[str, Any]) -> pa.Table:
 
 
 def by_numpy(batch: dict[str, Any], gap: str) -> np.ndarray[Any, Any]:
-    frame = pl.from_arrow(numpy_engine.statistics(table(batch)))
-    assert isinstance(frame, pl.DataFrame)
+    frame = pl.DataFrame(numpy_engine.statistics(table(batch)))
     row = frame.filter((pl.col("slice") == "all") & (pl.col("gap") == gap))
     return np.array([row[s.name][0] for s in statistics_of(gap)], np.float64)
 
@@ -72,10 +71,9 @@ def test_the_tail_gives_the_same_k_hat_as_a_file_does() -> None:
     rollout = -torch.rand(shape, generator=generator)
     old = rollout + 0.3 * torch.randn(shape, generator=generator)
     batch = {"rollout": rollout, "old": old, "current": old, "entropy": rollout.abs()}
-    frame = pl.from_arrow(
+    frame = pl.DataFrame(
         numpy_engine.statistics(table({**{k: v.numpy() for k, v in batch.items()}, "mask": np.ones(shape, bool)}))
     )
-    assert isinstance(frame, pl.DataFrame)
     found, wanted = torch_engine.values(torch_engine.statistics(rollout, old)), metric_frame(frame).row(0, named=True)
     shared = {name: value for name, value in found.items() if np.isfinite(value)}
     assert {"pareto_k_token", "pareto_k_sequence"} <= set(shared)

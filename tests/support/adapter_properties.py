@@ -65,8 +65,7 @@ def holds_what_it_should(found: Path, wanted: Driven) -> Run:
     empty = [name for name in wanted.columns if rows[name].null_count() == len(rows)]
     assert not empty, empty
     if wanted.lags is not None:
-        together = pl.from_arrow(joined(rows.to_arrow()))  # a process may know the one, another the other
-        assert isinstance(together, pl.DataFrame)
+        together = pl.DataFrame(joined(rows.to_arrow()))  # a process may know the one, another the other
         known = together.drop_nulls(list(VERSIONS))
         lags = (known["trainer_version"] - known["rollout_version_min"]).unique()
         assert len(known) and set(lags.to_list()) <= set(wanted.lags), lags

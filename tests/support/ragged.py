@@ -27,9 +27,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 def stats(records: pa.Table) -> pl.DataFrame:
     """The engine's table as polars has it."""
-    frame = pl.from_arrow(statistics(records))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(statistics(records))
 
 
 def measured(records: pa.Table) -> dict[str, float]:

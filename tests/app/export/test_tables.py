@@ -48,9 +48,7 @@ def frame_of(run: Run, level: Level) -> pl.DataFrame:
 
 
 def parquet_of(path: Path) -> pl.DataFrame:
-    frame = pl.from_arrow(pq.read_table(path))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(pq.read_table(path))
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ K3 = BY_NAME["kl_k3"]
 
 @pytest.mark.parametrize("run", ["trl_vllm_stale4"])
 def test_every_value_of_every_metric_lies_within_its_bounds(run: str) -> None:
-    frame = measured_frame(pl.DataFrame(pl.from_arrow(statistics(real_runs.records(run)))), by=("step",))
+    frame = measured_frame(pl.DataFrame(statistics(real_runs.records(run))), by=("step",))
     checked = set()
     for metric in METRICS:
         low, high = metric.bounds

@@ -67,7 +67,7 @@ def test_the_golden_runs_reach_both_kinds_of_weights() -> None:
 def test_canonical_metrics_of_a_real_run_agree_in_one_micro_batch() -> None:
     records = real_runs.records("trl_vllm_stale4")
     last = records.filter(pc.equal(records["step"], pc.max(records["step"])))
-    frame = metric_frame(pl.DataFrame(pl.from_arrow(statistics(last)))).row(0, named=True)
+    frame = metric_frame(pl.DataFrame(statistics(last))).row(0, named=True)
     found = skyrl.evaluate(last, skyrl.PRESETS["token_tis"]).metrics
     exact = [name for name, canonical in skyrl.CANONICAL.items() if name in found and canonical is not None]
     assert len(exact) >= 3

@@ -50,7 +50,7 @@ def test_canonical_metrics_of_a_real_run_agree_level_by_level() -> None:
     """Means over sequences in slime's default mode, over tokens in its per-token mode; its float32 K3 is coarse."""
     records = real_runs.records("trl_vllm_stale4")
     last = records.filter(pc.equal(records["step"], pc.max(records["step"])))
-    frame = metric_frame(pl.DataFrame(pl.from_arrow(statistics(last)))).row(0, named=True)
+    frame = metric_frame(pl.DataFrame(statistics(last))).row(0, named=True)
     whole = (
         "training_log_ppl",
         "training_ppl",

@@ -227,7 +227,7 @@ def test_icepop_that_drops_everything_has_no_effective_sample() -> None:
 def test_canonical_metrics_of_a_real_run_agree_where_the_notes_say_so() -> None:
     records = real_runs.records("trl_vllm_stale4")
     last = records.filter(pc.equal(records["step"], pc.max(records["step"])))
-    frame = metric_frame(pl.DataFrame(pl.from_arrow(statistics(last)))).row(0, named=True)
+    frame = metric_frame(pl.DataFrame(statistics(last))).row(0, named=True)
     found = verl.evaluate(last, kind="rollout_correction").metrics | verl.evaluate(last, kind="debug_metrics").metrics
     exact = [name for name, canonical in verl.CANONICAL.items() if name in found and canonical is not None]
     assert len(exact) >= 11
