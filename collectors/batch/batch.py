@@ -9,6 +9,7 @@ one flat array of all tokens, cut by `lengths`. Nothing is converted or checked 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ import numpy as np
 from ratioscope.errors import SchemaError
 from ratioscope.record import POLICIES
 
-from .host_copy import HostArray, HostCopies, Joined, is_tensor
+from .host_copy import HostArray, HostCopies, Joined, is_tensor, whole_array
 from .token_columns import is_ragged, shape_of
 
 POLICY_COLUMNS = tuple(f"{policy}_logprobs" for policy in POLICIES)
-_LOOKED_AT = 64
-"""Number of items of a long list that are looked at to estimate its size."""
+_LOOKED_AT, _LEVELS = 64, 3
+"""Number of items of a long list, and of levels, that are looked at to estimate its size: the trainer waits meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _together(arrays: Sequence[Any], how: str) -> Any:
     if all(is_tensor(item) for item in arrays):
         together = getattr(sys.modules["torch"], how)
         return together([item.detach() for item in arrays])
-    plain_arrays = [np.asarray(item.detach().cpu() if is_tensor(item) else item) for item in arrays]
+    plain_arrays = [np.asarray(item.detach().cpu()) if is_tensor(item) else whole_array(item) for item in arrays]
     return np.stack(plain_arrays) if how == "stack" else np.concatenate(plain_arrays)
 
 
@@ -138,15 +139,19 @@ def _is_array(value: Any) -> bool:
     return not isinstance(value, (str, bytes)) and hasattr(value, "__array__")
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: Any, level: int = 0) -> int:
+    """About how much memory a value takes."""
     if isinstance(value, (str, bytes)):
         return sys.getsizeof(value)
+    if level > _LEVELS:
+        return 0
     if isinstance(value, Mapping):
-        return sum(_bytes(item) + 64 for item in value.values())
+        return 64 * len(value) + sum(_bytes(item, level + 1) for item in islice(value.values(), _LOOKED_AT))
     if not isinstance(value, (list, tuple)):
         return int(getattr(value, "nbytes", 0) or 0)
     looked_at = value[:: 1 + len(value) // _LOOKED_AT]
+    of_looked_at = sum(_bytes(item, level + 1) for item in looked_at)
     if isinstance(next(iter(value), None), (list, tuple)):
         items = sum(len(item) for item in value if item is not None)
-        return items * sum(map(_bytes, looked_at)) // max(1, sum(len(item) for item in looked_at if item is not None))
-    return len(value) * 8 + sum(map(_bytes, looked_at)) * len(value) // max(1, len(looked_at))
+        return items * of_looked_at // max(1, sum(len(item) for item in looked_at if item is not None))
+    return len(value) * 8 + of_looked_at * len(value) // max(1, len(looked_at))

@@ -4,17 +4,26 @@ import operator
 import sys
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from ratioscope.errors import ConfigError, SchemaError
 
 from ..process.failures import let_go
 
 _MOST_STEPS = 1 << 63
+_EXACT = 1 << 53  # beyond it, neighbouring floats are more than 1 apart
 _MOST = 1 << 31  # ranks and attempts are columns of 32 bits
 
 
 def step_number(step: SupportsIndex) -> int:
-    """The step as a number that a run can hold; SchemaError if it is none."""
-    number = operator.index(step)
+    """The step as a number that a run can hold; SchemaError if it is none. A float such as 3.0, as some loggers give, is 3."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        as_float = float(step) if isinstance(step, (float, np.floating)) else float("nan")
+        if not as_float.is_integer() or abs(as_float) > _EXACT:
+            raise SchemaError(f"the step is a {type(step).__name__}; wanted the trainer's own whole number") from None
+        number = int(as_float)
     if not -_MOST_STEPS <= number < _MOST_STEPS:
         raise SchemaError("the step has more than 64 bits; wanted the trainer's own number of the step")
     return number

@@ -53,6 +53,10 @@ class HostArray:
     def ndim(self) -> int:
         return self.array.ndim
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
     def wait(self) -> NDArray[Any]:
         """The values, once they are there. bfloat16 is widened to float32."""
         if self.done is not None:
@@ -74,6 +78,20 @@ class Joined:
         return len(self.lengths)
 
 
+def whole_array(value: Any) -> NDArray[Any]:
+    """The values as an array; NaN where a masked array of floats hides one. SchemaError where it hides anything else.
+
+    What lies under such a mask is no value of anybody's, and `np.asarray` would return it.
+    """
+    if not isinstance(value, np.ma.MaskedArray) or not np.ma.is_masked(value):
+        return np.asarray(value)
+    if value.dtype.kind != "f":
+        raise SchemaError(
+            f"a masked array of {value.dtype} hides values; wanted one for each token, or a mask= beside it"
+        )
+    return value.filled(np.nan)
+
+
 class HostCopies:
     """Copies arrays and tensors into reused host memory. Safe to use from several threads."""
 
@@ -87,7 +105,7 @@ class HostCopies:
     def of(self, value: Any) -> HostArray:
         """A copy of a numpy array or torch tensor as it is at this moment."""
         if not is_tensor(value):
-            return self._of_array(np.asarray(value))
+            return self._of_array(whole_array(value))
         tensor = value.detach()
         if tensor.device.type == "cuda":
             return self._of_cuda(tensor)

@@ -228,4 +228,14 @@ def _repeat(value: int | None, name: str, rows: int) -> pa.Array[Any]:
 
 
 def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=lambda item: kept({"": item}).settings[""])
+    """The value as JSON; cut like a configuration where it holds itself or is nested beyond what JSON can hold."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, default=_kept)
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(_kept(value))
+
+
+def _kept(value: Any) -> Any:
+    return kept({"": value}).settings[""]

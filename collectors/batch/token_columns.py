@@ -163,6 +163,8 @@ def typed(name: str, value: Any) -> NDArray[Any]:
         if array.dtype.kind not in "biuf" and array.size:
             raise SchemaError(f"{name} holds {array.dtype} values; wanted {kind}")
         if kind == "bool":
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                raise SchemaError(f"{name} holds NaN; wanted 1 where a token counts and 0 where it does not")
             return cast(NDArray[Any], array != 0)
         if kind.startswith("int") and array.size:
             _check_range(name, array, kind)

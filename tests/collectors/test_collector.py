@@ -242,7 +242,7 @@ def test_strict_is_told_at_the_call() -> None:
     with Collector("unused", sink=CollectingSink, strict=True) as collector:
         with pytest.raises(SchemaError, match="different widths: {'rollout_logprobs': 3, 'old_logprobs': 2}"):
             collector.log(step=1, rollout_logprobs=np.zeros((2, 3)), old_logprobs=np.zeros((2, 2)))
-        with pytest.raises(TypeError):
+        with pytest.raises(SchemaError, match="the step is a float"):
             collector.log(step=1.5, **ONE)  # type: ignore[arg-type]
 
 

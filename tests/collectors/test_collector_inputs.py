@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.written_run import CollectingSink
 
 from ratioscope import Collector
+from ratioscope.collectors.batch.batch import bytes_offered
 from ratioscope.errors import SchemaError
 
 LENGTHS = st.lists(st.integers(0, 7), min_size=1, max_size=6)
@@ -303,3 +304,57 @@ def test_a_sequence_may_lack_a_column() -> None:
     first, second = rows_of(rollout_logprobs=[[-1.0], None], old_logprobs=[[-1.0], [-2.0, -3.0]])
     assert (first["rollout_logprobs"], second["rollout_logprobs"]) == ([-1.0], None)
     assert second["old_logprobs"] == [-2.0, -3.0]
+
+
+def test_a_masked_array_hides_its_values_and_never_gives_what_lies_under_the_mask() -> None:
+    hidden = np.ma.masked_array([[-1.0, -2.0], [-3.0, -4.0]], mask=[[False, True], [False, False]])
+    rows = rows_of(
+        rollout_logprobs=hidden, old_logprobs=[np.ma.masked_array([-1.0, -2.0], mask=[True, False]), -np.arange(3.0, 5)]
+    )
+    np.testing.assert_array_equal([row["rollout_logprobs"] for row in rows], [[-1, np.nan], [-3, -4]])
+    np.testing.assert_array_equal([row["old_logprobs"] for row in rows], [[np.nan, -2], [-3, -4]])
+    plain = np.ma.masked_array([[-1.0, -2.0]], mask=False)
+    assert rows_of(rollout_logprobs=plain)[0]["rollout_logprobs"] == [-1, -2]
+    ids = np.ma.masked_array([[1, 2]], mask=[[False, True]])
+    with pytest.raises(SchemaError, match="a masked array of int64 hides values"):
+        rows_of(rollout_logprobs=[[-1.0, -2.0]], token_ids=ids)
+
+
+def test_a_mask_of_nan_is_no_mask_that_counts() -> None:
+    with pytest.raises(SchemaError, match="mask holds NaN; wanted 1 where a token counts"):
+        rows_of(rollout_logprobs=[[-1.0, -2.0]], mask=[[1.0, float("nan")]])
+
+
+def test_an_extra_that_holds_itself_or_is_deep_costs_no_row() -> None:
+    itself: dict[str, Any] = {"reward": 1.0}
+    itself["self"] = itself
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    shared: Any = {}
+    for _ in range(40):
+        shared = {"a": shared, "b": shared}
+    assert bytes_offered({"extra": [shared]}) < 1 << 20, "2 ** 40 texts are never looked at"
+    rows = rows_of(rollout_logprobs=[[-1.0]] * 3, extra=[itself, {"deep": deep}, {(1, 2): 3}])
+    assert rows[0]["extra"].startswith('{"reward": 1.0, "self": {"reward": 1.0') and '"..."' in rows[0]["extra"]
+    assert rows[1]["extra"].startswith('{"deep": [[[') and rows[2]["extra"]
+
+
+@pytest.mark.parametrize(("given", "recorded"), [(3.0, 3), (np.float32(4), 4), (np.int16(5), 5), (-1.0, -1)])
+def test_a_step_that_is_a_whole_float_is_that_step(given: Any, recorded: int) -> None:
+    sink = CollectingSink()
+    with Collector("unused", sink=lambda: sink) as collector:
+        collector.log(step=given, rollout_logprobs=[[-1.0]])
+        collector.log(step=given + 0.5, rollout_logprobs=[[-1.0]])
+    assert [row["step"] for row in sink.written] == [recorded]
+    assert "the step is a float" in sink.gaps[0]["reason"]
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 0, 2, 3], [2, 3, 1, 0]])
+def test_arrays_lists_and_nothing_may_stand_beside_each_other(make: Callable[..., Any], order: list[int]) -> None:
+    given = [make([-1.0, -2.0]), [-3.0], [], None]
+    wanted = [[-1.0, -2.0], [-3.0], [], None]
+    own = [given[place] for place in order]
+    rows = rows_of(rollout_logprobs=own, old_logprobs=own)
+    assert [row["rollout_logprobs"] for row in rows] == [wanted[place] for place in order]
