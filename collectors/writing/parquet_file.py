@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope import layout
-from ratioscope.record import PROMPT_FIELDS
 
-from ..batch.records import tokens_of
-from ..batch.token_columns import token_counts
-
-_ROW_GROUP_TOKENS = 1 << 22
+_ROW_GROUP_BYTES = 64 << 20
+"""A reader decodes a row group whole, so its memory follows from this. A row is never parted, however long it is."""
 
 
 def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
@@ -28,15 +25,17 @@ def parquet_bytes(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
     floats: Any = [path for path, value in leaves if pa.types.is_floating(value)]
     others: Any = [path for path, value in leaves if not pa.types.is_floating(value)]
     target = io.BytesIO()
-    pq.write_table(
-        table.replace_schema_metadata(dict(metadata)),
+    table = table.replace_schema_metadata(dict(metadata))
+    with pq.ParquetWriter(
         target,
+        table.schema,
         compression="zstd",
         use_dictionary=others,
         use_byte_stream_split=floats,
         write_page_checksum=True,
-        row_group_size=_rows_per_group(table),
-    )
+    ) as writer:
+        for group in _row_groups(table):
+            writer.write_table(group, row_group_size=max(1, len(group)))
     return target.getvalue()
 
 
@@ -46,11 +45,14 @@ def _leaf(field: pa.Field[Any]) -> tuple[str, pa.DataType]:
     return field.name, field.type
 
 
-def _rows_per_group(table: pa.Table) -> int:
-    tokens = tokens_of(table) if "rollout_logprobs" in table.column_names else 0
-    prompts = (int(token_counts(table[name]).sum()) for name in PROMPT_FIELDS if name in table.column_names)
-    tokens = max(tokens, *prompts, 0)
-    return max(1, len(table) if tokens <= _ROW_GROUP_TOKENS else len(table) * _ROW_GROUP_TOKENS // tokens)
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Adjacent rows of at most so many bytes, or one row."""
+    if len(table) < 2 or table.nbytes <= _ROW_GROUP_BYTES:
+        yield table
+        return
+    half = len(table) // 2
+    yield from _row_groups(table[:half])
+    yield from _row_groups(table[half:])
 
 
 def commit_entry(file: Path, data: bytes) -> dict[str, Any]:
