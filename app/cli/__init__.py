@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
+from ratioscope.pandas_kept_out import keep_pandas_out
 from ratioscope.version import __version__
 
 from . import terminal
@@ -50,6 +51,8 @@ VERBS = (
     "compact",
     "prune",
 )
+WITHOUT_PANDAS = frozenset(VERBS) - {"demo", "run", "import", "dashboard", "rescore", "export", "wandb", "sync"}
+"""The verbs that call nothing but pyarrow that would import pandas. The others start programs or call other packages."""
 KEYWORDS = {"import": "import_dump"}
 """Verb -> its module and function, where the verb is a keyword of Python."""
 _CLICK_EXCEPTION = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -66,6 +69,8 @@ EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Never raises for anything that a user can cause."""
+    if argv is None and WITHOUT_PANDAS.intersection(sys.argv[1:2]):
+        keep_pandas_out()
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a terminal without Unicode shows what it can

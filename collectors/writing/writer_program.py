@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import process
+from ratioscope.pandas_kept_out import keep_pandas_out
 from ratioscope.record import reading_schema
 
 from ..batch.records import SCHEMA
@@ -41,6 +42,7 @@ _NICE = 5
 
 def main() -> None:
     """Reads from standard input, replies on standard output."""
+    keep_pandas_out()
     _deaf_to_signals()
     os.nice(_NICE)
     replies = _Replies(os.dup(1))
@@ -58,7 +60,6 @@ def _serve(replies: _Replies) -> None:
         return
     logging.getLogger("ratioscope").addHandler(_Said(replies))
     program = _Program(Task(**start[0]), replies)
-    pa.array([0])  # pyarrow imports pandas, where there is one, with its first array
     replies.send(ready=os.getpid())
     threading.Thread(target=program.read, name="frames", daemon=True).start()
     program.run()

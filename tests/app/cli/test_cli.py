@@ -79,6 +79,15 @@ def test_help_loads_nothing_heavy() -> None:
     assert not loaded & {"numpy", "polars", "pyarrow", "pandas", "plotly", "streamlit", "torch", "jinja2"}
 
 
+@pytest.mark.parametrize(("call", "loaded"), [("main()", ""), ("main(sys.argv[1:])", "pandas")])
+def test_a_process_that_only_reads_a_run_loads_no_pandas(stale: Path, call: str, loaded: str) -> None:
+    """pyarrow imports pandas with its first array, which was a quarter of the time of `metrics`. Other callers keep theirs."""
+    code = f"import sys; from ratioscope.app.cli import main; {call}; print(*{{'pandas'}} & set(sys.modules))"
+    command = [sys.executable, "-c", code, "metrics", str(stale)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "kl_k3" in printed and printed.splitlines()[-1] == loaded
+
+
 def test_metrics_as_json_is_a_row_per_step(capsys: Captured, stale: Path) -> None:
     code, out, err = run(capsys, "metrics", stale, "--json")
     rows = json.loads(out)
