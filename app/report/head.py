@@ -96,7 +96,7 @@ def _cause_facts(likely: Likely | None, answer: Answer, verdict: Finding, contex
 def _floor(context: KnownContext) -> str:
     """The run's own floor and the published range, if either is known."""
     floor, reference = context.reference.floor, context.reference.reference
-    own = "" if floor is None else f"KL K3 {digits(floor, 2)} nats/token when the run began"
+    own = "" if floor is None else f"KL K3 {digits(floor, 3)} nats/token when the run began"
     usual = ""
     if reference is not None and reference.usual[1]:
         low, high = (digits(end, 2) for end in reference.usual)

@@ -123,7 +123,7 @@ class Diagnosis:
             return "So few tokens can neither show nor exclude a cause."
         if self.noise is None:
             return "No token is left that none of these causes touches, so nothing can be said of the rest."
-        size = f"K3 {self.rest:.2g} nats/token"
+        size = f"K3 {self.rest:.3g} nats/token"
         left = "The gap" if not self.found else "The rest"
         if self.rest_is_noise:
             both = (
@@ -153,7 +153,7 @@ class Diagnosis:
             tokens = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
             return f"The record cannot tell why the policies are apart: {tokens} can be read, which is too few."
         if self.rest_is_noise:
-            return f"The gap is rounding noise: K3 is {self.gap:.2g} nats/token, and no known cause of a gap has left a trace."
+            return f"The gap is rounding noise: K3 is {self.gap:.3g} nats/token, and no known cause of a gap has left a trace."
         return f"No known cause explains the gap of {self.gap:.3g} nats/token."
 
 

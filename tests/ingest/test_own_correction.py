@@ -133,7 +133,7 @@ def test_the_verdict_line_has_k3_and_the_share_that_is_removed(capsys: pytest.Ca
     line = capsys.readouterr().out.splitlines()[1]
     assert (
         line.startswith("severity: act")
-        and "K3 0.15 nats/token at the 12 steps that were read; the run's own correction removes 0% and clips" in line
+        and "K3 0.153 nats/token at the 12 steps that were read; the run's own correction removes 0% and clips" in line
     )
     assert main(["diagnose", folder, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)

@@ -47,7 +47,7 @@ def diagnose(
     own = f"; {known.correction.short}" if known.correction.short else ""
     when = f", {verdict.when}" if verdict.when else ""
     read = f"the {len(result.steps)} steps that were read" if len(result.steps) > 1 else "the step that was read"
-    say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.2g} nats/token at {read}{own}")
+    say(f"severity: {verdict.word}{when}; K3 {result.diagnosis.gap:.3g} nats/token at {read}{own}")
     if beside:
         say(beside)
     for proof in proofs:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.edge_runs import made
 from support.hostile import HOSTILE
+from support.one_value import FACTS, values_of
 from support.real_runs import records
 from support.recorded import recorded
 from support.run_folders import by_step
@@ -68,17 +69,6 @@ def test_the_policy_allows_the_scripts_of_the_page_and_no_other(pages: dict[str,
         )
 
 
-ONE_FACT = {
-    "share of the first cause": r"explains (\d+)% of the gap\)",
-    "begin": r"since step (\d+)",
-    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)",
-    "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of",
-    "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
-    "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded",
-}
-"""Fact of a run -> how texts tell it; the first group that matches is its value."""
-
-
 def test_a_fact_has_one_value_in_pages_report_and_terminal(
     pages: dict[str, str], stale: Material, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,12 +79,8 @@ def test_a_fact_has_one_value_in_pages_report_and_terminal(
         told[verb] = capsys.readouterr().out
     assert cli.main(["report", path, "-o", str(tmp_path / "report.md")]) == 0
     told["report"] = (tmp_path / "report.md").read_text()
-    for fact, pattern in ONE_FACT.items():
-        values = {
-            name: {one for each in re.finditer(pattern, text) for one in each.groups() if one}
-            for name, text in told.items()
-        }
-        found = {name: value for name, value in values.items() if value}
+    for fact, pattern in FACTS.items():
+        found = values_of(pattern, told)
         assert len(found) >= 3, (fact, found)
         assert len(set().union(*found.values())) == 1, (fact, found)
 

@@ -44,7 +44,9 @@ COLUMNS: dict[str, Any] = {
     "worst signal": st.column_config.TextColumn(width=270),
     "since": st.column_config.NumberColumn("since step", format="localized"),
     DRAWN.name: st.column_config.NumberColumn(
-        format="%.3g", help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}"
+        f"{DRAWN.title}, newest step",
+        format="%.3g",
+        help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}",
     ),
     "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
@@ -52,7 +54,7 @@ COLUMNS: dict[str, Any] = {
         width=100,
         y_min=LEAST,
         y_max=LARGEST,
-        help=f"log10 of {DRAWN.name} over the steps, from 10^{LEAST} to 10^{LARGEST} in every row, so that runs compare",
+        help=f"log10 of {DRAWN.title} over the steps, from 10^{LEAST} to 10^{LARGEST} in every row, so that runs compare",
     ),
     "state": st.column_config.TextColumn(
         width=90,

@@ -1,0 +1,38 @@
+"""Facts of a run that several texts tell, and how they tell them: a fact must have one value wherever it is told."""
+
+import re
+from collections.abc import Mapping
+
+FACTS = {
+    "share of the first cause": r"explains (\d+)% of the gap\)",
+    "begin": r"since step (\d+)",
+    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)",
+    "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of",
+    "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
+    "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded|K3 ([\d.]+) nats/token at the \d+ steps",
+    "rest of the gap": r"as rounding is: K3 ([\d.]+) nats/token",
+    "floor": r"floor of the run's first steps \(([\d.]+)\)|run's own floor: ([\d.]+\d)",
+}
+"""Fact -> its patterns; the group that matches is the value."""
+
+OF_PAGES = {
+    "alerts": r"(\d+) alerts?, \d+ (?:open|at)",
+    "open alerts": r"\d+ alerts?, (\d+) open|(\d+) still open",
+    "sequences": r"offered ([\d,]+)|sequences logged +([\d,]+)",
+    "tokens": r"N = ([\d,]+) tokens with a|([\d,]+) tokens in the chosen|\ntokens +([\d,]+) of|Read: ([\d,]+) tokens",
+    "ESS of the weights": r"ESS before (≤ [\d.]+)|ESS before → after (≤ [\d.]+)",
+    "share above the cap": r"clipped share ([\d.]+)%|clipped ([\d.]+)%",
+    "mass above the cap": r"mass removed ([\d.]+)%",
+    "newest size": r"KL nats/token ([\d.]+ ± [\d.]+)|newest KL ([\d.]+ ± [\d.]+)",
+    "best correction": r"(\w+ \w+ at [\d.]+) (?:helps most|bridges the gap best)|\((\w+ \w+ at [\d.]+)\) bridges the gap best",
+}
+"""Facts that live pages tell, and files and terminal too."""
+
+
+def values_of(pattern: str, told: Mapping[str, str]) -> dict[str, set[str]]:
+    """Name of a text -> the values that it has for the fact; without texts that do not tell it."""
+    values = {
+        name: {one for each in re.finditer(pattern, text) for one in each.groups() if one}
+        for name, text in told.items()
+    }
+    return {name: value for name, value in values.items() if value}
