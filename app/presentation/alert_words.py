@@ -12,16 +12,28 @@ from ratioscope.metrics.grading.signals import SIGNALS
 from .digits import count
 from .theme import MARKS
 
+HIGHEST = "highest, less its error"
 BRIEFLY = "out of bounds for too few steps"
 
 
-def counted(run_alerts: Sequence[Alert]) -> str:
-    """The number of alerts, of those at act, and of those still open."""
+def counted(run_alerts: Sequence[Alert], why_none: str = "") -> str:
+    """The number of alerts, of those at act, and of those still open. why_none: as none_words returns it."""
     if not run_alerts:
-        return f"{MARKS['healthy']} no alert"
+        return why_none or f"{MARKS['healthy']} no alert"
     acts = sum(alert.severity.label == "act" for alert in run_alerts)
     still = sum(alert.is_open for alert in run_alerts)
     return f"{count(len(run_alerts), 'alert')}, {acts} at {MARKS['act']} act, {still} still open"
+
+
+def none_words(verdict: Finding, rules: Rules) -> str:
+    """Why a run has no alert although its verdict is watch or act; empty for a healthy run."""
+    if not verdict.severity:
+        return ""
+    steps = count(rules.open_after, "graded step")
+    return (
+        f"No alert, although step {verdict.peak_step} is graded {MARKS[verdict.word]} {verdict.word}: an alert opens after"
+        f" {steps} in a row out of bounds, and no signal has so many"
+    )
 
 
 def in_order(run_alerts: Sequence[Alert], known: Acknowledgements) -> list[Alert]:
@@ -82,7 +94,7 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
         if signal.name in tested and signal.name not in rang
     ]
     schema = {
-        "problem": pl.String, "highest": pl.Float64, "watch from": pl.Float64, "note": pl.String, "signal": pl.String,
+        "problem": pl.String, HIGHEST: pl.Float64, "watch from": pl.Float64, "note": pl.String, "signal": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     return frame if frame["note"].str.len_chars().sum() else frame.drop("note")

@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ..figures.alert_lanes import alert_lanes
 from ..figures.log_ratio_quantiles import log_ratio_quantiles
 from ..figures.over_steps import metric_over_steps
-from ..presentation.alert_words import counted, in_order, not_graded, passed_checks, passed_words, rows_of
+from ..presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words, rows_of
 from ..presentation.digits import count, digits
 from ..presentation.metric_topics import of_gap
 from ..report import shown
@@ -98,7 +98,7 @@ def alerts(run: Material) -> tuple[Block, ...]:
     """The course of every alert, a row for each, the checks that passed, and the thresholds."""
     found, rules = run.alerts, run.run.rules.rules
     ordered = in_order(found.alerts, ())
-    blocks: list[Block] = [Words(counted(ordered), "lead")]
+    blocks: list[Block] = [Words(counted(ordered, none_words(run.data.verdict, rules)), "lead")]
     if run.run.rules.sentence:
         blocks.append(Words(scrubbed_text(run.run.rules.sentence), "muted"))
     if ordered:

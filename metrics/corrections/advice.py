@@ -167,7 +167,11 @@ def _between(own: float, other: float, distance: float) -> str:
 
 
 def _too_little(gain: float, steps: int) -> str:
-    return f"{steps} steps are too few" if steps < FEW else f"only {gain:.1f} standard errors over steps"
+    return (
+        f"{steps} step{' is' if steps == 1 else 's are'} too few"
+        if steps < FEW
+        else f"only {gain:.1f} standard errors over steps"
+    )
 
 
 def _in_standard_errors(differences: Floats) -> float:

@@ -74,6 +74,8 @@ def corrections(
         print_json(frame.to_dicts())
         return
     _print(frame, opened_run, by)
+    if by == "run" and not reading:
+        _say_best(effect_frame(effects.sums, ("step",)), opened_run)
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
     print_next(opened_run, after_corrections(opened_run, dialect))
@@ -163,6 +165,30 @@ def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
         [*(str(row[key]) for key in keys), *(_shown(row[column]) for column in COLUMNS)] for row in frame.to_dicts()
     )
     print_table([*keys, *(column.replace("_", " ") for column in COLUMNS)], rows)
+
+
+def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
+    """Says which of the corrections over one gap helps most, or why none is recommended, as the page Corrections does."""
+    from ratioscope.ingest.analysis.grades import verdict_of
+    from ratioscope.metrics.corrections.advice import advice, risk_per_step
+    from ratioscope.metrics.corrections.correction import NONE
+
+    from ..terminal import say
+
+    parts = {str(name): part for (name,), part in by_step.group_by("correction", maintain_order=True)}
+    nothing = parts.pop(NONE.name, None)
+    if nothing is None:
+        return
+    gap, steps = nothing["gap"][0], nothing["step"].to_list()
+    sizes = run.metrics(("step",)).select("step", sequences=f"{gap}/sequences")
+    risks = {
+        name: risk_per_step(part, sizes)
+        for name, part in parts.items()
+        if part["gap"][0] == gap and sorted(part["step"]) == sorted(steps)
+    }
+    found = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
+    say()
+    say(f"{found.title} ({found.confidence} confidence). {found.why}")
 
 
 def _shown(value: float | None) -> str:

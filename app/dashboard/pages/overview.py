@@ -8,7 +8,7 @@ import streamlit as st
 
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
 from ratioscope.metrics.definitions.registry import BY_NAME
-from ratioscope.metrics.grading.alerts import Alert
+from ratioscope.metrics.grading.alerts import Alert, Rules
 from ratioscope.metrics.grading.finding import LABELS, Finding
 from ratioscope.metrics.metric import Metric
 
@@ -16,6 +16,7 @@ from ...browser.chart import points
 from ...figures.html.cards import metric_cards
 from ...figures.over_steps import metric_over_steps
 from ...figures.ribbon import severity_ribbon
+from ...presentation.alert_words import none_words
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.metric_places import metrics_at
@@ -76,7 +77,7 @@ def _answer_drawn(scope: Scope, frame: pl.DataFrame, deciding: Sequence[Metric],
             _chart(scope, frame, metric)
     with places[-1]:
         _ribbon(scope)
-        _newest(scope.view.of(events_and_alerts).alerts, verdict, scope.gap)
+        _newest(scope.view.of(events_and_alerts).alerts, verdict, scope.gap, scope.view.rules.rules)
 
 
 def _more(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:
@@ -146,12 +147,12 @@ def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
     return severity_ribbon(_grades(scope), events=_within(scope), theme=THEMES[theme])
 
 
-def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str) -> None:
+def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str, rules: Rules) -> None:
     """The alerts that matter most: the verdict's, then open ones, the worst, those of the gap, and the newest. A click opens the
     peak's step.
     """
     if not run_alerts:
-        st.caption(f"{MARKS['healthy']} no alert in this run")
+        st.caption(none_words(verdict, rules) or f"{MARKS['healthy']} no alert in this run")
         return
     newest = sorted(
         run_alerts,

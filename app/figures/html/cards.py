@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ratioscope.metrics.card import card
-from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
 
@@ -42,7 +42,7 @@ def verdict_line(
     """
     word = finding.word
     leads = answer is not None and answer.leads
-    title = answer.sentence.removesuffix(".") if answer and leads else finding.title
+    title = _title(finding, answer) if answer and leads else finding.title
     when = "" if leads and links and _dates(title, finding) else finding.when
     first = escaped(f"{title}, {when}" if when else title)
     sure = answer.confidence if answer and answer.confidence else finding.confidence
@@ -62,6 +62,13 @@ def verdict_line(
         f'<div class="rs-verdict-{theme.name}"><style>{_verdict_style(theme, word)}</style>'
         f'<p class="v"><b>{MARKS[word]} {word}</b><span>{first}</span><small>{said}</small></p>{below}</div>'
     )
+
+
+def _title(finding: Finding, answer: Answer) -> str:
+    """The answer; with what the severity says, where a run in bounds has a cause, which would else seem to be healthy, too."""
+    cause = answer.sentence.removesuffix(".")
+    in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
+    return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
 
 
 def _dates(title: str, finding: Finding) -> bool:

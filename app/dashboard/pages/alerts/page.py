@@ -12,7 +12,7 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
 from ....figures.alert_lanes import alert_lanes
-from ....presentation.alert_words import counted, not_graded, passed_checks, passed_words
+from ....presentation.alert_words import HIGHEST, counted, none_words, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import titled
@@ -45,7 +45,7 @@ def render(scope: Scope) -> None:
     run_alerts = merged_gaps(alerts(shown, rules))
     if changed := scope.view.rules.sentence:
         st.warning(label(changed, 2000))
-    _say(run_alerts, rules, in_force, shown)
+    _say(run_alerts, rules, in_force, shown, scope.view.verdict())
     cause_line(scope.view)
     if run_alerts:
         _timeline(scope, run_alerts)
@@ -92,16 +92,17 @@ def _whole(name: str, default: int, key: str, about: str) -> int:
     return int(st.number_input(name, 1, 1000, default, key=key, bind="query-params", width=120, help=about))
 
 
-def _say(run_alerts: Sequence[Alert], rules: Rules, in_force: Rules, shown: pl.DataFrame) -> None:
+def _say(run_alerts: Sequence[Alert], rules: Rules, in_force: Rules, shown: pl.DataFrame, verdict: Finding) -> None:
     """Prints the number of alerts, and under changed rules the number under the rules of the run too."""
-    number = counted(run_alerts)
+    number = counted(run_alerts, none_words(verdict, rules))
     if rules == in_force:
         st.markdown(f"**{number}**")
         return
     asis = merged_gaps(alerts(shown, in_force))
+    before = counted(asis, none_words(verdict, in_force))
     known = {(alert.signal.name, alert.gap, alert.first_step) for alert in asis}
     fresh = sum((alert.signal.name, alert.gap, alert.first_step) not in known for alert in run_alerts)
-    st.markdown(f"**With these rules: {number}**, {fresh} of them new. With {_named(in_force)}: {counted(asis)}.")
+    st.markdown(f"**With these rules: {number}**, {fresh} of them new. With {_named(in_force)}: {before}.")
     st.button(
         f"back to {_named(in_force)}",
         key="as_is",
@@ -158,7 +159,7 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
         st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
-        numbers = {name: st.column_config.NumberColumn(format="%.4g", width=110) for name in ("highest", "watch from")}
+        numbers = {name: st.column_config.NumberColumn(format="%.4g", width=110) for name in (HIGHEST, "watch from")}
         table(passed, "Checks without an alert", key="passed", column_config=numbers)
     if reasons := not_graded(shown, verdict):
         st.caption(f"Not graded: {label(' · '.join(reasons), 1200)}")

@@ -25,6 +25,7 @@ from ...model.scope import Scope, Steps
 from ...model.view import CacheRequest, View, metrics_of
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.layout import columns
+from ...panels.verdict_box import cause_line
 from .charts import comparison_charts
 from .config import trainer_config
 from .controls import DEFAULT, comparison_controls
@@ -122,6 +123,7 @@ def _advise(scope: Scope, source: Source, outcomes: Sequence[Outcome], common: S
     recommendation = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
     st.markdown(f"#### {label(recommendation.title, 200)} :small[· {recommendation.confidence} confidence]")
     st.caption(f"{label(recommendation.why, 900)} {_basis(recommendation, len(fair), outcomes, common)}")
+    cause_line(scope.view)
 
 
 def _basis(recommendation: Advice, fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str:

@@ -1,0 +1,74 @@
+"""Pages on one run do not contradict each other: a grade without an alert, and a cause in a run within its bounds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.pages_open import Open, html, plain, well
+
+from ratioscope.app import cli
+from ratioscope.app.dashboard.model.diagnoses import diagnoses
+from ratioscope.app.static_site.document import files
+from ratioscope.app.static_site.material import material
+from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.run import open_run
+
+NO_ALERT = "No alert, although step 3 is graded ■ act: an alert opens after 2 graded steps in a row out of bounds"
+
+
+@pytest.fixture(scope="module")
+def bad_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A single step whose policies are far apart: graded act, and too short for an alert."""
+    folder, random = tmp_path_factory.mktemp("bad_step") / "run", np.random.default_rng(1)
+    with Collector(folder) as collector:
+        rollout = random.uniform(-6, -0.5, (32, 20))
+        old = (rollout + random.normal(-0.18, 0.6, rollout.shape)).clip(-12, -1e-4)
+        collector.log(step=3, rollout_logprobs=rollout.tolist(), old_logprobs=old.tolist())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few_fillers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Healthy steps, but 3 of 1,000 of the sampler's log-probs are a filler, 0."""
+    folder, random = tmp_path_factory.mktemp("few_fillers") / "run", np.random.default_rng(0)
+    with Collector(folder) as collector:
+        for step in range(20):
+            rollout = random.normal(-1.0, 0.6, (32, 60)).clip(-8, -1e-3)
+            old = (rollout + random.normal(0, 0.02, rollout.shape)).clip(-8, -1e-4)
+            filled = np.where(random.random(rollout.shape) < 0.003, 0.0, rollout)
+            collector.log(step=step, rollout_logprobs=filled.tolist(), old_logprobs=old.tolist())
+    return folder
+
+
+def test_a_step_at_act_without_an_alert_says_why_on_each_page(opened: Open, bad_step: Path) -> None:
+    assert NO_ALERT in plain(opened("overview", bad_step))
+    assert NO_ALERT in plain(opened("alerts", bad_step))
+    assert NO_ALERT in files(material(open_run(bad_step)))["alerts.html"]
+    strict = plain(opened("alerts", bad_step, open_after="1"))
+    assert "■ act" in strict and NO_ALERT in strict and "With these rules: " in strict
+
+
+def test_a_single_step_has_the_same_advice_on_corrections_on_the_page_and_in_the_terminal(
+    opened: Open, bad_step: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advised = "None of these helps for sure"
+    assert advised in plain(opened("corrections", bad_step))
+    assert cli.main(["corrections", str(bad_step)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{advised} (low confidence)." in told and "but 1 step is too few" in told
+
+
+def test_the_best_correction_is_named_in_the_terminal(capsys: pytest.CaptureFixture[str], few_fillers: Path) -> None:
+    assert cli.main(["corrections", str(few_fillers)]) == 0
+    assert "No correction is needed (" in capsys.readouterr().out
+
+
+def test_a_cause_in_a_run_within_its_bounds_is_told_as_such(opened: Open, few_fillers: Path) -> None:
+    app = opened("overview", few_fillers)
+    diagnoses().answer_all()
+    first = html(well(app.run()))
+    told = "no signal is out of its bounds, but the diagnosis names a cause of its gap: A constant stands in place"
+    assert "● healthy" in first and told in first
+    named = "Likely cause: A constant stands in place of missing log-probs"
+    for page in ("alerts", "corrections"):
+        assert named in plain(opened(page, few_fillers)).replace("**", "")
