@@ -1,5 +1,6 @@
 """The page Alerts: what rings on which run, what would ring under other rules, and the way from an alert to its steps."""
 
+import json
 import re
 import shutil
 import tomllib
@@ -247,3 +248,11 @@ def test_no_alert_page_reads_token_rows(opened: Open, monkeypatch: pytest.Monkey
 def test_a_run_without_an_alert_has_no_empty_chart_of_them(opened: Open) -> None:
     app = opened("alerts", "one_step")
     assert not charts(app) and "no alert" in plain(app) and "8 checks passed" in plain(app)
+
+
+def test_the_table_of_alerts_fits_into_a_window_of_1440_pixels(opened: Open) -> None:
+    shown = opened("alerts", "stale").dataframe[0].proto
+    widths = {name: told["width"] for name, told in json.loads(shown.columns).items() if told.get("width")}
+    state = 75
+    assert list(shown.column_order) == list(listed.COLUMNS) and set(listed.COLUMNS) - set(widths) == {"state"}
+    assert sum(widths.values()) + state <= 1300

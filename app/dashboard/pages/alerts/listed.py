@@ -23,6 +23,8 @@ AROUND = 5
 """Number of steps before and after an alert in a link to it."""
 MOST_AT_ONCE, TALLEST = 11, 430
 """Rows of a table that is shown whole, and the height in pixels of a longer one."""
+COLUMNS = ("severity", "state", "alert", "steps", "out of bounds", "peak step", "worst reading")
+"""The shown ones, which fit into a window of 1440 pixels. The clicked alert has its gaps and the name of its signal."""
 FAILED = "_not_acknowledged"
 
 
@@ -40,12 +42,14 @@ def listed(scope: Scope, run_alerts: Sequence[Alert]) -> None:
         on_select="rerun",
         selection_mode=CELLS,
         height="content" if len(ordered) <= MOST_AT_ONCE else TALLEST,
+        column_order=COLUMNS,
         column_config={
-            "alert": st.column_config.TextColumn(width=310),
-            "steps": st.column_config.TextColumn("steps", width=110),
-            "out of bounds": st.column_config.NumberColumn(help="number of graded steps out of bounds", width=105),
-            "peak step": st.column_config.NumberColumn(width=80),
-            "worst reading": st.column_config.TextColumn(width=380),
+            "severity": st.column_config.TextColumn(width=72),
+            "alert": st.column_config.TextColumn(width=315),
+            "steps": st.column_config.TextColumn(width=80),
+            "out of bounds": st.column_config.NumberColumn("steps out", help="graded steps out of bounds", width=78),
+            "peak step": st.column_config.NumberColumn(width=78),
+            "worst reading": st.column_config.TextColumn(width=570),
         },
     )
     at = clicked_row(chosen, len(ordered))
@@ -56,7 +60,9 @@ def listed(scope: Scope, run_alerts: Sequence[Alert]) -> None:
 def _detail(scope: Scope, alert: Alert, known: Acknowledgements) -> None:
     grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
     with st.container(border=True, key="alert_detail"):
-        st.markdown(f"**{grade} · {label(alert.signal.title)}**, {alert.gaps}, {until(alert)}")
+        st.markdown(
+            f"**{grade} · {label(alert.signal.title)}** :gray[{label(alert.signal.name)}], {alert.gaps}, {until(alert)}"
+        )
         st.caption(f"{label(alert.reading, 300)} at step {alert.peak_step}. {label(alert.signal.meaning)}")
         st.markdown(f"**Try:** {label(alert.signal.remedy)}")
         with st.container(horizontal=True, key="alert_links"):
