@@ -188,7 +188,8 @@ ADAPTERS: tuple[Adapter, ...] = (
         against="source",
         lines="ratioscope run --out {run} -- swift rlhf --rlhf_type grpo <your arguments>",
         records="rollout (only with use_vllm), old, current, reference, entropy, both masks with reasons, turns, versions, "
-        "groups, rewards, advantages; with use_liger_kernel no current; its Ray entry points are not recorded",
+        "groups, rewards, advantages; with use_liger_kernel neither current nor entropy, so mismatch alone; of ranks that split "
+        "sequences (sequence_parallel_size) the first; its Ray entry points are not recorded",
     ),
     Adapter(
         name="unsloth",

@@ -122,12 +122,21 @@ def _tell(found: dict[str, Drift], folder: Path | None) -> None:
         for reason in _reasons(one):
             say(f"  {reason}")
     if len(there) == 1:
-        (only,) = there.values()
+        ((title, only),) = there.items()
+        if only.would_record and (records := _records(title)) is not None:
+            say(f"  it records {records}")
         say()
         print_table(("function", "found at", "kind"), [(_name(hit), _place(hit), _kind(hit)) for hit in only.found])
     absent = [f"the trainer of {title}" if title.endswith(".py") else title for title in found if title not in there]
     if absent:
         say(f"not {'in ' + str(folder) if folder else 'installed here'}: {', '.join(absent)}", "dim")
+
+
+def _records(title: str) -> str | None:
+    """What the table of trainers says is recorded, and what is not; None for an adapter of the user's own."""
+    from ratioscope.collectors.trainers import ADAPTERS
+
+    return next((adapter.records for adapter in ADAPTERS if adapter.title == title), None)
 
 
 def _sentence(title: str, one: Drift) -> str:

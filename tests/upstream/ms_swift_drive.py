@@ -2,23 +2,30 @@
 
 Stood in for: its base classes of TRL and transformers, its template (chat templates need a tokenizer's files), its engine, and
 packages that are not installed. The trainer's object is made without its `__init__`, which prepares models.
+
+python -m upstream.ms_swift_drive FOLDER RUN RANK SETTINGS    one of two ranks over Gloo, with the gathers of accelerate
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from support.adapter_properties import seed
 from support.hollow import Imports, hollow
 from support.sources import on_path
 from trl.trainer.utils import selective_log_softmax
@@ -46,14 +53,18 @@ ARGUMENTS = {
     "rlsd_lambda_warmup_steps": 0, "rlsd_lambda_decay_steps": 0, "rlsd_negative_only": False, "sdar_loss_coef": 0.0,
     "sdar_gate_beta": 1.0, "log_completions": False, "wandb_log_unique_prompts": False, "num_completions_to_print": 0,
     "gradient_checkpointing_kwargs": None, "max_completion_length": 8, "temperature": 1.0, "use_vllm": True,
-    "async_generate": False, "sleep_level": 0, "max_turns": None, "use_gym_env": False,
+    "async_generate": False, "sleep_level": 0, "max_turns": None, "use_gym_env": False, "use_liger_kernel": False,
 }  # fmt: skip
 
 
 @contextmanager
-def importable(megatron: Any = None) -> Iterator[Any]:
-    """The module of the trainer; afterwards every module is as before. megatron: what stands in for Megatron's `mpu`."""
-    with on_path("ms_swift"), hollow(ABSENT, "swift") as imports:
+def importable(megatron: Any = None, *, splits: bool = False) -> Iterator[Any]:
+    """The module of the trainer; afterwards every module is as before.
+
+    megatron: what stands in for Megatron's `mpu`. splits: whether ms-swift's own sequence parallelism is there.
+    """
+    absent = tuple(name for name in ABSENT if not (splits and name == "swift.sequence_parallel"))
+    with on_path("ms_swift"), hollow((*absent, "swift.dataloader"), "swift") as imports:
         _trl(imports)
         imports.put("modelscope.utils.logger", get_logger=lambda *_: _with_handler("modelscope"))
         imports.put("swift.rlhf_trainers.rlhf_mixin", RLHFTrainerMixin=type("RLHFTrainerMixin", (), {}))
@@ -61,7 +72,8 @@ def importable(megatron: Any = None) -> Iterator[Any]:
         imports.put("swift.infer_engine.protocol", RolloutOutput=Output)
         imports.put("swift.dataset", RowPreprocessor=SimpleNamespace(rows_to_batched=_columns))
         imports.put("swift.dataset.preprocessor.core", _pair_keys=["messages", "images"])
-        imports.put("swift.sequence_parallel", sequence_parallel=SimpleNamespace(world_size=1, extra_kwargs={}))
+        if not splits:
+            imports.put("swift.sequence_parallel", sequence_parallel=SimpleNamespace(world_size=1, extra_kwargs={}))
         imports.put("swift.tuners.lora", LoraConfig=dict)
         imports.put("swift.template", StdTemplateInputs=SimpleNamespace, TemplateInputs=SimpleNamespace(from_dict=dict))
         imports.put("megatron.core", mpu=megatron)
@@ -118,7 +130,10 @@ class Output:
 
 
 class Template:
-    """Prompt and completions as tokens, with labels where tokens were sampled; batches are padded on the left."""
+    """Prompt and completions as tokens, with labels where tokens were sampled; batches are padded on the left.
+
+    Sequence parallelism wants them padded on the right, and to a multiple of the ranks.
+    """
 
     sequence_parallel_size, padding_free, truncation_strategy, max_length, mode = 1, False, "delete", None, "train"
     template_meta = SimpleNamespace(default_system=None)
@@ -137,16 +152,23 @@ class Template:
         return {"input_ids": ids, "labels": labels, "length": len(ids)}
 
     def data_collator(self, encoded: list[dict[str, Any]], padding_to: int | None = None) -> dict[str, torch.Tensor]:
+        splits = self.sequence_parallel_size
         width = max(len(one["input_ids"]) for one in encoded)
+        width += -width % splits
 
         def padded(name: str, fill: int) -> torch.Tensor:
-            return torch.tensor([[fill] * (width - len(one[name])) + one[name] for one in encoded])
+            rows = [(one[name], [fill] * (width - len(one[name]))) for one in encoded]
+            return torch.tensor([own + pads if splits > 1 else pads + own for own, pads in rows])
 
         ids, labels = padded("input_ids", PAD), padded("labels", -100)
-        return {"input_ids": ids, "labels": labels, "attention_mask": (ids != PAD).long()}
+        places = {"position_ids": torch.arange(width).expand_as(ids)} if splits > 1 else {}
+        return {"input_ids": ids, "labels": labels, "attention_mask": (ids != PAD).long(), **places}
 
     def _get_response_prefix(self, inputs: Any) -> str:
         return ""
+
+    def forward_context(self, model: Any, inputs: Any) -> Any:
+        return _nothing()
 
     def safe_decode(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
@@ -159,34 +181,59 @@ class Bigram(torch.nn.Module):
             torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(seed))
         )
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> Any:
+    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None, **_: Any) -> Any:
         return SimpleNamespace(logits=self.table[input_ids])
 
 
-def make_trainer(module: Any, **settings: Any) -> Any:
+class Headed(torch.nn.Module):
+    """A table of hidden states with a head, whose losses liger fuses with the head."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(seed)
+        self.hidden = torch.nn.Embedding(VOCABULARY, 8)
+        self.lm_head = torch.nn.Linear(8, VOCABULARY)
+        with torch.no_grad():
+            self.hidden.weight.copy_(torch.randn(VOCABULARY, 8, generator=draw) / 3)
+            self.lm_head.weight.copy_(torch.randn(VOCABULARY, 8, generator=draw))
+            self.lm_head.bias.copy_(torch.randn(VOCABULARY, generator=draw))
+
+    def model(self, input_ids: torch.Tensor, attention_mask: Any = None) -> Any:
+        return SimpleNamespace(last_hidden_state=self.hidden(input_ids))
+
+    @property
+    def table(self) -> torch.Tensor:
+        table: torch.Tensor = self.lm_head(self.hidden.weight)
+        return table
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> Any:
+        return SimpleNamespace(logits=self.lm_head(self.hidden(input_ids)))
+
+
+def make_trainer(module: Any, rank: int = 0, ranks: int = 1, **settings: Any) -> Any:
     """A GRPOTrainer whose parameters its own methods have prepared."""
     mixin = import_module("swift.rlhf_trainers.rollout_mixin").RolloutTrainerArgumentsMixin
     args = mixin()
-    vars(args).update({**ARGUMENTS, **settings})
+    vars(args).update({**ARGUMENTS, "generation_batch_size": 4 * ranks, **settings})
     trainer = object.__new__(module.GRPOTrainer)
-    trainer.args, trainer.template, trainer.model = args, Template(), Bigram(5)
+    trainer.args, trainer.template, trainer.model = args, Template(), (Headed if args.use_liger_kernel else Bigram)(5)
     trainer._prepare_algorithm_params()
     trainer.accelerator = SimpleNamespace(
-        device=torch.device("cpu"), process_index=0, num_processes=1, is_main_process=True,
-        gather_for_metrics=lambda values: values, unwrap_model=lambda model: model,
+        device=torch.device("cpu"), process_index=rank, num_processes=ranks, is_main_process=rank == 0,
+        gather_for_metrics=module.gather, unwrap_model=lambda model: getattr(model, "module", model),
     )  # fmt: skip
     trainer.state, trainer.control = SimpleNamespace(global_step=0), SimpleNamespace(should_evaluate=False)
     trainer.beta, trainer.temperature, trainer.num_generations = args.beta, args.temperature, args.num_generations
     trainer.max_completion_length, trainer.model_accepts_loss_kwargs = args.max_completion_length, False
     trainer.compute_loss_func, trainer.model_kwarg_keys = None, ("input_ids", "attention_mask")
-    trainer.ref_model = Bigram(6) if args.beta else None
+    trainer.ref_model = type(trainer.model)(6) if args.beta else None
     trainer.reward_funcs, trainer.reward_model_plugins = [_reward], [None]
     trainer.reward_func_names, trainer.reward_weights = ["digits"], torch.ones(1)
     trainer.use_gym_env = trainer.enable_server_multi_turn = trainer.dynamic_num_samples = False
     trainer.is_multimodal = trainer._has_teacher = trainer._teacher_use_disable_adapter = trainer.use_teacher_api = (
         False
     )
-    trainer._is_dynamic_self_distillation = trainer.use_liger_loss = trainer.enable_offload = False
+    trainer._is_dynamic_self_distillation = trainer.enable_offload = False
     trainer.disable_rollout_importance_sampling, trainer.chord_sft_iterator = False, None
     trainer.multi_turn_scheduler, trainer.use_fast_infer, trainer.request_config = None, True, None
     trainer.vllm_mode, trainer._last_loaded_step, trainer.teacher_kl_coef = "server", -1, 0.0
@@ -197,12 +244,15 @@ def make_trainer(module: Any, **settings: Any) -> Any:
     trainer.jsonl_writer = None
     trainer._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
     trainer._logs = defaultdict(deque) | {"rewards": defaultdict(deque)}
-    trainer.model_wrapped, trainer._engine = trainer.model, Engine(trainer.model)
+    trainer._prepare_liger_loss()
+    trainer.model_wrapped = trainer.model if ranks == 1 else torch.nn.parallel.DistributedDataParallel(trainer.model)
+    trainer._engine = Engine(trainer.model, rank)
     # what talks to an engine
     trainer._move_model_to_vllm = lambda **_: trainer._engine.load(trainer.model)
     trainer._rollout = lambda samples, config, is_global=False: trainer._engine.answers(samples)
     trainer.multi_turn_completion_length_context = _nothing
     trainer.async_generate = args.async_generate
+    trainer.dynamic_resample_iterator = (_prompts(step % 7, args, rank) for step in count(3))
     return trainer
 
 
@@ -221,11 +271,11 @@ def _reward(completions: list[Any], **columns: Any) -> list[float]:
 class Engine:
     """Samples with the weights it was loaded with last; its log-probs differ from the trainer's by rounding."""
 
-    def __init__(self, model: Bigram) -> None:
-        self._draw, self._table = random.Random(7), model.table.detach().clone()
+    def __init__(self, model: Bigram | Headed, rank: int = 0) -> None:
+        self._draw, self._table = random.Random(7 + rank), model.table.detach().clone()
         self.loads = 0
 
-    def load(self, model: Bigram) -> None:
+    def load(self, model: Bigram | Headed) -> None:
         self._table, self.loads = model.table.detach().clone(), self.loads + 1
 
     def answers(self, samples: list[Any]) -> list[Output]:
@@ -248,26 +298,43 @@ class Engine:
 
 
 def drive(
-    run_dir: Path | None, *, steps: int = 3, options: AttachOptions | None = None, **settings: Any
+    run_dir: Path | None,
+    *,
+    steps: int = 3,
+    options: AttachOptions | None = None,
+    rank: int = 0,
+    ranks: int = 1,
+    splits: bool = False,
+    uneven: bool = False,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Trains a bigram table with ms-swift's own code, recorded into run_dir or not; all that it computed."""
-    with importable() as module:
+    """Trains a small table with ms-swift's own code, recorded into run_dir or not; all that it computed.
+
+    rank: of this process, in a group that main() made. splits: whether the ranks split sequences among them instead of having
+    their own. uneven: whether a scheduler makes more samples of rank 0's trajectories than of rank 1's.
+    """
+    with importable(splits=splits) as module:
         attachment = None if run_dir is None else ratioscope.attach("ms_swift", run_dir, **(options or AttachOptions()))
-        trainer = make_trainer(module, **settings)
-        optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.5)
+        trainer = make_trainer(module, rank, ranks, **settings)
+        if splits:
+            _split(trainer, ranks)
+        if uneven:
+            _make_uneven(trainer, rank)
+        fused = _told(trainer.liger_grpo_loss) if trainer.use_liger_loss else None
+        optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.05 if fused is not None else 0.5)
         losses, batches, gradients = list[torch.Tensor](), list[Any](), list[torch.Tensor]()
         if trainer.args.async_generate:
-            trainer._prefetch([_prompts(0, trainer.args)])
+            trainer._prefetch([_prompts(0, trainer.args, rank)])
         for step in range(steps):
             optimizer.zero_grad()
             for _ in range(trainer.args.gradient_accumulation_steps):
-                inputs = trainer._prepare_inputs(_prompts(step, trainer.args))
+                inputs = trainer._prepare_inputs(_prompts(step, trainer.args, rank))
                 trainer._step += 1
-                loss = trainer.compute_loss(trainer.model, inputs)
+                loss = trainer.compute_loss(trainer.model_wrapped, inputs)
                 (loss / trainer.args.gradient_accumulation_steps).backward()
                 losses.append(loss.detach())
                 batches.append((step + 1, inputs, trainer.model.table.detach().clone()))
-            gradients.append(trainer.model.table.grad.clone())
+            gradients += [parameter.grad.clone() for parameter in trainer.model.parameters()]
             optimizer.step()
             trainer.state.global_step += 1
         finished = attachment is None or attachment.detach()
@@ -277,17 +344,72 @@ def drive(
         "table": trainer.model.table.detach(),
         "metrics": {name: list(map(float, values)) for name, values in trainer._metrics["train"].items()},
         "held": batches,
+        "fused": fused,
         "attachment": (finished, None if attachment is None else attachment.refused),
     }
 
 
-def _prompts(step: int, args: Any) -> list[dict[str, Any]]:
-    """One generation batch: every prompt as often as it has generations."""
-    texts = [
-        f"{1 + step} {2 + group} {3 + group}" for group in range(args.generation_batch_size // args.num_generations)
-    ]
+def _told(loss: torch.nn.Module) -> list[dict[str, Any]]:
+    """What liger's loss is given, call by call."""
+    told = list[dict[str, Any]]()
+
+    def keep(_: Any, given: Any, named: dict[str, Any]) -> None:
+        kept = ("selected_token_ids", "attention_mask", "old_per_token_logps", "vllm_is_ratio")
+        told.append({name: None if named[name] is None else named[name].clone() for name in kept})
+
+    loss.register_forward_pre_hook(keep, with_kwargs=True)
+    return told
+
+
+def _split(trainer: Any, ranks: int) -> None:
+    """ms-swift's sequence parallelism, on a model that has no attention to split."""
+    trainer.template.sequence_parallel_size = ranks
+    trainer.processing_class = SimpleNamespace(pad_token_id=PAD)
+    splitting = import_module("swift.sequence_parallel").sequence_parallel
+    splitting.world_size, splitting.num_heads, splitting.tokenizer = ranks, ranks, trainer.processing_class
+    splitting._init_device_mesh()
+    for model in filter(None, (trainer.model, trainer.ref_model)):
+        splitting._prepare_forward_hook(model)
+
+
+def _make_uneven(trainer: Any, rank: int) -> None:
+    """The scheduler trains on the last trajectory several times: once more on rank 0 than on rank 1."""
+    trainer.dynamic_num_samples = True
+
+    def answers(samples: list[Any], config: Any, is_global: bool = False) -> list[Output]:
+        found = trainer._engine.answers(samples)
+        return [*found, *(deepcopy(found[-1]) for _ in range(3 - rank))]
+
+    trainer._rollout = answers
+
+
+def _prompts(step: int, args: Any, rank: int = 0) -> list[dict[str, Any]]:
+    """This rank's generation batch: every prompt as often as it has generations."""
+    groups = args.steps_per_generation * args.per_device_train_batch_size // args.num_generations
+    texts = [f"{1 + step} {2 + group} {3 + group + groups * rank}" for group in range(groups)]
     return [
         {"messages": [{"role": "user", "content": text}], "solution": text}
         for text in texts
         for _ in range(args.num_generations)
     ]
+
+
+def main(folder: Path, run: Path | None, rank: int, settings: dict[str, Any]) -> None:
+    """One of two ranks of a process group over Gloo; what it held is left in the folder."""
+    store = getattr(torch.distributed, "FileStore")(str(folder / "store"), 2)  # noqa: B009
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    import_module("accelerate").PartialState(cpu=True)
+    seed()
+    trace = drive(run, options={"strict": True}, rank=rank, ranks=2, **settings)
+    trace["held"] = [
+        (step, {**inputs, "grpo_batch": vars(inputs["grpo_batch"])}, table) for step, inputs, table in trace["held"]
+    ]
+    for _, inputs, _ in trace["held"]:
+        inputs["grpo_batch"].pop("ratioscope_rows", None)
+        inputs.pop("_chunk_samples", None)
+    torch.save(trace, folder / f"rank-{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2] else None, int(sys.argv[3]), json.loads(sys.argv[4]))

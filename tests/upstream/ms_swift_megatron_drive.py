@@ -31,7 +31,7 @@ ABSENT = tuple(
 ARGUMENTS = hf.ARGUMENTS | {
     "num_generations_eval": None, "global_batch_size": 2, "micro_batch_size": 1, "per_device_generation_batch_size": 4,
     "truncation_strategy": "raise", "teacher_kl_coef": 0.0, "padding_free": False, "router_replay_mode": "disabled",
-    "num_microbatches": 2,
+    "num_microbatches": 2, "temperature": 1.0,
 }  # fmt: skip
 ONE_RANK = {
     "get_tensor_model_parallel_rank": 0, "get_context_parallel_rank": 0, "get_data_parallel_group": None,
@@ -69,6 +69,12 @@ def _mixins() -> dict[str, Any]:
         def _flush_log_completions(self) -> None:
             pass
 
+        def _setup_teacher(self) -> None:
+            self._has_teacher = self._has_teacher_explicit = self.use_teacher_api = False
+
+        def _prepare_logging(self) -> None:
+            self._logs: Any = defaultdict(deque)
+
         def _all_reduce_metric(self, metrics: Any) -> Any:
             return metrics
 
@@ -84,9 +90,12 @@ def _mixins() -> dict[str, Any]:
 
 
 def drive(
-    run_dir: Path | None, *, steps: int = 2, options: AttachOptions | None = None, **settings: Any
+    run_dir: Path | None, *, steps: int = 2, options: AttachOptions | None = None, of_ray: bool = False, **settings: Any
 ) -> dict[str, Any]:
-    """Trains a bigram table with ms-swift's Megatron trainer, recorded into run_dir or not; all that it computed."""
+    """Trains a bigram table with ms-swift's Megatron trainer, recorded into run_dir or not; all that it computed.
+
+    of_ray: whether the loss is that of the Ray entry point's workers, which get micro-batches that a driver has made.
+    """
     one_rank = SimpleNamespace(**{name: _always(value) for name, value in ONE_RANK.items()})
     with (
         mock.patch.object(hf, "ABSENT", (*hf.ABSENT, *ABSENT)),
@@ -106,6 +115,7 @@ def drive(
         module = import_module("swift.megatron.trainers.grpo_trainer")
         attachment = None if run_dir is None else ratioscope.attach("ms_swift", run_dir, **(options or AttachOptions()))
         trainer, held = _trainer(module, settings), list[Any]()
+        worker = import_module("swift.ray.megatron.loss.grpo").GRPOLoss(trainer.args) if of_ray else trainer
         optimizer, losses = torch.optim.SGD(trainer.model.parameters(), lr=0.5), list[torch.Tensor]()
         for step in range(steps):
             buffer = trainer._build_rollout_buffer(iter([[row] for row in _prompts(step)]))
@@ -113,7 +123,7 @@ def drive(
                 optimizer.zero_grad()
                 trainer._step += 1
                 for data in batches:
-                    loss = _loss(trainer, data)
+                    loss = _loss(trainer, worker, data)
                     (loss / len(batches)).backward()  # type: ignore[no-untyped-call]
                     losses.append(loss.detach())
                     held.append((trainer.state.iteration + 1, data, trainer.model.table.detach().clone()))
@@ -123,12 +133,12 @@ def drive(
     return {"losses": losses, "table": trainer.model.table.detach(), "held": held, "attachment": finished}
 
 
-def _loss(trainer: Any, data: Any) -> torch.Tensor:
+def _loss(trainer: Any, worker: Any, data: Any) -> torch.Tensor:
     """What `forward_step` hands to the loss on the last stage of a pipeline without packing."""
     current = _logps(trainer.model, data)
     logs = torch.log_softmax(trainer.model(data["input_ids"]).logits, -1)
     entropy = -(logs.exp() * logs).sum(-1) if trainer.compute_entropy else None
-    return trainer.loss_func(current, data={**data, "per_token_entropy": entropy})[0]  # type: ignore[no-any-return]
+    return worker.loss_func(current, data={**data, "per_token_entropy": entropy})[0]  # type: ignore[no-any-return]
 
 
 def _trainer(module: Any, settings: Any) -> Any:
@@ -138,7 +148,8 @@ def _trainer(module: Any, settings: Any) -> Any:
     trainer._init_grpo_params()
     trainer.unwrapped_models, trainer.device, trainer.process_index = [trainer.model], torch.device("cpu"), 0
     trainer.state, trainer._step, trainer.temperature = SimpleNamespace(iteration=0), 0, 1.0
-    trainer._has_teacher = trainer._has_teacher_explicit = trainer.use_teacher_api = trainer.use_gym_env = False
+    trainer._setup_teacher()
+    trainer.use_gym_env = False
     trainer._is_dynamic_self_distillation = trainer.enable_routing_replay = False
     trainer.disable_rollout_importance_sampling, trainer.max_completion_length = False, 8
     trainer.reward_funcs, trainer.reward_model_plugins = [hf._reward], [None]

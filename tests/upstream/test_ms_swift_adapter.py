@@ -4,13 +4,16 @@ Needs the unpacked wheel of ms-swift in a folder of SOURCES. Skipped otherwise.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.adapter_properties import differences, seed
-from support.written_run import token_rows
+from support.launched import two_ranks
+from support.written_run import commit_lines, token_rows
 
 import ratioscope
+from ratioscope.collectors.adapters.ms_swift.recorder import FUSED, RAY
 from ratioscope.collectors.watching.recording import Recording
 from ratioscope.metrics.engines.join import joined
 from ratioscope.record import MASK_REASONS
@@ -65,7 +68,7 @@ def assert_held(found: list[dict[str, Any]], inputs: Any, place: int, table: Any
     own = batch.completion_mask[place]
     tokens = inputs["model_inputs"]["input_ids"][place, -len(own) :]
     rollout = batch.rollout_per_token_logps[place][own].tolist()
-    (row,) = [row for row in found if row["rollout_logprobs"] == rollout]
+    row = next(row for row in found if row["rollout_logprobs"] == rollout)
     assert row["token_ids"] == tokens[own].tolist() and row["mask"] == [True] * int(own.sum())
     assert row["old_logprobs"] == batch.old_per_token_logps[place][own].tolist()
     assert row["advantages"] == batch.advantages[place][own].tolist()
@@ -76,7 +79,8 @@ def assert_held(found: list[dict[str, Any]], inputs: Any, place: int, table: Any
         assert row["entropy"] == pytest.approx((-(logs.exp() * logs).sum(-1))[own].tolist(), abs=1e-6)
     if settings.get("beta"):
         assert row["reference_logprobs"] == batch.ref_per_token_logps[place][own].tolist()
-    prompt = inputs["model_inputs"]["input_ids"][place, : -int(own.sum())]
+    prompt = inputs["model_inputs"]["input_ids"][place]
+    prompt = prompt[: len(prompt) - len(own) + int(own.int().argmax())]
     assert row["prompt_ids"] == prompt[prompt != driving.PAD].tolist()
     assert row["finish_reason"] == ("length" if bool(batch.truncated_mask[place]) else "stop")
     lag = (
@@ -108,6 +112,76 @@ def test_the_tokens_that_the_loss_leaves_out_have_their_reason(tmp_path: Path, r
         if reason == "high":
             ratios = [old - rollout for old, rollout in zip(row["old_logprobs"], row["rollout_logprobs"], strict=True)]
             assert row["loss_mask"] == [ratio <= 0 for ratio in ratios]
+
+
+LIGER: tuple[dict[str, Any], ...] = (
+    {},
+    {"beta": 0.1, "num_iterations": 2},
+    {"rollout_importance_sampling_mode": "token_mask", "rollout_importance_sampling_threshold": 1.0},
+    {"overlong_filter": True, "rollout_importance_sampling_mode": "sequence_mask", "rollout_importance_sampling_threshold": 1.0},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", LIGER, ids=str)
+def test_of_ligers_fused_loss_the_mismatch_is_recorded_and_what_is_missing_is_said(
+    tmp_path: Path, settings: Any
+) -> None:
+    pytest.importorskip("liger_kernel", reason="liger-kernel is not importable here")
+    given = [drive(run, use_liger_kernel=True, **settings) for run in (tmp_path / "run", None)]
+    for name in ("losses", "gradients", "table", "metrics", "fused"):
+        assert differences(*(trace[name] for trace in given)) == []
+    assert any(gradient.abs().sum() > 0 for gradient in given[0]["gradients"])
+    found = rows(tmp_path / "run")
+    assert len(found) == sum(len(told["attention_mask"]) for told in given[0]["fused"]) == 12
+    for (step, inputs, _), told in zip(given[0]["held"], given[0]["fused"], strict=True):
+        batch, weights = inputs["grpo_batch"], told["vllm_is_ratio"]
+        for place, own in enumerate(told["attention_mask"]):
+            rollout = batch.rollout_per_token_logps[place][own].tolist()
+            row = next(row for row in found if row["step"] == step and row["rollout_logprobs"] == rollout)
+            assert row["token_ids"] == told["selected_token_ids"][place][own].tolist()
+            assert row["old_logprobs"] == told["old_per_token_logps"][place][own].tolist()
+            assert row["current_logprobs"] is None and row["entropy"] is None
+            kept = own if weights is None else own & (weights[place] != 0)
+            assert (
+                row["loss_mask"] == kept[own].tolist()
+            )  # liger's loss trains truncated sequences, whatever is asked for
+    run = ratioscope.open_run(tmp_path / "run")
+    assert run.gaps == ("mismatch",) and run.policies[:2] == ("rollout", "old")
+    assert run.events.filter(event="no_current_logprobs")["note"].to_list() == [FUSED]
+
+
+RANKS: dict[str, dict[str, Any]] = {
+    "with data of their own, sampled again where rewards are equal": {"dynamic_sample": True},
+    "with different numbers of samples": {"uneven": True, "steps_per_generation": 1, "log_entropy": False},
+    "that split sequences": {"splits": True, "beta": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", RANKS)
+def test_two_ranks_record_what_each_of_them_held_once(tmp_path: Path, kind: str) -> None:
+    held = dict[str, list[Any]]()
+    for name in ("on", "off"):
+        (tmp_path / name).mkdir()
+        run = tmp_path / "on" / "run" if name == "on" else None
+        held[name] = two_ranks("upstream.ms_swift_drive", tmp_path / name, run, RANKS[kind])
+    recorded = (
+        held["on"][:1] if "splits" in RANKS[kind] else held["on"]
+    )  # ranks that split sequences hold the same ones
+    found = rows(tmp_path / "on" / "run")
+    count = 0
+    for rank, trace in enumerate(recorded):
+        assert trace["attachment"] == (True, None)
+        for step, inputs, table in trace["held"]:
+            own = [row for row in found if row["step"] == step and row["rank"] == rank]
+            given = {**inputs, "grpo_batch": SimpleNamespace(**inputs["grpo_batch"])}
+            count += len(given["grpo_batch"].completion_mask)
+            for place in range(len(given["grpo_batch"].completion_mask)):
+                assert_held(own, given, place, table, RANKS[kind])
+    assert count == len(found) == len({(row["rank"], row["sequence_id"]) for row in found})
+    for on, off in zip(held["on"], held["off"], strict=True):
+        for name in ("losses", "gradients", "table", "metrics"):
+            assert differences(on[name], off[name]) == [], name
+        assert any(gradient.abs().sum() > 0 for gradient in on["gradients"])
 
 
 MEGATRON: tuple[dict[str, Any], ...] = (
@@ -146,6 +220,21 @@ def test_what_the_megatron_trainer_holds_is_recorded_and_bit_identical(tmp_path:
     left = {MASK_REASONS[number] for row in found for number in row.get("mask_reason") or ()} - {"kept"}
     wanted = {"rollout_importance_sampling_mode": "high", "overlong_filter": "length", "top_entropy_quantile": "other"}
     assert all(reason in left for name, reason in wanted.items() if name in settings)
+
+
+def test_a_loss_of_rays_workers_is_computed_as_ever_and_says_why_nothing_is_recorded(tmp_path: Path) -> None:
+    megatron = pytest.importorskip("upstream.ms_swift_megatron_drive")
+    given = list[Any]()
+    for run in (tmp_path / "run", None):
+        seed()
+        given.append(megatron.drive(run, options={"strict": True}, of_ray=True))
+    for name in ("losses", "table"):
+        assert differences(*(trace[name] for trace in given)) == []
+    events = [
+        line for line in commit_lines(tmp_path / "run") if line["kind"] == "event" and line["event"] != "weight_sync"
+    ]
+    assert [line["note"] for line in events] == [RAY]
+    assert all("rows" not in line for line in commit_lines(tmp_path / "run"))
 
 
 def test_what_fails_in_a_look_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

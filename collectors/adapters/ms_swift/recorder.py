@@ -13,11 +13,13 @@ from ...batch.tokenizer_copy import decoder
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from ..installed_name import installed
-from .rows import Row, columns, facts, row, weighted
+from .rows import Row, columns, facts, note, noted, row, weighted
 from .settings import settings
 
 ROWS = "ratioscope_rows"
 """The attribute of a GRPOBatch that holds its rows. ms-swift reads fields of the batch by name and never sees it."""
+IS_CHUNK = "ratioscope_is_chunk"
+"""The attribute of a GRPOBatch that is a part of another. A rank with fewer parts than others computes its last one again."""
 NO_ROLLOUT = (
     "ms-swift's batches have no rollout log-probs, so neither mismatch nor total is recorded; use_vllm: true with "
     "rollout_importance_sampling_mode, or log_rollout_offpolicy_metrics: true, provides them"
@@ -42,10 +44,6 @@ class _Making:
     """A generation whose samples become micro-batches."""
 
     trainer: Trainer
-    rewards: dict[int, Tensor] = field(default_factory=dict)
-    """id of a sample -> its reward."""
-    versions: dict[int, int | None] = field(default_factory=dict)
-    """id of a sample -> version of the weights that sampled it."""
     names: dict[int, str] = field(default_factory=dict)
     """id of a sample -> its name."""
     seen: Counter[str] = field(default_factory=Counter)
@@ -70,6 +68,8 @@ class _Loss:
     """Importance weights (B, T), 0 for tokens that the correction rejects."""
     kept: Tensor = None
     """(B,), false for sequences that the off-policy mask leaves out."""
+    is_fused: bool = False
+    """True for the loss of liger, which knows neither the truncated sequences nor the current log-probs."""
 
 
 class SwiftRecorder:
@@ -103,7 +103,8 @@ class SwiftRecorder:
         version = call.noted if trainer.args.async_generate else int(trainer._last_loaded_step)
         if making is None:
             return
-        making.versions.update({id(sample): version for sample in call.result})
+        for sample in call.result:
+            note(sample, rollout_version=version)
         loaded = int(trainer._last_loaded_step)
         if loaded != self._loaded:
             self._loaded = loaded
@@ -112,19 +113,11 @@ class SwiftRecorder:
             )
 
     def rewarded(self, call: Call) -> None:
-        if self._making is None:
+        if self._making is None or not call.result.shape[1]:
             return
-        trainer, samples = call.target, call.arguments["samples"]
-        rewards = call.result
-        if isinstance(
-            call.result, list
-        ):  # the transformers trainer returns the samples, and keeps the rewards of all ranks
-            samples = call.result
-            first = trainer.accelerator.process_index * len(samples)
-            rewards = trainer._rewards_per_func[first : first + len(samples)]
-        if rewards.shape[1] and len(rewards) == len(samples):
-            totals = weighted(rewards, trainer.reward_weights.to(rewards.device))
-            self._making.rewards.update(zip(map(id, samples), totals, strict=True))
+        totals = weighted(call.result, self._making.trainer.reward_weights.to(call.result.device)).tolist()
+        for sample, total in zip(call.arguments["samples"], totals, strict=True):
+            note(sample, reward=total)
 
     def collated(self, call: Call) -> None:
         if (making := self._making) is None:
@@ -141,8 +134,8 @@ class SwiftRecorder:
                 version=updates,
                 rollout_version=given(making.trainer)
                 if given is not None
-                else making.versions.get(id(sample), None if is_async else updates),
-                reward=making.rewards.get(id(sample)),
+                else noted(sample).get("rollout_version", None if is_async else updates),
+                reward=noted(sample).get("reward"),
             )
             for sample in call.arguments["samples"]
         ]
@@ -152,6 +145,7 @@ class SwiftRecorder:
         rows = getattr(call.arguments["grpo_batch"], ROWS, None)
         if rows is not None:
             setattr(call.result[1], ROWS, rows[call.arguments["start_idx"] : call.arguments["end_idx"]])
+            setattr(call.result[1], IS_CHUNK, True)
 
     def loss_begins(self, call: Call) -> None:
         self._loss = _Loss()
@@ -191,14 +185,18 @@ class SwiftRecorder:
         self._log(call.target, data["grpo_batch"], loss, call.result[1].get("entropy/entropy_threshold"))
 
     def fused_loss_ends(self, call: Call) -> None:
-        if _is_training(call.target):
+        loss, self._loss = self._loss, None
+        if loss is not None and _is_training(call.target):
+            loss.is_fused = True
             self._recording.say_once("no_current_logprobs", _updates(call.target) + 1, FUSED, logging.WARNING)
-            self._log(call.target, call.arguments["grpo_batch"], _Loss(), None)
+            self._log(call.target, call.arguments["grpo_batch"], loss, None)
 
     def _log(self, trainer: Trainer, batch: Batch, loss: _Loss, threshold: Tensor | float | None) -> None:
         rows: list[Row] | None = getattr(batch, ROWS, None)
-        if rows is None:  # a batch from before attach
+        if rows is None or not _is_first_of_copies(trainer):  # None: a batch from before attach
             return
+        if getattr(batch, IS_CHUNK, False):
+            setattr(batch, ROWS, None)
         step = _updates(trainer) + 1
         if batch.rollout_per_token_logps is None:
             self._recording.say_once("no_rollout_logprobs", step, NO_ROLLOUT, logging.WARNING)
@@ -245,7 +243,7 @@ def _left(trainer: Trainer, batch: Batch, loss: _Loss, threshold: Tensor | float
     """Reason -> (B, T), true for tokens that the loss leaves out for it; {} if no filter is on."""
     out: dict[str, Tensor] = {}
     mode, mask = getattr(trainer, "rollout_importance_sampling_mode", None) or "", batch.completion_mask
-    if trainer.args.overlong_filter:
+    if trainer.args.overlong_filter and not loss.is_fused:
         out["length"] = batch.truncated_mask[:, None].expand_as(mask)
     if loss.weights is not None and mode.endswith("_mask"):  # both modes reject ratios above the threshold only
         out["sequence" if mode.startswith("sequence") else "high"] = loss.weights == 0
@@ -270,6 +268,14 @@ def _updates(trainer: Trainer) -> int:
 def _rank(trainer: Trainer) -> int:
     accelerator = getattr(trainer, "accelerator", None)
     return int(accelerator.process_index if accelerator is not None else trainer.process_index)
+
+
+def _is_first_of_copies(trainer: Trainer) -> bool:
+    """False for the further ranks that split sequences among them: each of them gathers all log-probs of all of them."""
+    if trainer.template.sequence_parallel_size == 1 or "swift.sequence_parallel" not in sys.modules:
+        return True
+    ranks = sys.modules["swift.sequence_parallel"].sequence_parallel
+    return bool(ranks.sp_rank == 0 and ranks.rp_rank <= 0)  # -1: no ring
 
 
 def _holds_the_copy() -> bool:

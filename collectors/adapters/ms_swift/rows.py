@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ Tensor = Any
 Sample = Any
 """ms-swift's OnPolicySample."""
 
+NOTED = "ratioscope_facts"
+"""The attribute of a sample that holds what was noted on it. It travels with the sample to other ranks, which get a copy."""
 NOT_SAMPLED = -100
 """The label of tokens that were not sampled, prompts and tool results for example."""
 
@@ -33,8 +34,8 @@ class Row:
     """Updates of the trainer's weights at sampling."""
     rollout_version: int | None
     """Version of the weights that sampled the completion."""
-    reward: Tensor | None
-    """The weighted sum of the rewards, a tensor of no dimension."""
+    reward: float | None
+    """The weighted sum of the rewards; NaN if no function gave one."""
     ids: Sequence[int]
     """Prompt and completion."""
     start: int
@@ -43,6 +44,17 @@ class Row:
     media: int
     turns: int
     prompt: str | None
+
+
+def note(sample: Sample, **known: Any) -> None:
+    """Keeps facts of a sample on it."""
+    sample.__dict__.setdefault(NOTED, {}).update(known)
+
+
+def noted(sample: Sample) -> dict[str, Any]:
+    """The facts that were kept on a sample."""
+    found: dict[str, Any] = vars(sample).get(NOTED, {})
+    return found
 
 
 def row(sample: Sample, **known: Any) -> Row:
@@ -88,7 +100,7 @@ def facts(rows: list[Row], mask: Tensor, *, is_first_visit: bool) -> dict[str, A
         "token_ids": [row.ids[row.start :] for row in rows],
         "prompt_texts": [row.prompt for row in rows],
         "turns": turns(mask) if any(row.turns > 1 for row in rows) else None,
-        "rewards": None if any(one is None for one in rewards) else sys.modules["torch"].stack(rewards),
+        "rewards": None if None in rewards else rewards,
     }
     if is_first_visit:
         found["prompt_ids"] = [row.ids[: row.start] for row in rows]

@@ -13,7 +13,7 @@ _OF_RUN = (
     "rollout_importance_sampling_mode", "rollout_importance_sampling_threshold", "off_policy_sequence_mask_delta",
     "overlong_filter", "top_entropy_quantile", "dynamic_sample", "async_generate", "use_vllm", "vllm_mode",
     "router_replay_mode", "tuner_type", "padding_free", "tensor_model_parallel_size", "context_parallel_size",
-    "pipeline_model_parallel_size",
+    "pipeline_model_parallel_size", "sequence_parallel_size", "use_liger_kernel",
 )  # fmt: skip
 _SAMPLING = (
     "temperature",

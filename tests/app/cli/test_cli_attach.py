@@ -92,6 +92,7 @@ def test_the_check_says_whether_a_trainer_would_be_recorded(capsys: Captured, tm
     said = printed(capsys, "trl", "--check")
     assert said.startswith("TRL would be recorded: all 11 functions that the adapter watches are there")
     assert "GRPOTrainer._compute_loss" in said and "grpo_trainer.py:" in said
+    assert f"it records {next(one for one in ADAPTERS if one.name == 'trl').records}" in " ".join(said.split())
     loss = tmp_path / "openrlhf/models/loss.py"
     loss.parent.mkdir(parents=True)
     loss.write_text("class PolicyLoss:\n    def forwards(self): ...\n")
