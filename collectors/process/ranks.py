@@ -16,6 +16,9 @@ _FIRST_SPECIAL_STEP = 0xFFFFFF00
 _LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _MOST = 1 << 31
 _IS_RAY = ("RAY_WORKER_ID", "RAY_RAYLET_PID")
+_OF_A_DRIVER = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray's job manager tells it to the driver of a submitted job. Until it also took _IS_RAY out, a driver inherited them."""
+_WORKER_PROGRAM = "default_worker.py"
 
 
 def process_rank() -> int:
@@ -42,8 +45,9 @@ def is_slurm_task(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def in_ray_worker() -> bool:
-    """True if Ray started this process, so that it is no driver."""
-    return any(map(os.environ.get, _IS_RAY))
+    """True if Ray started this process for tasks or actors, so that it is no driver, and no driver of a submitted job either."""
+    of_a_driver = _OF_A_DRIVER in os.environ and not any(part.endswith(_WORKER_PROGRAM) for part in sys.orig_argv)
+    return any(map(os.environ.get, _IS_RAY)) and not of_a_driver
 
 
 def part_of(rank: int | None) -> str | None:

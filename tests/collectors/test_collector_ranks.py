@@ -11,7 +11,7 @@ import pytest
 
 from ratioscope import open_run
 from ratioscope.collectors.collector import Collector
-from ratioscope.collectors.process.ranks import rank_told
+from ratioscope.collectors.process.ranks import in_ray_worker, part_of, rank_told
 
 SCRIPT = """
 import sys
@@ -54,6 +54,30 @@ SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}
 )
 def test_the_rank_is_what_the_launcher_of_this_process_says(environment: dict[str, str], rank: int | None) -> None:
     assert rank_told(environment) == rank
+
+
+DRIVER = {"RAY_RAYLET_PID": "77", "RAY_JOB_ID": "01000000", "RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "program", "is_worker"),
+    [
+        ({}, "train.py", False),
+        ({"RAY_RAYLET_PID": "77"}, "ray/_private/workers/default_worker.py", True),
+        (DRIVER, "train.py", False),  # of a job manager that lets its driver inherit what Ray gave to itself
+        (DRIVER, "ray/_private/workers/default_worker.py", True),  # of a cluster that such a driver has started
+    ],
+)
+def test_the_driver_of_a_submitted_job_is_no_worker(
+    environment: dict[str, str], program: str, is_worker: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*DRIVER, "RAY_WORKER_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "orig_argv", ["python", program, "--node-ip-address=192.0.2.1"])
+    assert in_ray_worker() is is_worker
+    assert part_of(None) == (f"ray:{environment.get('RAY_JOB_ID', '')}" if is_worker else None)
 
 
 def test_a_rank_that_is_given_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

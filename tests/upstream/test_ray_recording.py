@@ -35,16 +35,18 @@ ray.init(logging_level="error", **eval(sys.argv[1]))
 
 @ray.remote
 def told():
-    from ratioscope.collectors.process import variables
+    from ratioscope.collectors.process import ranks, variables
     names = ["MINE", *variables.VARIABLES]
     return {
         "installed": variables.installed_for,
         "variables": {name: os.environ[name] for name in names if name in os.environ},
         "path": os.environ.get("PYTHONPATH", ""),
         "theirs": getattr(sys, "theirs", None),
+        "in_worker": ranks.in_ray_worker(),
     }
 
-print("TOLD", json.dumps({**ray.get(told.remote()), "runtime_env": dict(ray.get_runtime_context().runtime_env)}))
+told_here = {"driver": told._function()["in_worker"], "runtime_env": dict(ray.get_runtime_context().runtime_env)}
+print("TOLD", json.dumps({**ray.get(told.remote()), **told_here}))
 """
 TWICE = """
 import os, ray
@@ -211,6 +213,7 @@ def test_a_submitted_job_records_and_so_do_its_workers(
     assert posted["runtime_env"]["env_vars"].items() >= {"MINE": "1", "RATIOSCOPE_RUN": str(tmp_path / "run")}.items()
     found = told(run_job(cluster, tmp_path, posted))
     assert found["installed"] == [str(tmp_path / "run")] and found["variables"]["MINE"] == "1"
+    assert (found["in_worker"], found["driver"]) == (True, False)
     assert (
         found["runtime_env"]["worker_process_setup_hook"] == "ratioscope_install"
     )  # so the driver's own hooks were on
