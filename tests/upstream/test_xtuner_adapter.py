@@ -3,11 +3,7 @@
 Needs ray, mmengine and xtuner's other imports on PYTHONPATH, and a checkout in a folder of SOURCES. Skipped otherwise.
 """
 
-import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.adapter_properties import differences, left_behind
-from support.launched import TESTS
+from support.launched import two_ranks
 from support.written_run import commit_lines, token_rows
 
 import ratioscope
@@ -101,7 +97,11 @@ def test_a_sequence_is_its_prompt_its_tokens_and_its_place_in_a_pack(tmp_path: P
 
 @pytest.mark.parametrize("replicas", (1, 2))
 def test_each_of_two_ranks_records_what_it_held_and_of_copies_one_does(tmp_path: Path, replicas: int) -> None:
-    held = {name: _two_ranks(tmp_path / name, replicas, recorded=name == "on") for name in ("on", "off")}
+    held = dict[str, list[Any]]()
+    for name in ("on", "off"):
+        (tmp_path / name).mkdir()
+        run = tmp_path / "on" / "run" if name == "on" else None
+        held[name] = two_ranks("upstream.xtuner_drive", tmp_path / name, run, {"replicas": replicas})
     for on, off in zip(held["on"], held["off"], strict=True):
         assert on["finished"] == (True, None)
         for name in ("told", "losses", "parameters"):
@@ -118,29 +118,9 @@ def test_each_of_two_ranks_records_what_it_held_and_of_copies_one_does(tmp_path:
         )
 
 
-def _two_ranks(folder: Path, replicas: int, *, recorded: bool) -> list[dict[str, Any]]:
-    folder.mkdir()
-    run = str(folder / "run") if recorded else ""
-    path = os.pathsep.join((str(TESTS), *(os.path.abspath(path) for path in sys.path if path)))
-    command = [sys.executable, "-m", "upstream.xtuner_drive", str(folder), run]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), json.dumps({"replicas": replicas})],
-            env={**os.environ, "PYTHONPATH": path, "RANK": str(rank), "RATIOSCOPE_LAUNCH": "two ranks"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in ranks:
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors[-3000:]
-    return [torch.load(folder / f"rank-{rank}.pt", weights_only=False) for rank in range(2)]
-
-
 def test_a_split_pack_and_packs_without_rollout_log_probs_are_said(tmp_path: Path) -> None:
     drive(tmp_path / "split", sp_size=2)
     assert [line["event"] for line in commit_lines(tmp_path / "split") if line["kind"] == "event"] == ["split"]
     drive(tmp_path / "without", rollout=False)
-    assert "no_rollout_logprobs" in {line.get("event") for line in commit_lines(tmp_path / "without")}
+    assert {"no_rollout_logprobs", "no_groups"} <= {line.get("event") for line in commit_lines(tmp_path / "without")}
     assert ratioscope.open_run(tmp_path / "without").policies == ("old", "current")

@@ -32,6 +32,10 @@ HOOKS = (
     Hook(f"{RL}.utils.misc", "gather_logprobs", after="gathered"),
 )
 VERSIONS = "none: xtuner's TrainingController packs sequences without the steps that sampled them"
+NO_GROUPS = (
+    "xtuner's TrainingController packs sequences without the names of their groups and without their rewards: neither is "
+    "recorded; sequences of one group have the same prompt_ids"
+)
 NO_ROLLOUT = "xtuner's packs have no rollout_logprobs: neither mismatch nor total is recorded"
 REJECTED = (
     "xtuner computes current log-probs from labels in which the rollout correction has overwritten the rejected tokens: the "
@@ -116,6 +120,7 @@ class recorder:
         )
 
     def _say(self, loss: Any) -> None:
+        self._recording.say_once("no_groups", self._rollout, NO_GROUPS)
         if loss.loss_kwargs.rollout_logprobs is None:
             self._recording.say_once("no_rollout_logprobs", self._rollout, NO_ROLLOUT, logging.WARNING)
         elif _rejects(loss.loss_cfg.rollout_is):
