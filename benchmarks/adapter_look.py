@@ -4,10 +4,11 @@
 
 Each trainer's batch is held as it holds it (padded, ragged or packed; CPU tensors in float32). Ours is a watched call: the hook
 binds its arguments, the look hands all policies to `log`, which copies them. Theirs is what the trainer itself does where it
-keeps log-probs: JSON lines (NeMo-RL, torchtitan RL's rollout recorder), torch.save (slime, miles), pickle (SkyRL, ROLL, verl's
-rollout cache), Parquet through pandas (TRL's completions), SQLite (tinker-cookbook's capture). Medians of processor time of the
-thread that trains, so that other work on the machine does not count; the ratio is theirs over ours, measured in turns. --json
-writes what docs/trainers/ shows.
+keeps log-probs: JSON lines (NeMo-RL, torchtitan RL's rollout recorder, prime-rl's token export, open-instruct's rollouts),
+torch.save (slime, miles, xtuner's debug rollouts), pickle (SkyRL, ROLL, verl's rollout cache), Parquet through pandas (TRL's
+completions), SQLite (tinker-cookbook's capture). WITHOUT says of the other trainers what they keep instead of log-probs. Medians
+of processor time of the thread that trains, so that other work on the machine does not count; the ratio is theirs over ours,
+measured in turns. --json writes what docs/trainers/ shows.
 """
 
 import argparse
@@ -73,7 +74,13 @@ def main() -> None:
         rows.append({"trainers": way.trainers, "layout": way.layout, "keeps": way.keeps, **rounded})
     if options.json is not None:
         tokens = int(padded(options.sequences, options.length)["mask"].sum())
-        told = {"tokens": tokens, "sequences": options.sequences, "calls": options.calls, "rows": rows}
+        told = {
+            "tokens": tokens,
+            "sequences": options.sequences,
+            "calls": options.calls,
+            "rows": rows,
+            "without": WITHOUT,
+        }
         options.json.write_text(json.dumps(told, indent=1) + "\n")
 
 
@@ -150,6 +157,32 @@ def json_of_samples(held: Held, folder: Path) -> None:
             file.write(json.dumps({name: parts[row].tolist() for name, parts in columns.items()}) + "\n")
 
 
+def exported_tokens(held: Held, folder: Path) -> None:
+    ends = np.cumsum(held["lengths"])[:-1]
+    columns = {name: np.split(held[name].numpy(), ends) for name in ("token_ids", "mask", *SIDES)}
+    for row in range(len(held["lengths"])):
+        with open(folder / "rank_0.jsonl", "a" if row else "w", encoding="utf-8") as file:
+            record = {name: parts[row].tolist() for name, parts in columns.items()}
+            file.write(json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")
+
+
+def json_of_rollouts(held: Held, folder: Path) -> None:
+    rows = zip(held["token_ids"], held["rollout_logprobs"], strict=True)
+    records = [{"response_tokens": ids.tolist(), "logprobs": logprobs.tolist()} for ids, logprobs in rows]
+    with open(folder / "rollouts.jsonl", "w") as file:
+        for record in records:
+            file.write(json.dumps(record) + "\n")
+
+
+def torch_save_of_rollouts(held: Held, folder: Path) -> None:
+    ends = np.cumsum(held["lengths"])[:-1]
+    columns = [np.split(held[name].numpy(), ends) for name in ("token_ids", "rollout_logprobs")]
+    states = [
+        {"response_ids": ids.tolist(), "logprobs": logprobs.tolist()} for ids, logprobs in zip(*columns, strict=True)
+    ]
+    torch.save(states, folder / "debug_rollout.pt")
+
+
 def torch_save(held: Held, folder: Path) -> None:
     torch.save({"rollout_id": 0, "rank": 0, "rollout_data": held}, folder / "train_data.pt")
 
@@ -176,11 +209,22 @@ def sqlite(held: Held, folder: Path) -> None:
 WAYS = (
     Way(("nemo_rl",), "padded", json_lines, "NeMo-RL's JSON lines"),
     Way(("verl", "skyrl", "roll"), "padded", pickled, "a pickle"),
-    Way(("trl",), "padded", parquet, "TRL's Parquet of completions"),
+    Way(("trl", "unsloth"), "padded", parquet, "TRL's Parquet of completions"),
     Way(("slime", "miles"), "ragged", torch_save, "torch.save"),
     Way(("tinker_cookbook",), "packed", sqlite, "the cookbook's SQLite"),
     Way(("torchtitan_rl",), "packed", json_of_samples, "JSON lines of torchtitan's rollout recorder"),
+    Way(("prime_rl",), "packed", exported_tokens, "JSON lines of prime-rl's token export"),
+    Way(("open_instruct",), "ragged", json_of_rollouts, "open-instruct's JSON lines (rollout log-probs alone)"),
+    Way(("xtuner",), "packed", torch_save_of_rollouts, "xtuner's debug rollouts (rollout log-probs alone)"),
 )
+WITHOUT = {
+    "ms_swift": ("padded", "its completions.jsonl holds texts, rewards and advantages"),
+    "areal": ("packed", "its dumped trajectories hold texts, rewards and versions"),
+    "art": ("packed", "it takes log-probs out of the trajectories that it writes"),
+    "openrlhf": ("padded", "it logs means"),
+    "fireworks": ("ragged", "its recipes log means"),
+}
+"""Trainer -> layout of its batch, and what it keeps, because it has no logging of rows with log-probs of its own."""
 
 if __name__ == "__main__":
     main()

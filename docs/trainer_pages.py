@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ratioscope.app.presentation.trainers import against, objects, to_paste
 from ratioscope.collectors.adapter import Adapter
@@ -111,12 +112,27 @@ def _cost(adapter: Adapter) -> Iterator[str]:
     measured = json.loads(MEASURED.read_text())
     row = next((one for one in measured["rows"] if adapter.name in one["trainers"]), None)
     yield "## What recording costs\n"
+    if adapter.name in measured["without"]:
+        layout, why = measured["without"][adapter.name]
+        row = next(one for one in measured["rows"] if one["layout"] == layout)
+        yield f"{adapter.title} has no logging of rows of its own to measure beside: {why}, and no log-probs."
+        yield from _ours(adapter, measured["tokens"], row)
+        return
     if row is None:
         yield "It was not measured beside this trainer's own logging: not available, because no way of its own to keep log-probs"
         yield "is among those of `benchmarks/adapter_look.py`."
         return
-    yield f"A batch of {measured['tokens']:,} tokens, three policies, mask and ids, {row['layout']} as {adapter.title} holds it:"
-    yield f"recording takes {row['ours_ms']:.2f} ms of processor time of the trainer's thread, and"
-    yield f"{row['writer_ms']:.0f} ms of other threads. To keep the same batch as {row['keeps']} takes"
-    yield f"{row['theirs_ms']:.0f} ms, which is {row['theirs_over_ours']:.0f} times as much."
+    yield from _ours(adapter, measured["tokens"], row)
+    yield f"To keep the same batch as {row['keeps']} takes"
+    yield f"{row['theirs_ms']:.0f} ms, which is {_times(row['theirs_over_ours'])} times as much."
     yield "`python benchmarks/adapter_look.py` measures it again."
+
+
+def _ours(adapter: Adapter, tokens: int, row: dict[str, Any]) -> Iterator[str]:
+    yield f"A batch of {tokens:,} tokens, three policies, mask and ids, {row['layout']} as {adapter.title} holds it:"
+    yield f"recording takes {row['ours_ms']:.2f} ms of processor time of the trainer's thread, and"
+    yield f"{row['writer_ms']:.0f} ms of other threads."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 2 else f"{ratio:.1f}"
