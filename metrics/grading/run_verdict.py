@@ -49,9 +49,9 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_f
     own = at_worst.filter(signal=worst.signal, gap=worst.gap)
     signal = signal_named(worst.signal)
     evidence = (
-        f"{worst.reading} at step {worst.peak}; {len(at_worst)} of {len(steps)}"
+        f"{worst.reading} at step {worst.peak}; {len(at_worst):,} of {len(steps):,}"
         f" {'step is' if len(steps) == 1 else 'steps are'} graded {severity.label}"
-        f"{'' if len(own) == len(at_worst) else f', {len(own)} of them by this signal'}."
+        f"{'' if len(own) == len(at_worst) else f', {len(own):,} of them by this signal'}."
     )
     return Finding(
         severity, signal.title, signal.name, worst.gap, worst.first, _confidence(len(at_worst)), evidence,

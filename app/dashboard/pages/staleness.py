@@ -27,7 +27,7 @@ from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..model.slice_absences import absences
 from ..model.view import asked_gap
-from ..panels.charts import appearance, draw, table
+from ..panels.charts import appearance, draw, number_column, table
 from ..panels.layout import columns
 
 RECORD = """collector.log(
@@ -90,8 +90,8 @@ def _lags(scope: Scope) -> None:
             f"{gap} by version lag",
             height="content" if len(parts) < 12 else 430,
             column_config={
-                name: st.column_config.NumberColumn(title, format="%.3g", help=help)
-                for name, title, help in ((metric.name, metric.title, metric.name), ("± se", None, None))
+                metric.name: number_column(metric.title, metric.name, "%.3g"),
+                "± se": number_column("± se", "standard error", "%.3g"),
             },
         )
         if len(parts) < view.metrics(("lag",), chosen, gap).height:

@@ -28,6 +28,8 @@ LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _FREEING = threading.Lock()
 _LAST: list[ThemeName] = [LIGHT.name]
+WIDEST_NUMBER, SHORT_TITLE = 96, 10
+"""Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
 
 def page_contents() -> PageContents:
@@ -142,6 +144,12 @@ def table(frame: pl.DataFrame, name: str, *, cut: Sequence[str] = (), **options:
     return _table(
         frame.with_columns(_told_apart(frame[column]) for column in cut if column in frame.columns), name, **options
     )
+
+
+def number_column(title: str, name: str, format: str | None = None) -> Any:
+    """A column of numbers under a title, with its name as help. Below a short title a long number would lose its first digits."""
+    width = WIDEST_NUMBER if format is not None and len(title) < SHORT_TITLE else None
+    return st.column_config.NumberColumn(title, format=format, help=name, width=width)
 
 
 def _told_apart(names: pl.Series) -> pl.Series:

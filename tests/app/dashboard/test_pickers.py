@@ -1,5 +1,7 @@
 """A picker shows an option in words with its name behind them; the URL keeps the name."""
 
+import json
+
 import pytest
 from support.pages_open import Open, charts, plain
 
@@ -53,3 +55,9 @@ def test_heads_of_the_table_of_sequences_are_titles(opened: Open) -> None:
     config = opened("sequences", ["stale"]).dataframe[0].proto.columns
     assert '"Largest |log-ratio|"' in config and '"Weight of the sequence"' in config
     assert "Largest |log-ratio|" in plain(opened("sequences", ["stale"], column="max_abs_log_ratio", least="2"))
+
+
+def test_a_long_number_below_a_short_title_keeps_its_first_digits(opened: Open) -> None:
+    for page in ("sequences", "staleness"):
+        told = json.loads(opened(page, ["stale"]).dataframe[0].proto.columns)["kl_k3"]
+        assert told["label"] == "KL" and told["width"] >= 90, page

@@ -15,7 +15,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
 from ...model.view import View, asked_gap
-from ...panels.charts import table
+from ...panels.charts import number_column, table
 from ...panels.choices import choice, dropdown
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import nearest, severity_of, step_picker, steps_with_rows
@@ -33,10 +33,7 @@ OWN = ("matching", "tokens_within", "first_within")
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
-HEADS = {
-    name: st.column_config.NumberColumn(title_of(name), format=None if name in WHOLE else "%.4g", help=name)
-    for name in NUMBERS
-}
+HEADS = {name: number_column(title_of(name), name, None if name in WHOLE else "%.4g") for name in NUMBERS}
 SHOWN = 500
 HERE = "▸"
 """The mark of the row that the keys have reached."""
