@@ -58,9 +58,7 @@ def gap_rows(records: pa.Table, gap: str) -> GapRows:
         return GapRows(gap, rows, rows, *_NOTHING)
     earlier_name, later_name = (f"{policy}_logprobs" for policy in sides(gap))
     columns = [name for name in (earlier_name, later_name, "mask", "entropy") if name in records.column_names]
-    table = records.select(columns)
-    if len(rows) < len(table):
-        table = table.take(rows)
+    table = taken(records.select(columns), rows)
     lengths = list_lengths(table[earlier_name])
     return GapRows(
         gap,
@@ -128,6 +126,11 @@ def distinct(*columns: Integers) -> tuple[Integers, Integers]:
     return pairs, codes.reshape(-1)
 
 
+def taken(column: Any, rows: Integers) -> Any:
+    """These rows (ascending) of a column or table; itself if these are all, because `take` puts its chunks together."""
+    return column if len(rows) == len(column) else column.take(rows)
+
+
 def list_lengths(column: ArrowColumn) -> Integers:
     """Number of elements of each row's list; 0 for null."""
     lengths: Integers = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -136,10 +139,10 @@ def list_lengths(column: ArrowColumn) -> Integers:
 
 def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowColumn:
     """The elements of all lists in one array, with `fill` for rows that are null or whose length is not that in `lengths`."""
+    fits = (list_lengths(column) == lengths) & pc.is_valid(column).to_numpy(zero_copy_only=False)
+    if fits.all():  # chunk by chunk: one Arrow list array has 2^31 - 1 elements at most
+        return pc.list_flatten(column)
     array = whole(column)
-    fits = (list_lengths(array) == lengths) & pc.is_valid(array).to_numpy(zero_copy_only=False)
-    if fits.all():
-        return pc.list_flatten(array)
     chosen = pc.list_flatten(array.filter(pa.array(fits)))
     token_fits = np.repeat(fits, lengths)
     place = np.cumsum(token_fits) - 1

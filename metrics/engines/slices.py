@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, whole
+from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
 
 Codes = npt.NDArray[np.integer[Any]]
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
@@ -67,7 +67,7 @@ def labelled(name: str, labels: Labels, gap: GapRows) -> SliceCodes:
     """A slice from labels of the caller. The labels are aligned with the table from which the gap was read."""
     given: Any = labels
     column: ArrowColumn = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
-    column = column.take(gap.rows) if len(gap.rows) < len(column) else column
+    column = taken(column, gap.rows)
     by_token = pa.types.is_list(column.type)
     keys, codes = encoded(flat_values(column, gap.lengths, None) if by_token else column)
     return SliceCodes(name, keys, codes, by_token)
@@ -80,9 +80,9 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
     """
     if not _recorded(records, "trainer_version"):
         return []
-    trainer = whole(records["trainer_version"].take(gap.rows))
+    trainer = whole(taken(records["trainer_version"], gap.rows))
     if _recorded(records, "rollout_versions"):
-        versions = flat_values(records["rollout_versions"].take(gap.rows), gap.lengths, None)
+        versions = flat_values(taken(records["rollout_versions"], gap.rows), gap.lengths, None)
         row = np.repeat(np.arange(len(gap.rows)), gap.lengths)
         lag = pc.subtract(trainer.take(pa.array(row)), versions)
         first = pa.array(gap.starts, mask=gap.lengths == 0)
@@ -90,7 +90,7 @@ def lag_slice(records: pa.Table, gap: GapRows) -> list[SliceCodes]:
         mixed = pc.any(pc.not_equal(lag, alone.take(pa.array(row)))).as_py() or lag.null_count
         return [_integers("lag", lag, by_token=True) if mixed else _integers("lag", alone, by_token=False)]
     if _recorded(records, "rollout_version_min"):
-        lag = pc.subtract(trainer, whole(records["rollout_version_min"].take(gap.rows)))
+        lag = pc.subtract(trainer, whole(taken(records["rollout_version_min"], gap.rows)))
         return [_integers("lag", lag, by_token=False)]
     return []
 
