@@ -6,18 +6,18 @@ Both ends are ours and of the same version. A frame contains no code.
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _HEAD = struct.Struct("<IQ")  # bytes of the JSON object, bytes that follow it
 
 
-def write_frame(descriptor: int, message: Mapping[str, Any], body: Any = b"") -> None:
-    """Writes a frame, and waits while the pipe is full. body: anything that is a buffer of bytes."""
+def write_frame(write: Callable[[memoryview], int], message: Mapping[str, Any], body: Any = b"") -> None:
+    """Writes a frame, and waits while the pipe is full. write: returns bytes written. body: any buffer of bytes."""
     head = json.dumps(message).encode()
     rest = memoryview(body).cast("B")
-    _write_all(descriptor, memoryview(_HEAD.pack(len(head), len(rest)) + head))
-    _write_all(descriptor, rest)
+    _write_all(write, memoryview(_HEAD.pack(len(head), len(rest)) + head))
+    _write_all(write, rest)
 
 
 def read_frame(descriptor: int) -> tuple[dict[str, Any], bytearray] | None:
@@ -30,9 +30,9 @@ def read_frame(descriptor: int) -> tuple[dict[str, Any], bytearray] | None:
     return None if message is None or body is None else (json.loads(message), body)
 
 
-def _write_all(descriptor: int, left: memoryview) -> None:
+def _write_all(write: Callable[[memoryview], int], left: memoryview) -> None:
     while left:
-        left = left[os.write(descriptor, left) :]
+        left = left[write(left) :]
 
 
 def _read_exactly(descriptor: int, nbytes: int) -> bytearray | None:

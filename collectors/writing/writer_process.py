@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, astuple
 from itertools import count
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..process.counts import Dropped, Ledger, reason_of
 from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import write_frame
+from .pipe_end import PipeEnd
 from .task import Task
 
 ENDED = "the writer's process ended"
@@ -130,21 +131,19 @@ class WriterProcess:
         self._close("from")
 
     def _close(self, end: str) -> None:
-        """Closes one end of ours, unless it was closed before: another file may have its number by now."""
-        descriptor = self._open.pop(end, None)
-        if descriptor is not None:
-            _close(descriptor)
+        if (ours := self._open.pop(end, None)) is not None:
+            ours.close()
 
     def _send(self, message: Mapping[str, Any], body: Any = b"") -> None:
         if not self._is_over.is_set():
             try:
-                write_frame(self._open["to"], message, body)
+                write_frame(self._open["to"].write, message, body)
             except OSError:  # the process has ended: the listening thread counts what is lost
                 self._is_over.wait()
 
-    def _listen(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "rb", closefd=False) as replies:
-            for line in replies:
+    def _listen(self, replies: PipeEnd) -> None:
+        with suppress(OSError):  # the program closed it meanwhile
+            for line in replies.lines():
                 try:
                     self._hear(json.loads(line))
                 except Exception as error:
@@ -196,7 +195,7 @@ class WriterProcess:
             done(False)
 
 
-def _started(task: Task, process: TrainerProcess) -> tuple[int, int]:
+def _started(task: Task, process: TrainerProcess) -> tuple[PipeEnd, PipeEnd]:
     """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started."""
     with ExitStack() as ours, ExitStack() as theirs:
         from_it, its_output = os.pipe()
@@ -220,9 +219,10 @@ def _started(task: Task, process: TrainerProcess) -> tuple[int, int]:
             pass
         if first.returncode:
             raise OSError(f"the writer's process ended at its start with {first.returncode}")
-        write_frame(to_it, asdict(task))
+        ends = PipeEnd.of(to_it), PipeEnd.of(from_it)
+        write_frame(ends[0].write, asdict(task))
         ours.pop_all()  # from here on they stay open
-    return to_it, from_it
+    return ends
 
 
 def _widen(descriptor: int) -> None:

@@ -18,6 +18,7 @@ from support.written_run import CollectingSink, commit_lines, token_rows
 from ratioscope import Collector, open_run
 from ratioscope.collectors.collector import NO_THREAD
 from ratioscope.collectors.writing import writer_process
+from ratioscope.collectors.writing.pipe_end import PipeEnd
 from ratioscope.collectors.writing.writer_process import ENDED, PROCESS
 
 ONE: dict[str, Any] = {"rollout_logprobs": [[-1.0, -2.0]], "old_logprobs": [[-1.5, -2.5]]}
@@ -353,9 +354,9 @@ def test_a_process_that_cannot_be_listened_to_ends_and_leaves_nothing_open(
             raise RuntimeError("can't start new thread")
         start(self)
 
-    def kept(*given: Any) -> tuple[int, int]:
+    def kept(*given: Any) -> tuple[PipeEnd, PipeEnd]:
         to_it, from_it = started(*given)
-        ends.append(os.dup(from_it))
+        ends.append(os.dup(from_it.descriptor))
         return to_it, from_it
 
     def one_pipe() -> tuple[int, int]:
@@ -403,3 +404,52 @@ def test_after_a_close_that_gave_up_the_process_ends_once_it_can(tmp_path: Path,
     wait_until(lambda: not is_there(pids[0]))
     wait_until(lambda: not collector._thread.is_alive and descriptors() == before)
     assert collector.counts.sequences.written == 1 and collector.counts.sequences.dropped == 8
+
+
+def test_files_that_get_the_numbers_of_our_pipes_stay_open_and_unwritten(tmp_path: Path) -> None:
+    lines = """
+    from pathlib import Path
+    from ratioscope import Collector
+    collector = Collector(RUN, writer="process")
+    one = {"rollout_logprobs": [[-1.0] * 1000] * 64, "old_logprobs": [[-1.5] * 1000] * 64}
+    collector.log(step=1, **one)
+    assert collector.flush(timeout=60)
+    os.closerange(3, 256)  # as a daemon does at its start
+    files = [open(f"{RUN}-{number}", "w+b") for number in range(16)]
+    assert {file.fileno() for file in files} == set(range(3, 19))
+    for step in range(2, 8):
+        collector.log(step=step, **one)
+    collector.flush(timeout=60)
+    collector.close(timeout=60)
+    for file in files:
+        file.write(b"mine")
+        file.flush()
+        assert Path(file.name).read_bytes() == b"mine"
+    tally = collector.counts.sequences
+    assert tally.offered == 7 * 64 and tally.written + tally.dropped == tally.offered
+    """
+    script(lines, tmp_path)
+    assert len(token_rows(tmp_path / "run")) >= 64
+
+
+def test_an_end_whose_number_is_another_files_is_neither_read_nor_written_nor_closed(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    ends = [PipeEnd.of(reading), PipeEnd.of(writing)]
+    ends[1].write(b"one\ntw")
+    lines = ends[0].lines()
+    assert next(lines) == b"one"
+    with open(tmp_path / "mine", "w+b") as mine:
+        mine.write(b"own\n")
+        mine.flush()
+        mine.seek(0)
+        for end in ends:
+            os.dup2(mine.fileno(), end.descriptor)
+        assert list(lines) == []
+        with pytest.raises(OSError, match="closed by the program"):
+            ends[1].write(b"frame")
+        for end in ends:
+            end.close()
+            assert os.fstat(end.descriptor).st_ino == os.fstat(mine.fileno()).st_ino
+            os.close(end.descriptor)
+            end.close()  # nothing has the number now
+        assert mine.read() == b"own\n"
