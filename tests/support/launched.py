@@ -48,7 +48,8 @@ def two_ranks(module: str, folder: Path, run: Path | None, settings: Mapping[str
             )
             for rank in range(2)
         ]
-        stack.callback(lambda: [process.kill() for process in ranks])  # the other, if one of them fails
+        for process in ranks:
+            stack.callback(process.kill)  # the other, if one of them fails
         for process in ranks:
             _, errors = process.communicate(timeout=600)
             assert process.returncode == 0, errors[-3000:]
