@@ -28,6 +28,7 @@ REJECTING = {"rollout_rs": "token_k1", "rollout_rs_threshold": "0.95_1.05", "rol
 MODES: Mapping[str, Mapping[str, Any]] = {
     "sync": {"trainer": "sync", "epochs": 2, "mini_batch_size": 1, "correction": REJECTING},
     "sync on two workers": {"trainer": "sync", "workers": 2, "copies": 2},
+    "sync, micro-batches by tokens": {"trainer": "sync", "epochs": 2, "most_tokens": 40},
     "colocate_async": {"trainer": "colocate_async", "correction": REJECTING},
     "separate_async": {"trainer": "separate_async", "epochs": 2},
     "v0": {"trainer": "v0", "epochs": 2, "mini_batch_size": 1, "correction": REJECTING},

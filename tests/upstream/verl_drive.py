@@ -57,7 +57,7 @@ class Training:
     def __init__(
         self, trainer: str = "sync", *, steps: int = 2, workers: int = 1, copies: int = 0, **settings: Any
     ) -> None:
-        self.kind, self.steps = trainer, steps
+        self.kind, self.steps, self.most_tokens = trainer, steps, settings.get("most_tokens")
         self.config = configuration(trainer, steps, settings)
         self.queue = tiny.TinyQueue()
         self.logged: list[tuple[int, dict[str, Any]]] = []
@@ -113,7 +113,8 @@ class Training:
     def _worker(self, rank: int, workers: int, is_source: bool = True) -> Any:
         actor = as_dataclass(self.config.actor_rollout_ref.actor)
         engine = tiny.BigramEngine(dp_rank=rank, dp_size=workers, is_source=is_source)
-        return tiny.TinyActorWorker(tiny.TinyTrainingWorker(engine, partial(losses.ppo_loss, config=actor)))
+        loss, most_tokens = partial(losses.ppo_loss, config=actor), self.most_tokens
+        return tiny.TinyActorWorker(tiny.TinyTrainingWorker(engine, loss, most_tokens))
 
     def _trainer(self) -> Any:
         trainer = _bare_trainer(self)

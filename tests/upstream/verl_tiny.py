@@ -91,6 +91,10 @@ class BigramEngine(engine_base.BaseEngine):  # type: ignore[misc]
                     loss.backward()
             for name, value in output.items():
                 made["model_output"].setdefault(name, []).extend(value.detach().unbind())
+        if indices is not None:
+            places = [place for part in indices for place in part]
+            for name, values in made["model_output"].items():
+                made["model_output"][name] = [values[places.index(place)] for place in range(len(values))]
         jagged = {n: torch.nested.as_nested_tensor(v, layout=torch.jagged) for n, v in made["model_output"].items()}
         return {**made, "model_output": jagged if forward_only else {}}
 
@@ -105,15 +109,19 @@ class BigramEngine(engine_base.BaseEngine):  # type: ignore[misc]
 
 
 class TinyTrainingWorker(engine_workers.TrainingWorker):  # type: ignore[misc]
-    """verl's worker around a given engine. Its metrics go unreduced: no device, no other ranks."""
+    """verl's worker around a given engine. Its metrics go unreduced: no device, no other ranks.
 
-    def __init__(self, engine: BigramEngine, loss: Any) -> None:
+    most_tokens: of a micro-batch, which verl fills with rows in an order of its own then.
+    """
+
+    def __init__(self, engine: BigramEngine, loss: Any, most_tokens: int | None = None) -> None:
         rows = 2 if engine.dp_size == 1 else 1
         self.engine, self.loss_fn, self.flops_counter = engine, loss, None
         self.model_config: dict[str, Any] = {"use_remove_padding": True}
         self.engine_config = SimpleNamespace(
-            use_dynamic_bsz=False, max_token_len_per_gpu=None, micro_batch_size_per_gpu=rows, use_fused_kernels=False,
-            infer_max_token_len_per_gpu=None, infer_micro_batch_size_per_gpu=rows, forward_only=False,
+            use_dynamic_bsz=most_tokens is not None, max_token_len_per_gpu=most_tokens, micro_batch_size_per_gpu=rows,
+            infer_max_token_len_per_gpu=most_tokens, infer_micro_batch_size_per_gpu=rows, forward_only=False,
+            use_fused_kernels=False,
         )  # fmt: skip
         self.profiler = SimpleNamespace(step=lambda: None, rank=0, check_enable=lambda: False)
         self.device_name = "cpu"

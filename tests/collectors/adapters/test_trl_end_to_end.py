@@ -26,6 +26,11 @@ SCENES: dict[str, dict[str, Any]] = {
         "steps_per_generation": 2,
     },
     "the path for vLLM": {"vllm_stub": True, "vllm_importance_sampling_mode": "token_truncate"},
+    "the path for vLLM without its correction": {
+        "vllm_stub": True,
+        "vllm_importance_sampling_correction": False,
+        "steps_per_generation": 4,
+    },
     "environment tokens": {"env_mask": True, "vllm_stub": True},
     "reference model": {"beta": 0.04},
     "truncated completions hidden": {"mask_truncated_completions": True},
