@@ -54,6 +54,7 @@ ARGUMENTS = {
     "sdar_gate_beta": 1.0, "log_completions": False, "wandb_log_unique_prompts": False, "num_completions_to_print": 0,
     "gradient_checkpointing_kwargs": None, "max_completion_length": 8, "temperature": 1.0, "use_vllm": True,
     "async_generate": False, "sleep_level": 0, "max_turns": None, "use_gym_env": False, "use_liger_kernel": False,
+    "padding_free": False,
 }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ class Output:
 class Template:
     """Prompt and completions as tokens, with labels where tokens were sampled; batches are padded on the left.
 
-    Sequence parallelism wants them padded on the right, and to a multiple of the ranks.
+    Sequence parallelism wants them padded on the right, and to a multiple of the ranks; padding_free puts them into one row.
     """
 
     sequence_parallel_size, padding_free, truncation_strategy, max_length, mode = 1, False, "delete", None, "train"
@@ -152,6 +153,12 @@ class Template:
         return {"input_ids": ids, "labels": labels, "length": len(ids)}
 
     def data_collator(self, encoded: list[dict[str, Any]], padding_to: int | None = None) -> dict[str, torch.Tensor]:
+        if self.padding_free:
+            row = {
+                name: torch.tensor([[value for one in encoded for value in one[name]]])
+                for name in ("input_ids", "labels")
+            }
+            return {**row, "position_ids": torch.tensor([[place for one in encoded for place in range(one["length"])]])}
         splits = self.sequence_parallel_size
         width = max(len(one["input_ids"]) for one in encoded)
         width += -width % splits
@@ -217,6 +224,7 @@ def make_trainer(module: Any, rank: int = 0, ranks: int = 1, **settings: Any) ->
     vars(args).update({**ARGUMENTS, "generation_batch_size": 4 * ranks, **settings})
     trainer = object.__new__(module.GRPOTrainer)
     trainer.args, trainer.template, trainer.model = args, Template(), (Headed if args.use_liger_kernel else Bigram)(5)
+    trainer.template.padding_free = args.padding_free
     trainer._prepare_algorithm_params()
     trainer.accelerator = SimpleNamespace(
         device=torch.device("cpu"), process_index=rank, num_processes=ranks, is_main_process=rank == 0,

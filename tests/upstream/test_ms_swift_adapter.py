@@ -36,6 +36,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"top_entropy_quantile": 0.5},
     {"log_entropy": False},
     {"async_generate": True},
+    {"padding_free": True, "beta": 0.1, "rollout_importance_sampling_mode": "token_mask"},
 )
 
 
@@ -64,24 +65,22 @@ def test_what_ms_swift_holds_is_recorded_and_its_training_is_bit_identical(tmp_p
 
 
 def assert_held(found: list[dict[str, Any]], inputs: Any, place: int, table: Any, settings: Any) -> None:
-    batch = inputs["grpo_batch"]
+    batch, ids = inputs["grpo_batch"], sequence(inputs["model_inputs"], place)
     own = batch.completion_mask[place]
-    tokens = inputs["model_inputs"]["input_ids"][place, -len(own) :]
+    count = int(own.sum())
+    prompt, tokens, before = ids[:-count], ids[-count:], ids[-count - 1 : -1]
     rollout = batch.rollout_per_token_logps[place][own].tolist()
     row = next(row for row in found if row["rollout_logprobs"] == rollout)
-    assert row["token_ids"] == tokens[own].tolist() and row["mask"] == [True] * int(own.sum())
+    assert row["token_ids"] == tokens.tolist() and row["mask"] == [True] * count
     assert row["old_logprobs"] == batch.old_per_token_logps[place][own].tolist()
     assert row["advantages"] == batch.advantages[place][own].tolist()
-    before = inputs["model_inputs"]["input_ids"][place, -len(own) - 1 : -1]
     logs = torch.log_softmax(table[before], -1)
-    assert row["current_logprobs"] == pytest.approx(logs.gather(1, tokens[:, None])[:, 0][own].tolist(), abs=1e-6)
+    assert row["current_logprobs"] == pytest.approx(logs.gather(1, tokens[:, None])[:, 0].tolist(), abs=1e-6)
     if settings.get("log_entropy", True):
-        assert row["entropy"] == pytest.approx((-(logs.exp() * logs).sum(-1))[own].tolist(), abs=1e-6)
+        assert row["entropy"] == pytest.approx((-(logs.exp() * logs).sum(-1)).tolist(), abs=1e-6)
     if settings.get("beta"):
         assert row["reference_logprobs"] == batch.ref_per_token_logps[place][own].tolist()
-    prompt = inputs["model_inputs"]["input_ids"][place]
-    prompt = prompt[: len(prompt) - len(own) + int(own.int().argmax())]
-    assert row["prompt_ids"] == prompt[prompt != driving.PAD].tolist()
+    assert row["prompt_ids"] == prompt.tolist()
     assert row["finish_reason"] == ("length" if bool(batch.truncated_mask[place]) else "stop")
     lag = (
         1
@@ -90,6 +89,15 @@ def assert_held(found: list[dict[str, Any]], inputs: Any, place: int, table: Any
     )
     assert row["trainer_version"] - row["rollout_version_min"] == lag
     assert row["reward"] == float(sum(row["token_ids"]) % 3)
+
+
+def sequence(given: Any, place: int) -> Any:
+    """The tokens of a sequence of the batch, which is padded or one row of all."""
+    ids, places = given["input_ids"], given.get("position_ids")
+    if "attention_mask" in given:
+        return ids[place][ids[place] != driving.PAD]
+    starts = [*torch.where(places[0] == 0)[0].tolist(), ids.shape[1]]
+    return ids[0, starts[place] : starts[place + 1]]
 
 
 REASONS: dict[str, dict[str, Any]] = {
