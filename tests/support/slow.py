@@ -52,6 +52,7 @@ FILES = {
     "ingest/test_kept_tables": "whole runs, opened again and again",
     "ingest/test_own_correction": "settings and masks of whole runs",
     "ingest/test_repair": "killed at every call",
+    "ingest/importers/test_arrow_files": "torch",
     "ingest/importers/test_folders": "a folder of every trainer is imported",
     "ingest/importers/test_hostile_columns": "torch",
     "ingest/importers/test_hostile_rows": "files of every format, altered again and again",
