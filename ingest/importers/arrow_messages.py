@@ -41,6 +41,10 @@ def streamed(data: memoryview) -> Iterator[Message]:
     while at < len(data):
         found, at = _message_at(data, at)
         if found is None:
+            if at < len(data):
+                raise UnsafeFile(
+                    f"{len(data) - at} bytes follow the mark of its end: two streams in one file, or damage"
+                )
             return
         yield found
     raise UnsafeFile("it has no mark of its end: it was cut off, or its writer was ended")
@@ -107,9 +111,12 @@ def _message(header: bytes, rest: memoryview) -> tuple[Message, int]:
     if kind not in (DICTIONARY, ROWS) or batch is None:
         return Message(kind, 0, 0), body
     packed = batch.inner(3) is not None
+    rows = batch.number(0, "<q")
+    if any(length != rows for length, _ in batch.structs(1, struct.Struct("<qq"))[:1]):
+        raise UnsafeFile(f"it has a batch of {rows} rows whose first column has another number of them")
     buffers = batch.structs(2, struct.Struct("<qq"))
     decoded = sum(_decoded(rest[:body], at, size) if packed else max(size, 0) for at, size in buffers)
-    return Message(kind, batch.number(0, "<q"), decoded), body
+    return Message(kind, rows, decoded), body
 
 
 def _decoded(body: memoryview, at: int, size: int) -> int:

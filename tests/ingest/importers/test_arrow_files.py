@@ -177,6 +177,15 @@ def test_a_buffer_that_states_another_size_than_it_has_is_refused(states: int) -
         next(arrow_rows(memoryview(sink.getvalue().replace(own, lie)), SMALL))
 
 
+def test_what_follows_the_end_of_a_stream_is_not_lost_in_silence(tmp_path: Path) -> None:
+    rows = pa.concat_tables([table()] * 8)
+    stream(tmp_path / "a.arrow", rows)
+    (tmp_path / "a.arrow").write_bytes((tmp_path / "a.arrow").read_bytes() * 2)
+    found = list(read(opened(tmp_path / "a.arrow", Options()), Options()))
+    assert len(found) == len(rows) + 1 and isinstance(found[-1], Rejected)
+    assert "bytes follow the mark of its end: two streams in one file" in found[-1].reason
+
+
 def test_messages_that_a_file_lists_twice_are_refused(tmp_path: Path) -> None:
     file(tmp_path / "a.arrow", table())
     data = bytearray((tmp_path / "a.arrow").read_bytes())
