@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -41,6 +42,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if is_slow(item.path) or FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage visit the 850,000 objects of imported modules no more: a fifteenth of the tests' CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
