@@ -166,7 +166,7 @@ class Run:
 
     @property
     def place(self) -> str:
-        """Where the run is, for people: its folder, or its URL without secrets."""
+        """The place of the run, for people: its folder, or its URL without secrets."""
         return str(self.path) if self._mirror is None else self._mirror.store.address.shown
 
     @property

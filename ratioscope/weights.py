@@ -41,7 +41,7 @@ def digests(weights: Any, *, fused: str | None = None) -> dict[str, str]:
 
     weights: an object with `named_parameters` (tied ones count under each name), a mapping, or pairs of name and tensor.
     fused: an engine, "vllm" or "sglang": tensors that it fuses are digested as it holds them, under its names.
-    Of a sharded tensor the local shard is digested, without communication. ConfigError for a tensor without bits, as on meta.
+    For a sharded tensor the local shard is digested, without communication. ConfigError for a tensor without bits, as on meta.
     """
     named = dict(_pairs(weights))
     if fused is not None:

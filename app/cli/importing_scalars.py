@@ -28,7 +28,7 @@ _VALUES = 1 << 17
 
 @dataclass
 class ScalarsWritten:
-    """What became of a scalar log."""
+    """The outcome of writing a scalar log."""
 
     values: int = 0
     not_finite: int = 0

@@ -22,7 +22,7 @@ UNCUT = 100_000
 BETWEEN = 3
 """Cells between two columns of a table."""
 MOST_FOLDED = 40
-"""Most rows of a table whose columns continue below it. Of a longer one the reader would lose the row that a number is of."""
+"""Most rows of a table whose columns continue below it. In a longer one the reader would lose the row of a number."""
 STYLES = {"healthy": "green", "watch": "yellow", "act": "bold red", "not graded": "dim"}
 
 
@@ -73,7 +73,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table. The first column is aligned left, the others right. A cell that is a severity has its colour.
 
     In a narrow terminal titles are broken between words. Columns that still do not fit follow in a table of their own, below the
-    first column again, and one that is too wide even there is folded. Of more than MOST_FOLDED rows they are left out, and a line
+    first column again, and one that is too wide even there is folded. Beyond MOST_FOLDED rows they are left out, and a line
     below names them. No number is cut. A first column that does not fit alone is folded. Callers put the columns that matter most
     first.
     """

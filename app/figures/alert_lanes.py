@@ -37,7 +37,7 @@ Lanes = dict[tuple[str, str], int]
 Spans = Sequence[tuple[int, int, Severity]]
 """First step, last step and grade of each stretch out of bounds."""
 BARS = 400
-"""The most bars. Of more alerts the figure shows the longest, with a note."""
+"""The most bars. If there are more alerts, the figure shows the longest, with a note."""
 
 
 def alert_lanes(

@@ -30,7 +30,7 @@ def over_steps(item: Likely) -> pl.DataFrame:
 
 
 def cause_facts(item: Likely, context: "KnownContext | None" = None) -> list[tuple[str, str]]:
-    """What was found, its proof and meaning, the remedy, the check that confirms it, and causes it is mistaken for."""
+    """The finding, its proof and meaning, the remedy, the check that confirms it, and causes it is mistaken for."""
     cause = item.cause
     rows = [
         ("found", sentence(item.effect)),

@@ -22,7 +22,7 @@ Prompt = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One alternative. What it leaves out is as in the plain reading."""
+    """One alternative. A field that it leaves out is as in the plain reading."""
 
     name: str
     meaning: str

@@ -84,7 +84,7 @@ class Tokens:
     html: str
     """The tokens as HTML of `figures/html`."""
     more: str
-    """What was cut off, in words; empty if all is there."""
+    """The part that was cut off, in words; empty if all is there."""
 
 
 @dataclass(frozen=True)

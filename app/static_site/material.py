@@ -1,4 +1,4 @@
-"""What the pages are made from: the data of the report, and what only pages show. The run is read once."""
+"""The material of the pages: the data of the report, and the data that only pages show. The run is read once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

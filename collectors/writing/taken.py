@@ -21,12 +21,12 @@ class Taken:
         self._has_written = False
 
     def hold(self, sequences: int, now: float) -> None:
-        """So many more sequences wait."""
+        """Adds sequences that wait."""
         self._held += sequences
         self._since = min(self._since, now)
 
     def let_go(self, sequences: int) -> None:
-        """So many do not wait any more: their fate is in the log."""
+        """Takes off sequences that wait no more: their fate is in the log."""
         self._held, self._said, self._since, self._has_written = self._held - sequences, 0, math.inf, True
 
     def wait(self, now: float) -> float | None:
@@ -37,5 +37,5 @@ class Taken:
         return since + (SECONDS if self._has_written else FIRST_SECONDS) - now
 
     def say(self) -> None:
-        """The log has said how many wait."""
+        """Notes that the log says how many wait."""
         self._said = self._held

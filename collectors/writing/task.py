@@ -24,7 +24,7 @@ class Task:
     part_of: str | None
     """The group of processes that the writer belongs to, see process/ranks.py."""
     versions: str | None
-    """Where the versions given to `log` come from, in words."""
+    """The source of the versions given to `log`, in words."""
     budget: Mapping[str, Any] | None
     """The fields of a Budget."""
     scalars: bool

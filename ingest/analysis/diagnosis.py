@@ -60,7 +60,7 @@ class RunDiagnosis:
 
     @property
     def read(self) -> str:
-        """What was read, in one sentence."""
+        """The rows that were read, in one sentence."""
         few = f"; every further sequence was left out ({self.left_out})" if self.left_out else ""
         steps = (
             f"step {self.steps[0]}"

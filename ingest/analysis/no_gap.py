@@ -9,7 +9,7 @@ TRAINED = ("old", "current")
 
 
 def why_no_gap(run: "Run") -> str:
-    """What is found, and what to record, in words that can follow "because".
+    """The state of the run, and what to record, in words that can follow "because".
 
     Empty if the run has a number of a gap, or is a log without tokens. Ids that it quotes are text of the trainer's.
     """

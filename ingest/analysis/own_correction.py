@@ -94,7 +94,7 @@ class _Counts:
 
 
 def own_correction_of(run: "Run", steps: Sequence[int], gap: str = "mismatch") -> OwnCorrection:
-    """What the run's own correction does at these steps, by its settings and by the recorded loss mask."""
+    """The effect of the run's own correction at these steps, by its settings and by the recorded loss mask."""
     found = _own_correction(run, steps)
     reasons = shares_by_reason(columns_of(run, step, COLUMNS) for step in steps)
     words = "; ".join(filter(None, (found.words, reasons_in_words(reasons))))

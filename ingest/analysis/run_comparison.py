@@ -30,7 +30,7 @@ class PairedRuns:
 
     @property
     def caution(self) -> str:
-        """What partners have in common, and when that is sound."""
+        """The facts that partners have in common, and when that is sound."""
         return KEYS[self.key]
 
 

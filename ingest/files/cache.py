@@ -48,7 +48,7 @@ class Cache:
 
     @property
     def place(self) -> str:
-        """Where the tables are, in words."""
+        """The place of the tables, in words."""
         return str(self._folder or "a cache: this user has no home folder")
 
     def load(self, key: str) -> pa.Table | None:

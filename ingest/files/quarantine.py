@@ -17,7 +17,7 @@ SetAside = Callable[[str, str], None]
 
 @dataclass
 class CountedSetAside:
-    """A SetAside that counts. What was computed meanwhile is short of a file, and must not be kept under the file's digest."""
+    """A SetAside that counts. A result computed meanwhile lacks a file, and must not be kept under the file's digest."""
 
     set_aside: SetAside
     times: int = 0

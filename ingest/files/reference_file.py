@@ -18,11 +18,11 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a folder of runs names as known good."""
+    """The run or baseline that a folder of runs names as known good."""
 
     kind: Literal["run", "baseline"]
     name: str
-    """Of a run: its path below the folder."""
+    """The path of a run below the folder."""
 
 
 def pinned(folder: Path) -> Pinned | None:

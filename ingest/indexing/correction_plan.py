@@ -22,7 +22,7 @@ SAVE_EVERY = 2.0
 
 @dataclass
 class CorrectionPlan:
-    """What the effects of some corrections need, by the commit logs of now."""
+    """The work that the effects of some corrections need, by the commit logs of now."""
 
     run: Run
     rows: RowStatistics

@@ -20,7 +20,7 @@ SAVE_EVERY = 2.0
 
 @dataclass
 class Plan:
-    """What one slice of a run needs, by the commit logs of now."""
+    """The work that one slice of a run needs, by the commit logs of now."""
 
     work: RowWork
     root: str

@@ -88,7 +88,7 @@ def part_digests(run: Run, gap: str) -> dict[int, str]:
 
 
 def run_suffix(run: Run, gap: str) -> str:
-    """What the digests of a gap of readings add to those of the rows."""
+    """The part that a gap of readings adds to the digests of the rows."""
     return "" if gap in GAPS else f" {run.reading_digest(gap)}"
 
 

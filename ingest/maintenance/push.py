@@ -44,7 +44,7 @@ OnUpload = Callable[[int, int], None]
 
 @dataclass
 class Pushed:
-    """What one push did."""
+    """The outcome of one push."""
 
     files: int = 0
     """Files that were uploaded."""

@@ -1,4 +1,4 @@
-"""The address of a run on a store, such as s3://bucket/runs/a. What is shown of it never holds a password or a query."""
+"""The address of a run on a store, such as s3://bucket/runs/a. Its shown form never holds a password or a query."""
 
 import os
 import re

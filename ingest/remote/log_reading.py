@@ -34,7 +34,7 @@ class LogReading:
     """The run folder of the copy."""
     store: Store
     state: MirrorState
-    """What was known before; afterwards what is known now."""
+    """The state known before; afterwards the state known now."""
 
     def read(self) -> None:
         """Puts what is new into the copy. SourceError if there is no run; Unreachable."""

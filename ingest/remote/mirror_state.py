@@ -1,4 +1,4 @@
-"""What is known of the copy of a run on a store: its address, when it was read last, and which state of each log was read.
+"""The known state of the copy of a run on a store: its address, when it was read last, and which state of each log was read.
 
 The file lies beside the copy, in the user's cache. It holds no password: an address with one is not written.
 """
@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 24
 
 @dataclass
 class MirrorState:
-    """What is known of a copy."""
+    """The known state of a copy."""
 
     shown: str = ""
     """The address for people."""

@@ -52,7 +52,7 @@ def local_run(place: str | os.PathLike[str]) -> Path:
 
 
 def place_of(run: str | os.PathLike[str]) -> str:
-    """Where a run is, for people: its path, or its URL without secrets."""
+    """The place of a run, for people: its path, or its URL without secrets."""
     address = address_of(run)
     if address is not None:
         return address.shown

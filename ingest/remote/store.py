@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class Unreachable(SourceError):
-    """The store did not answer, or refused. What is known of the run stays known: a failure is no deletion."""
+    """The store did not answer, or refused. All that is known of the run stays known: a failure is no deletion."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class RunStatistics:
         self.segments.prefetch(holding(visible.segments, steps), slices)
 
     def from_rows(self, visible: VisibleFiles) -> list[Steps]:
-        """What to compute from token rows: step -> its files, by the kind of job."""
+        """The work to do on token rows: step -> its files, by the kind of job."""
         _, plan, _ = self._plan_and_ingredients(visible)
         return [_files(jobs) for jobs in (plan.per_writer, plan.joint) if jobs]
 

@@ -118,7 +118,7 @@ class Diagnosis:
 
     @property
     def rest_in_words(self) -> str:
-        """What is left of the gap when the likely causes are undone, in one sentence."""
+        """The rest of the gap when the likely causes are undone, in one sentence."""
         if self.noise is None and not self.found:
             return "So few tokens can neither show nor exclude a cause."
         if self.noise is None:

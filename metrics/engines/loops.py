@@ -19,10 +19,10 @@ Buckets = tuple[Integers, npt.NDArray[Any], Floats, Floats]
 
 @dataclass(frozen=True)
 class Loops:
-    """What the engine does with every token of a block."""
+    """The work of the engine on every token of a block."""
 
     name: str
-    """What carries them out. Loops of one name give equal bits on machines of one kind."""
+    """The software that carries them out. Loops of one name give equal bits on machines of one kind."""
     block_tokens: int
     """Tokens of a block, about."""
     sound_apart: bool

@@ -159,7 +159,7 @@ def _line(text: str) -> "Column":
 
 
 def _resolution(readings: "list[Reading]") -> dict[str, float]:
-    """Policy -> the largest error of its log-probs, where a format holds few digits. Of two sides the first has the rollout."""
+    """Policy -> the largest error of its log-probs, where a format holds few digits. The first of two sides has the rollout."""
     from ratioscope.record import POLICIES
 
     formats = [(place, file.read_as.format) for place, one in enumerate(readings) for file in one.files if file.read_as]

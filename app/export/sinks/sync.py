@@ -29,7 +29,7 @@ class LoggerSync:
         return [row for row in due if self.sent.steps.get(str(row.step)) != row.digest]
 
     def send(self, door: Door, ended: bool) -> int:
-        """Sends new rows; returns their number. What was sent is on disk afterwards."""
+        """Sends new rows; returns their number. The steps that were sent are on disk afterwards."""
         rows = self.rows(ended)
         for row in rows:
             door.write(row.step, {name: value for name, value in row.content().items() if name != STEP})

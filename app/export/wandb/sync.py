@@ -50,7 +50,7 @@ class Sync:
         self.sent.rows = max(self.sent.rows, session.rows)
 
     def send(self, session: Session, ended: bool) -> int:
-        """Sends new rows and alerts; returns the number of rows. What was sent is on disk afterwards."""
+        """Sends new rows and alerts; returns the number of rows. The steps that were sent are on disk afterwards."""
         rows = self.rows(ended)
         if not rows:
             return 0

@@ -10,7 +10,7 @@ TITLE_TO_NOTE = 0.9
 
 
 def metric_head(metric: Metric, gap: str, theme: Theme, by: str = "") -> str:
-    """The title of a chart. What does not fit in one line is left out: first the direction of the gap, then the name.
+    """The title of a chart. Parts that do not fit in one line are left out: first the direction of the gap, then the name.
 
     by: what follows the title of the metric, such as "by version lag".
 
