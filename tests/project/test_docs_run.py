@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from support.paths import ROOT
@@ -99,3 +100,11 @@ def run_commands(text: str) -> None:
             capture_output=True, text=True, env={**os.environ, "COLUMNS": COLUMNS},
         )  # fmt: skip
         assert_promised(promised, done.stdout + done.stderr)
+
+
+def test_the_line_of_the_readme_reads_a_run_that_an_older_version_began(folder: Path) -> None:
+    (line,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("pl.scan_parquet")]
+    before = eval(line, {"pl": pl})
+    with ratioscope.Collector("runs/tonight", trainer="mine") as collector:
+        collector.log(step=1000, rollout_logprobs=torch.full((2, 3), -1.0), old_logprobs=torch.full((2, 3), -1.1))
+    assert eval(line, {"pl": pl}).height == before.height + 2
