@@ -24,11 +24,13 @@ WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScri
 PATIENCE = 120_000
 
 
-def seconds_until(page: Page, condition: str, begin: Callable[[], object], argument: object = None) -> float:
+def seconds_until(
+    page: Page, condition: str, begin: Callable[[], object], argument: object = None, patience: float = PATIENCE
+) -> float:
     """From just before `begin` until the condition holds in the page; it is looked at with every frame painted."""
     started = time.perf_counter()
     begin()
-    page.wait_for_function(condition, arg=argument, timeout=PATIENCE)
+    page.wait_for_function(condition, arg=argument, timeout=patience)
     return time.perf_counter() - started
 
 

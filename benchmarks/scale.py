@@ -1,11 +1,12 @@
 """What a run of many steps and ranks costs: to open, to describe, its first metrics, each verb; before and after compaction.
 
-    python benchmarks/scale.py [--ranks 64] [--steps 1000] [--verbs] [--full-steps 10000]
+    python benchmarks/scale.py [--ranks 64] [--steps 1000] [--verbs] [--overview] [--full-steps 10000]
 
 One rank records a segment of steps through the real Collector; the other steps and ranks are written from it, with logs of their
 own. The files of a rank are links to those of the first, so that the same rows count once per rank: statistics do not agree with
 rows, and `verify --deep` finds that. Every reading and verb is a fresh process without a cache; times are its CPU seconds, for
-this machine may have other work. --verbs: verifies, compacts, prunes, and reads again. Beside it stands what a file costs, and
+this machine may have other work. The last step is added to all logs while a reader follows the run. --overview: the first page
+of the dashboard, in a browser. --verbs: verifies, compacts, prunes, and reads again. Beside it stands what a file costs, and
 what a run of --full-steps steps would at that: what starting Python takes is taken off.
 """
 
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +49,26 @@ run.refresh()
 took("refresh")
 info(run)
 took("describe")
-frame = run.metrics()
+run.metrics()
 took("metrics by step")
+for log, line in json.load(open(sys.argv[2])).items():
+    with open(log, "a") as file:
+        file.write(line)
+assert run.refresh()
+took("follow a step")
+frame = run.metrics()
+took("its metrics")
 print(json.dumps(found))
 assert float(frame["mismatch/tokens"].sum()) > 0 and not run.quarantined
 """
 VERBS = (("info",), ("metrics", "--json"), ("verify",))
 """Measured before and after compaction, each a process with an empty cache."""
-IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step")
+IN_ONE_PROCESS = ("open", "refresh", "describe", "metrics by step", "follow a step", "its metrics")
 Spent = tuple[float, int]
 """CPU seconds, and the most memory held in MB."""
 SEGMENT = layout.SEGMENT_STEPS
+_LAST = 3
+"""Lines of a log that belong to its last step: its rows, its statistics, and that the writer has closed."""
 
 
 def main() -> None:
@@ -66,6 +77,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--full-steps", type=int, default=10_000)
     parser.add_argument("--verbs", action="store_true")
+    parser.add_argument("--overview", action="store_true")
     parser.add_argument(
         "--run", type=Path, help="where the run is written, and read if it is there; else it is deleted"
     )
@@ -79,6 +91,9 @@ def main() -> None:
         scale = options.full_steps / options.steps
         files = sum(len(names) for _, _, names in os.walk(run) if names)
         before = report(run, scale, files, verbs=options.verbs)
+        if options.overview:
+            # imported here, because it needs a browser
+            import_module("_overview").overview(run)
         if not options.verbs:
             return
         for arguments in (("compact",), ("prune", "--yes")):
@@ -213,9 +228,22 @@ def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
 
 
 def read(run: Path) -> dict[str, Spent]:
-    """What each reading costs, by one process that does them in turn."""
-    _, printed = spent_by([sys.executable, "-c", READ, str(run)])
+    """What each reading costs, by one process that does them in turn; it begins without the last step and ends with it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as kept:
+        json.dump(without_last_step(run), kept)
+        kept.flush()
+        _, printed = spent_by([sys.executable, "-c", READ, str(run), kept.name])
     return {name: (float(spent), int(memory)) for name, (spent, memory) in json.loads(printed).items()}
+
+
+def without_last_step(run: Path) -> dict[str, str]:
+    """Takes the lines of the last step and the close line off each log: log -> these lines."""
+    taken = dict[str, str]()
+    for log in (run / layout.COMMITS).iterdir():
+        lines = log.read_bytes().splitlines(keepends=True)
+        log.write_bytes(b"".join(lines[:-_LAST]))
+        taken[str(log)] = b"".join(lines[-_LAST:]).decode()
+    return taken
 
 
 if __name__ == "__main__":
