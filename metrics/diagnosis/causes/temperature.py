@@ -21,6 +21,9 @@ DISHONEST = (5.0, 0.01)
 """(standard errors, distance from 1) of a mean weight that tells that the sampler's log-probs are not those it sampled from."""
 SURPRISED = (6.0, 0.05)
 """(standard errors, nats) of a surprisal gap that tells that tokens were not sampled from the policy that is trained."""
+SCATTERED = 0.05
+"""Share of the tokens behind a masked one from which on the mask may select by log-prob. A convention: a tool's turn is one place
+where a mask ends, for dozens of tokens."""
 
 
 def _curve(entropy: Floats) -> Floats:
@@ -96,6 +99,12 @@ def reported_raw(evidence: Evidence) -> Result:
     return _two_temperatures(evidence, honest=False)
 
 
+def _behind_a_masked_one(evidence: Evidence) -> float:
+    """Share of the tokens whose predecessor in the response is not among the tokens."""
+    follows = (np.diff(evidence.row, prepend=-1) == 0) & (np.diff(evidence.position, prepend=-1) > 1)
+    return evidence.mean(follows)
+
+
 def silent_sampling(evidence: Evidence) -> Result:
     """Both sides agree, and the tokens were sampled from neither: a temperature or a truncation that nobody reports.
 
@@ -108,6 +117,11 @@ def silent_sampling(evidence: Evidence) -> Result:
         return undecided("the entropy is no finite number")
     clean = evidence.mean(evidence.distance) < 0.02 and is_honest(evidence)
     holds = clean and abs(gap) > max(SURPRISED[0] * error, SURPRISED[1])
+    if holds and (behind := _behind_a_masked_one(evidence)) > SCATTERED:
+        return undecided(
+            f"{behind:.0%} of the tokens stand behind one that the mask leaves out; "
+            "a mask that selects tokens by their log-probs has the same trace"
+        )
     spread = float(np.nanmean((evidence.later + evidence.facts["entropy"]) ** 2))
     inverse = 1 - gap / spread if spread > 0 else 1.0
     equal = f"as a temperature of about {1 / inverse:.2f} would" if 0.1 < inverse < 10 else ""
