@@ -61,13 +61,24 @@ class RunStatistics:
         They are read and merged by blocks of steps, so that many steps take no more memory than a block and the result.
         """
         _, plan, _ = self._plan_and_ingredients(visible)
-        if plan.per_writer or plan.joint:
-            return self._of(visible, slice_name, columns, steps)
+        computed = [
+            (frozenset(jobs), self._computed(jobs, slice_name, columns))
+            for jobs in (plan.per_writer, plan.joint)
+            if not steps.isdisjoint(jobs)
+        ]
         blocks = _blocks(steps, len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps)))
-        parts = [self._of(visible, slice_name, columns, block) for block in blocks]
+        parts = [self._of(visible, slice_name, columns, block, computed) for block in blocks]
         return parts[0] if len(parts) == 1 else pl.concat(parts).sort(KEYS, nulls_last=True)
 
-    def _of(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
+    def _of(
+        self,
+        visible: VisibleFiles,
+        slice_name: str,
+        columns: Sequence[str],
+        steps: set[int],
+        computed: Sequence[tuple[frozenset[int], pl.DataFrame]],
+    ) -> pl.DataFrame:
+        """The same of one block. computed: (steps, their statistics from token rows), not only of this block."""
         _, plan, _ = self._plan_and_ingredients(visible)
         replaced = [(step, gap) for step, job in plan.joint.items() for gap in sorted(job.gaps) if step in steps]
         parts = self.segments.parts(holding(visible.segments, steps), slice_name, columns)
@@ -76,9 +87,7 @@ class RunStatistics:
         visible_rows = [_shown(part.rows, limits.get(part.version)) for part in parts]
         recorded = pl.DataFrame(pa.concat_tables([_empty(columns), *visible_rows]))
         rows = [_without(_chosen(recorded, present, steps), replaced)]
-        for jobs in (plan.per_writer, plan.joint):
-            if not steps.isdisjoint(jobs):
-                rows.append(_chosen(self._computed(jobs, slice_name, columns), frozenset(jobs), steps))
+        rows += [_chosen(frame, own, steps) for own, frame in computed if not steps.isdisjoint(own)]
         return merge(pl.concat(rows).rechunk(), KEYS)
 
     def prefetch(self, visible: VisibleFiles, asked: Sequence[tuple[str, Sequence[str]]], steps: set[int]) -> None:

@@ -17,9 +17,13 @@ STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
 FRAMES = (("step",), ("step", "lag"), (), ("position",))
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run_folders.write_run(tmp_path_factory.mktemp("blocks") / "run", STALE, writers=2, segment_steps=2)
+@pytest.fixture(scope="module", params=["whole", "a lost segment"])
+def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and one that has the statistics of two steps from token rows, as a live run has those of its last step."""
+    run = run_folders.write_run(tmp_path_factory.mktemp("blocks") / "run", STALE, writers=2, segment_steps=2)
+    if request.param != "whole":
+        min(run.glob("statistics/**/*.parquet")).unlink()
+    return run
 
 
 def frames(root: Path) -> list[pl.DataFrame]:
