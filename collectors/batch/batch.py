@@ -18,7 +18,7 @@ from ratioscope.errors import SchemaError
 from ratioscope.record import POLICIES
 
 from .host_copy import HostArray, HostCopies, Joined, is_tensor, whole_array
-from .token_columns import is_ragged, shape_of
+from .token_columns import NUMBERS, is_ragged, shape_of
 
 POLICY_COLUMNS = tuple(f"{policy}_logprobs" for policy in POLICIES)
 _LOOKED_AT, _LEVELS = 64, 3
@@ -47,12 +47,18 @@ class Batch:
 
 
 def plain(value: Any) -> Any:
-    """The value; as a list if it is a nested tensor or an array of objects or strings."""
+    """The value; as a list if it is a nested tensor, an array of objects or strings, or such a column of a data frame."""
     if is_tensor(value):
         return list(value.unbind()) if value.is_nested else value
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OUS":
-        return value.tolist()
-    return value
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype.kind in "OUS" else value
+    listed = None if isinstance(value, (list, tuple)) else getattr(value, "to_pylist", getattr(value, "to_list", None))
+    if listed is None:
+        return value
+    first = next((item for item in value if item is not None), None)  # of pandas, polars or Arrow
+    if isinstance(getattr(first, "as_py", lambda: first)(), NUMBERS):
+        return value if hasattr(value, "shape") else np.asarray(value)
+    return listed()
 
 
 def snapshots(values: Mapping[str, Any], copies: HostCopies) -> tuple[dict[str, Any], tuple[HostArray, ...]]:

@@ -30,7 +30,7 @@ Lengths = NDArray[np.int64]
 _PIECE = 4096
 """Texts converted before other threads may have the interpreter again: a third of a millisecond."""
 _BREATH_SECONDS = 2e-5  # without a sleep this thread has the lock again before a waiting thread is awake
-_NUMBERS = (int, float, np.number)
+NUMBERS = (int, float, np.number)
 _NUMPY = {"bool": np.bool_, "int16": np.int16, "int32": np.int32, "int64": np.int64, "float32": np.float32}
 
 
@@ -86,7 +86,7 @@ def is_ragged(value: Any) -> bool:
     if not isinstance(value, (list, tuple)):
         return False
     first = next((item for item in value if item is not None), None)
-    return first is None or (not isinstance(first, _NUMBERS) and shape_of(first) != ())
+    return first is None or (not isinstance(first, NUMBERS) and shape_of(first) != ())
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

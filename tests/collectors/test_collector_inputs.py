@@ -4,6 +4,9 @@ from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -358,3 +361,16 @@ def test_arrays_lists_and_nothing_may_stand_beside_each_other(make: Callable[...
     own = [given[place] for place in order]
     rows = rows_of(rollout_logprobs=own, old_logprobs=own)
     assert [row["rollout_logprobs"] for row in rows] == [wanted[place] for place in order]
+
+
+def test_columns_of_data_frames_are_lists_of_sequences() -> None:
+    rows = [[-1.0, -2.0], [], [-0.5]]
+    for column in (pd.Series, pl.Series, pa.array, lambda values: pa.chunked_array([values])):
+        written = rows_of(
+            rollout_logprobs=column(rows), sequence_ids=column(["a", "b", "c"]), rewards=column([0.0, 1.0, 0.5])
+        )
+        assert [row["rollout_logprobs"] for row in written] == rows
+        assert [row["sequence_id"] for row in written] == ["a", "b", "c"]
+        assert [row["reward"] for row in written] == [0.0, 1.0, 0.5]
+        flat = rows_of(rollout_logprobs=column([-1.0, -2.0, -0.5]), lengths=column([2, 1]))
+        assert [row["rollout_logprobs"] for row in flat] == [[-1.0, -2.0], [-0.5]]
