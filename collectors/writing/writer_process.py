@@ -64,6 +64,7 @@ class WriterProcess:
         self._known = 0
         self._has_closed = False
         self._is_ready, self._is_over = threading.Event(), threading.Event()
+        self._losing = threading.Lock()
         to_it, from_it = _started(task, process)
         self._open = {"to": to_it, "from": from_it}
         try:
@@ -151,6 +152,8 @@ class WriterProcess:
                     warn("a reply of the writer's process could not be read: %s", reason_of(error))
                 self._progress()
         self._close("from")
+        if not self._has_closed:
+            self._ledger.fail(PROCESS)
         self._is_over.set()
         self._is_ready.set()
         self._lose()
@@ -183,15 +186,18 @@ class WriterProcess:
         {"write": self._ledger.write, "leave_out": self._ledger.leave_out}[post](*values)
 
     def _lose(self) -> None:
-        """Counts the rows that the ended process had not reported as written as lost, and wakes all who wait for them."""
-        lost, self._sent = self._sent - self._known, self._known
+        """Counts the rows that the ended process had not reported as written as lost, and wakes all who wait for them.
+
+        The listening thread calls it, and the thread that sends whatever was added meanwhile.
+        """
+        with self._losing:
+            lost, self._sent = self._sent - self._known, self._known
+            unsettled, unfinished = _taken(self._unsettled), _taken(self._unfinished)
         if lost > 0:
             self._ledger.drop(Dropped(None, ENDED, "", lost, 0))
-        if not self._has_closed:
-            self._ledger.fail(PROCESS)
-        for settled in _taken(self._unsettled):
+        for settled in unsettled:
             settled()
-        for done in _taken(self._unfinished):
+        for done in unfinished:
             done(False)
 
 

@@ -172,6 +172,23 @@ def test_a_writer_that_is_killed_is_missed_counted_and_replaced(
     assert {1, 3} <= set(open_run(tmp_path / "run").metrics()["step"].to_list())
 
 
+def test_what_is_sent_after_the_end_of_a_process_is_lost_and_the_end_counts_once(
+    tmp_path: Path, pids: list[int]
+) -> None:
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=1, **ONE)
+        assert collector.flush(PATIENCE)
+        process = collector._process
+        told: list[bool] = []
+        assert process is not None
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until(lambda: process.is_gone)
+        for _ in range(2):
+            process.finish(told.append)
+        wait_until(lambda: PROCESS in collector.counts.failures)
+        assert told == [False, False] and collector.counts.failures[PROCESS] == 1
+
+
 def test_where_no_process_can_be_started_a_thread_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
