@@ -116,6 +116,9 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
     if is_dataclass(one) and type(one).__qualname__ == type(other).__qualname__:
         names = [item.name for item in fields(one)]
         return [found for n in names for found in differences(getattr(one, n), getattr(other, n), f"{path}.{n}")]
+    dump = getattr(one, "model_dump", None)
+    if dump is not None and type(one).__qualname__ == type(other).__qualname__:  # of two imports of tinker
+        return differences(dump(), other.model_dump(), path)
     if isinstance(one, Sequence) and not isinstance(one, str | bytes):
         if type(one) is not type(other) or len(one) != len(other):
             return [f"{path} length"]
