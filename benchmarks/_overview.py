@@ -1,11 +1,11 @@
-"""What the first page of a run costs, in a real browser: the server's processor time, and seconds until the page shows it."""
+"""The cost of the first page of a run, in a real browser: the server's processor time, and seconds until the page shows it."""
 
 import os
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from _painted import FIRST_CHART, VERDICT, WHOLE, seconds_until
+from _painted import FIRST_CHART, VERDICT, WHOLE, processor_seconds, seconds_until
 
 # pyright does not see what sys.path holds at run time
 from support.browser import Chromium, Dashboard  # pyright: ignore[reportMissingImports]
@@ -21,7 +21,8 @@ def overview(run: Path) -> None:
         for starts in (("first visit", "again"), ("first visit after another start",)):
             with Dashboard([run]) as dashboard:
                 for visit in starts:
-                    began, page, place = spent(dashboard.pid), browser.tab(), f"{dashboard.url}/?run={quote(run.name)}"
+                    began, page = processor_seconds(dashboard.pid), browser.tab()
+                    place = f"{dashboard.url}/?run={quote(run.name)}"
                     seconds = [
                         seconds_until(page, VERDICT, lambda: page.goto(place), patience=PATIENCE),  # noqa: B023
                         *(
@@ -31,13 +32,7 @@ def overview(run: Path) -> None:
                     ]
                     page.close()
                     print(
-                        f"Overview, {visit:<32} {spent(dashboard.pid) - began:8.1f} s of CPU; "
+                        f"Overview, {visit:<32} {processor_seconds(dashboard.pid) - began:8.1f} s of CPU; "
                         f"verdict {seconds[0]:.1f} s, first chart {sum(seconds[:2]):.1f} s, whole {sum(seconds):.1f} s",
                         flush=True,
                     )
-
-
-def spent(pid: int) -> float:
-    """Processor seconds of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -53,6 +53,12 @@ def told(what: str, seconds: Sequence[float], aim: float | None = None) -> str:
     return f"{what:58s} {middle:6.2f} s{worst}{against}"
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor time that a process has used so far, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_lines() -> list[str]:
     try:
         return Path("/proc/cpuinfo").read_text().splitlines()

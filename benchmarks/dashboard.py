@@ -26,7 +26,7 @@ from urllib.request import urlopen
 import numpy as np
 from _interactions import OF_A_LONG_SEQUENCE, OF_A_RUN, answers
 from _long_runs import FOLDER, Shape, long_runs, records
-from _painted import FIRST_CHART, VERDICT, WHOLE, machine, seconds_until, told
+from _painted import FIRST_CHART, VERDICT, WHOLE, machine, processor_seconds, seconds_until, told
 from playwright.sync_api import Page
 
 # pyright does not see what sys.path holds at run time
@@ -172,8 +172,7 @@ def _wait_for_warmth(pid: int) -> None:
     """Until the server has stopped working for what it keeps for the next start."""
     before, quiet = -1.0, 0
     for _ in range(600):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        used = processor_seconds(pid)
         quiet = quiet + 1 if used - before < 0.1 else 0
         if quiet >= 4:
             return

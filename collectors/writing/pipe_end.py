@@ -39,7 +39,8 @@ class PipeEnd:
 
     def write(self, data: Any) -> int:
         """Bytes written, after a wait while the pipe is full. OSError where the end is no longer ours."""
-        self._demand_ours()
+        if not self.is_ours():
+            raise OSError(errno.EBADF, "the pipe to the writer's process was closed by the program")
         return os.write(self.descriptor, data)
 
     def lines(self) -> Iterator[bytes]:
@@ -53,7 +54,3 @@ class PipeEnd:
         """Closes the end if it is ours."""
         if self.is_ours():
             os.close(self.descriptor)
-
-    def _demand_ours(self) -> None:
-        if not self.is_ours():
-            raise OSError(errno.EBADF, "the pipe to the writer's process was closed by the program")

@@ -10,12 +10,10 @@ from .program import Program, neighbour_programs
 
 def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loops) -> Matrix:
     """Shape (statistics, sequences). begins: the first token of each sequence that has one. statistics: how many there are."""
-    if not statistics or tokens.has_pairs:
-        return (
-            loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, begins)
-            if statistics
-            else np.empty((0, len(begins)))
-        )
+    if not statistics:
+        return np.empty((0, len(begins)))
+    if tokens.has_pairs:
+        return loops.cell_sums(tokens.program(loops, whole=True), tokens.columns, begins)
     result = np.zeros((statistics, len(begins)))
     lengths = np.diff(np.append(begins, len(tokens.sequence)))
     for shift, (program, places) in neighbour_programs(tokens.gap).items():

@@ -148,16 +148,13 @@ def biased_ids(evidence: Evidence) -> Result:
 
 
 def _biases(number: int, named: str, share: Share) -> str:
-    """How many ids are off, and what they explain: few ids that explain nothing are no bias."""
+    """The number of ids that are off, and their share of the gap: few ids that explain nothing are no bias."""
     if not number:
         return f"no id with {ID[0]} tokens has a mean log-ratio that is not 0"
-    ids = (
-        f"the token id {named} has"
-        if number == 1
-        else f"{number} token ids ({named}{', …' if number > 5 else ''}) have"
-    )
+    is_one, more = number == 1, ", …" if number > 5 else ""
+    ids = f"the token id {named} has" if is_one else f"{number} token ids ({named}{more}) have"
     explained = f"{share.share:.0%} ± {100 * share.error:.1g}%" if share.share > 0.005 else "none"
-    return f"{ids} a mean log-ratio that is not 0 and {'explains' if number == 1 else 'explain'} {explained} of the gap"
+    return f"{ids} a mean log-ratio that is not 0 and {'explains' if is_one else 'explain'} {explained} of the gap"
 
 
 CAUSES = (
