@@ -82,7 +82,7 @@ def waits(seconds: float) -> Seconds:
 
 
 def _sleeps() -> int:
-    """How often this thread has given up its core of its own accord."""
+    """The number of times that this thread has given up its core of its own accord."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 

@@ -228,7 +228,7 @@ def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
 
 
 def read(run: Path) -> dict[str, Spent]:
-    """What each reading costs, by one process that does them in turn; it begins without the last step and ends with it."""
+    """The cost of each reading, by one process that does them in turn; it begins without the last step and ends with it."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as kept:
         json.dump(without_last_step(run), kept)
         kept.flush()

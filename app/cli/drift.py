@@ -133,7 +133,7 @@ def _tell(found: dict[str, Drift], folder: Path | None) -> None:
 
 
 def _records(title: str) -> str | None:
-    """What the table of trainers says is recorded, and what is not; None for an adapter of the user's own."""
+    """The words of the table of trainers on what is recorded, and what is not; None for an adapter of the user's own."""
     from ratioscope.collectors.trainers import ADAPTERS
 
     return next((adapter.records for adapter in ADAPTERS if adapter.title == title), None)

@@ -74,7 +74,7 @@ def address_of(place: str | os.PathLike[str]) -> Address | None:
         return None
     scheme, rest = found[1], found[3]
     if scheme == "file" and not found[2]:
-        rest = f"/{rest}"  # file:/tmp/run was file:///tmp/run
+        rest = f"/{rest}"  # file:/runs/a was file:///runs/a
     body, mark, _ = _split(rest)
     authority, slash, path = body.partition("/")
     user, at, host = authority.rpartition("@")

@@ -1,4 +1,4 @@
-"""How many rows of each reading fit the sequences on record."""
+"""The number of rows of each reading that fit the sequences on record."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

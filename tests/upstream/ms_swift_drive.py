@@ -358,7 +358,7 @@ def drive(
 
 
 def _told(loss: torch.nn.Module) -> list[dict[str, Any]]:
-    """What liger's loss is given, call by call."""
+    """The arguments of liger's loss, call by call."""
     told = list[dict[str, Any]]()
 
     def keep(_: Any, given: Any, named: dict[str, Any]) -> None:

@@ -132,7 +132,7 @@ def _demand(name: str, dtype: str, checkpoints: Path | None, tries: bool) -> Non
 
 
 def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance | None":
-    """How far the model is from itself if it reads every sequence alone. The second reading stays in the run."""
+    """The distance of the model from itself when it reads every sequence alone. The second reading stays in the run."""
     from ...referee.distance import distances_of
     from ..terminal import counting
 

@@ -1,4 +1,4 @@
-"""Requests of a page that the reader has left: none of them takes the reader back. What the page on show asks for is heard."""
+"""Requests of a page that the reader has left take nobody back. Requests of the page on show are heard."""
 
 from pathlib import Path
 from types import SimpleNamespace

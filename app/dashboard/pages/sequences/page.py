@@ -29,7 +29,7 @@ from .prompt_groups import group_picker, has_groups, say_group, show_groups
 FIRST = ("lag", "reward", "group_id")
 """Facts that stand left of the gap's metrics, because a table on half a screen is cut off on the right."""
 OWN = ("matching", "tokens_within", "first_within")
-"""What a filter finds in a sequence."""
+"""Columns of a filter: its tokens in a sequence, and the first of them."""
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
