@@ -1,7 +1,6 @@
 """Corrections carried out in the background: equal to the whole done at once, however often it was interrupted."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -280,13 +279,19 @@ def test_equal_corrections_share_their_work_whatever_they_are_called(run: Run, c
     assert correction_text(renamed) == correction_text(GEO)
 
 
-def test_pages_are_answered_while_a_job_is_at_work(run: Run, cache: Cache) -> None:
-    made = ledgers(cache)
-    job = correction_job(run, made, run.steps, TURN)
+def test_pages_are_answered_while_a_job_is_at_work(run: Run, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answered = threading.Semaphore(0), threading.Semaphore(0)
+
+    def reading(run: Run, step: int) -> object:
+        begun.release()
+        assert answered.acquire(timeout=60), "a page waits for the job"
+        return records_of(run, step)
+
+    monkeypatch.setattr(correction_jobs, "records_of", reading)
+    job = correction_job(run, ledgers(cache), run.steps, TURN)
     job.start()
-    longest = 0.0
-    while job.progress.at_work:
-        began = time.monotonic()
-        assert len(run.metrics()) == 6
-        longest = max(longest, time.monotonic() - began)
-    assert job.progress.state == "done" and longest < 5
+    for done in range(len(run.steps)):
+        assert begun.acquire(timeout=60) and TURN.locked() and job.progress == JobProgress("running", done, 6)
+        assert len(run.metrics()) == len(open_run(run.path).metrics()) == 6
+        answered.release()
+    assert job.wait(60) == JobProgress("done", 6, 6)
