@@ -10,6 +10,8 @@ from multiprocessing.context import SpawnProcess
 
 import pyarrow as pa
 
+from ratioscope.pandas_kept_out import keep_pandas_out
+
 from .engine import Outcome
 from .task import Result, Task, carried_out
 
@@ -92,6 +94,7 @@ def _started() -> _Worker:
 
 def _work(pipe: Connection) -> None:
     """The life of a worker: it ends when its caller closes the pipe, or dies."""
+    keep_pandas_out()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     pa.set_cpu_count(1)
