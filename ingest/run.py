@@ -45,14 +45,14 @@ from .files.run_file import run_file
 from .remote.opening import local_run, mirror_at
 from .rows.claims import Claims, ClaimsOfRun
 from .rows.digests import reading_digest, row_digest, run_digest
-from .rows.one_sequence import row_of_sequence
+from .rows.one_sequence import Span, row_of_sequence, span_frame
 from .rows.reading_fits import fits_of
 from .rows.reading_rows import Fit, ReadingRows
 from .rows.readings import Pair, Reading, Readings
 from .rows.record_rows import RecordRows
 from .rows.record_scan import record_scan, token_rows
 from .rows.sequences import READ, sequence_table
-from .rows.token_frame import token_frame, token_schema
+from .rows.token_frame import token_schema
 from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
@@ -500,13 +500,21 @@ class Run:
 
         Each reading of the sequence adds a column, such as referee_logprob, and a gap of each policy with it.
         """
-        own = row_of_sequence(self._rows.table(self._files_of(step)), step, sequence_id, minibatch)
+        return self.spans(step, [Span(sequence_id, minibatch)])[0]
+
+    def spans(self, step: int, wanted: Sequence[Span]) -> list[pl.DataFrame]:
+        """The frames of `sequence` for some tokens of some sequences of a step, whose rows are read once."""
+        rows = self._rows.table(self._files_of(step))
+        own = pa.concat_tables(row_of_sequence(rows, step, span.sequence_id, span.minibatch) for span in wanted)
         names = [name for name, reading in self.readings.items() if step in reading.steps]
         own = self._readings.beside(own, step, names)
+        return [self._span(own.slice(at, 1), span, names) for at, span in enumerate(wanted)]
+
+    def _span(self, own: pa.Table, span: Span, names: Sequence[str]) -> pl.DataFrame:
         read = [name for name in names if own[f"{name}_logprobs"].null_count == 0]
         gaps = [gap for gap in self.reading_gaps if set(sides(gap)) <= {*self.policies, *read}]
         further = [*(f"{name}_logprob" for name in read), *(f"{gap}{end}" for gap in gaps for end in ("", "_weight"))]
-        return token_frame(own, [*token_schema(), *further] if further else None)
+        return span_frame(own, span, [*token_schema(), *further] if further else None)
 
     def prompt_ids(self, step: int, sequence_id: str) -> list[int] | None:
         """The tokens of a sequence's prompt; None if they are not on record."""

@@ -119,7 +119,14 @@ def sequence_facts(item: WorstSequence) -> str:
     """One line with the place of the sequence and the size of its gap."""
     update = "" if item.minibatch is None else f", minibatch {item.minibatch}"
     facts = (f"{NAMES.get(name, name.replace('_', ' '))} {_fact(value)}" for name, value in item.facts.items())
-    return " · ".join((f"step {item.step}{update}", count(item.length, "token"), *facts))
+    return " · ".join((f"step {item.step}{update}", count(item.length, "token"), *facts, *_window(item)))
+
+
+def _window(item: WorstSequence) -> tuple[str, ...]:
+    """The positions that are shown, in words, where these are not all."""
+    if len(item.tokens) in (0, item.length):
+        return ()
+    return (f"shown: positions {item.tokens['position'][0]:,} to {item.tokens['position'][-1]:,}",)
 
 
 def text_of(item: WorstSequence) -> str:

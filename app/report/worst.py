@@ -1,11 +1,13 @@
 """The worst sequences of a run on one gap, with their tokens: the ones that a person should read first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ratioscope.ingest.analysis.run_comparison import asked_gap
+from ratioscope.ingest.rows.one_sequence import Span
 
 from ..presentation.metric_places import sequence_measures_at
 
@@ -32,7 +34,7 @@ class WorstSequence:
     length: int
     """Number of tokens of the sequence."""
     tokens: pl.DataFrame
-    """One row per token as from Run.sequence, at most TOKENS_SHOWN."""
+    """One row per token as from Run.sequence, at most TOKENS_SHOWN: those around the one with the largest |x|."""
 
 
 def worst_sequences(
@@ -52,13 +54,27 @@ def worst_sequences(
         return ()
     order = [column, "step", "sequence_id"]
     ranked = pl.concat(known, how="diagonal_relaxed").drop_nulls(column).sort(order, descending=[True, False, False])
-    rows = ranked.unique("sequence_id", keep="first", maintain_order=True).head(most).iter_rows(named=True)
-    return tuple(_sequence(run, row, gap, text) for row in rows)
+    rows = ranked.unique("sequence_id", keep="first", maintain_order=True).head(most).to_dicts()
+    tokens = _tokens(run, rows, gap)
+    return tuple(_sequence(row, shown, gap, text) for row, shown in zip(rows, tokens, strict=True))
 
 
-def _sequence(run: "Run", row: dict[str, Any], gap: str, text: bool) -> WorstSequence:
-    tokens = run.sequence(row["step"], row["sequence_id"], row.get("minibatch"))
-    shown = tokens.head(TOKENS_SHOWN)
+def _tokens(run: "Run", rows: Sequence[dict[str, Any]], gap: str) -> list[pl.DataFrame]:
+    """The shown tokens of each of these sequences. The rows of a step are read once, and not all tokens of a long sequence."""
+    found: dict[int, pl.DataFrame] = {}
+    for step in dict.fromkeys(row["step"] for row in rows):
+        own = [at for at, row in enumerate(rows) if row["step"] == step]
+        found |= dict(zip(own, run.spans(step, [_shown(rows[at], gap) for at in own]), strict=True))
+    return [found[at] for at in range(len(rows))]
+
+
+def _shown(row: dict[str, Any], gap: str) -> Span:
+    worst = row.get(f"{gap}/worst_position") or 0
+    first = max(0, min(worst - TOKENS_SHOWN // 2, row["length"] - TOKENS_SHOWN))
+    return Span(row["sequence_id"], row.get("minibatch"), first, TOKENS_SHOWN)
+
+
+def _sequence(row: dict[str, Any], shown: pl.DataFrame, gap: str, text: bool) -> WorstSequence:
     if not text:
         shown = shown.drop(name for name in TEXTS if name in shown.columns)
     elif "token_text" in shown.columns:
@@ -68,5 +84,5 @@ def _sequence(run: "Run", row: dict[str, Any], gap: str, text: bool) -> WorstSeq
     facts = {name: row[name] for name in FACTS if row.get(name) is not None}
     prompt = row.get("prompt_text") if text else None
     return WorstSequence(
-        row["step"], row.get("minibatch"), row["sequence_id"], measured | facts, prompt, len(tokens), shown
+        row["step"], row.get("minibatch"), row["sequence_id"], measured | facts, prompt, row["length"], shown
     )

@@ -15,6 +15,7 @@ from ratioscope.metrics.engines.arrow_columns import measured_rows
 from ratioscope.record import GAPS
 
 from ..rows.token_frame import token_counts, token_frame
+from ..rows.windows import PER_SEQUENCE, Windows, cut, windows
 from .gap_history import READ, gap_history, history_with_mix
 from .step_rows import columns_of
 
@@ -26,7 +27,9 @@ Integers = npt.NDArray[np.int64]
 MOST_STEPS = 12
 """At most so many steps are read: the worst ones, the first, the newest, and some between."""
 MOST_TOKENS = 60_000
-"""At most so many tokens are kept. A step gives its share of them, by sequences at even distances."""
+"""About so many tokens are kept. A step gives its share of them, by sequences at even distances, and at least one sequence."""
+LONGEST = 16_000
+"""At most so many tokens of a sequence are kept, in windows. It counts as one of them: a diagnosis wants many sequences."""
 COLUMNS = (
     "token_ids", "mask", "entropy", "group_id", "replica", "turn", "rollout_versions", "rollout_version_min", "trainer_version",
     "cached_tokens", "kv_versions", "media", "pack_position", "router_agreement", "sampled_ids",
@@ -104,13 +107,14 @@ def _tokens_of(run: "Run", step: int, gap: str, most: int) -> tuple[pl.DataFrame
     """(one row per sampled token of the step, number of sequences left out)."""
     records = columns_of(run, step, COLUMNS)
     measured = measured_rows(records, gap)
-    tokens = int(token_counts(records)[measured].sum())
+    counts = token_counts(records)[measured]
+    tokens = int(np.where(counts > LONGEST, LONGEST // PER_SEQUENCE, counts).sum())
     every = max(1, int(np.ceil(tokens / max(most, 1))))
     return _tokens(records.take(measured[::every]), gap, len(measured)), len(measured) - len(measured[::every])
 
 
 def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
-    """One row per sampled token of these Records, with the facts of the evidence."""
+    """One row per sampled token of these Records, with the facts of the evidence; of long sequences, the tokens of windows."""
     if not rows:
         return pl.DataFrame()
     earlier, later = (f"{policy}_logprob" for policy in GAPS[gap])
@@ -118,12 +122,16 @@ def _tokens(records: pa.Table, gap: str, rows: int) -> pl.DataFrame:
         "step", "position", "token_id", "mask", "entropy", "turn", "rollout_version", "rollout_version_min", "trainer_version",
         "cached_tokens", "kv_version", "media", "pack_position", "router_agreement", "sampled_id", "inclusion_probability",
     )  # fmt: skip
-    frame = token_frame(records, (*columns, *LABELS.values(), earlier, later))
-    counts: Integers = token_counts(records)
+    lengths: Integers = token_counts(records)
+    spans = windows(lengths, LONGEST)
+    parts = records if len(spans.row) == len(lengths) else cut(records, spans)
+    frame = token_frame(parts, (*columns, *LABELS.values(), earlier, later))
     version = pl.coalesce("rollout_version", "rollout_version_min")
     return frame.with_columns(
-        row=pl.Series(np.repeat(np.arange(len(counts)), counts)),
-        length=pl.Series(np.repeat(counts, counts)),
+        row=pl.Series(np.repeat(spans.row, spans.length)),
+        length=pl.Series(np.repeat(lengths[spans.row], spans.length)),
+        share=pl.Series(np.repeat(_kept_share(spans, lengths), spans.length)),
+        position=pl.col("position") + pl.Series(np.repeat(spans.start, spans.length)),
         lag=pl.col("trainer_version") - version,
         kv_age=version - pl.col("kv_version"),
         other_id=(pl.col("sampled_id") != pl.col("token_id")).cast(pl.Int64),
@@ -160,11 +168,17 @@ def _evidence(parts: Sequence[pl.DataFrame], history: History | None) -> Evidenc
     return Evidence(
         known["earlier"].to_numpy(), known["later"].to_numpy(), known["row"].cast(pl.Int64).to_numpy(),
         known["position"].cast(pl.Int64).to_numpy(), facts, names, history, len(frame) - len(known),
-        _weight(known["inclusion_probability"]),
+        _weight(known["inclusion_probability"], known["share"].to_numpy()),
     )  # fmt: skip
 
 
-def _weight(probability: pl.Series) -> npt.NDArray[np.float64] | None:
-    """Tokens that each token stands for, relative to the mean; None if all sequences were kept."""
-    known = probability.cast(pl.Float64).fill_null(1.0).to_numpy()
+def _kept_share(spans: Windows, lengths: Integers) -> npt.NDArray[np.float64]:
+    """The share of its sequence that the windows of each window's sequence hold together; 1 where one window holds all of it."""
+    kept = np.bincount(spans.row, spans.length, minlength=len(lengths))
+    return (kept / np.maximum(lengths, 1))[spans.row]
+
+
+def _weight(probability: pl.Series, share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    """Tokens that each token stands for, relative to the mean; None if all tokens of all sequences were kept."""
+    known = probability.cast(pl.Float64).fill_null(1.0).to_numpy() * share
     return None if (known >= 1).all() else (1 / known) / (1 / known).mean()

@@ -1,10 +1,42 @@
-"""The row of one sequence among the rows of its step."""
+"""The row of one sequence among the rows of its step, and a span of its tokens."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, pc
 from ratioscope.metrics.engines.join import joined
+
+from .token_frame import token_counts, token_frame
+from .windows import Windows, cut
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some tokens of a sequence of a step."""
+
+    sequence_id: str
+    minibatch: int | None = None
+    """None: the row without a minibatch, else the first."""
+    first: int = 0
+    """The position that it begins at, from 0."""
+    most: int | None = None
+    """Number of its tokens, fewer where the sequence ends; None: all that follow."""
+
+
+def span_frame(own: pa.Table, span: Span, wanted: Collection[str] | None) -> pl.DataFrame:
+    """One row per token of the span of a joined Record, a table of one row. wanted: columns, as of `token_frame`."""
+    length = int(token_counts(own)[0])
+    first = min(max(span.first, 0), length)
+    size = length - first if span.most is None else min(span.most, length - first)
+    if size == length:
+        return token_frame(own, wanted)
+    one = Windows(np.zeros(1, np.int64), np.array([first]), np.array([size]))
+    return token_frame(cut(own, one), wanted).with_columns(pl.col("position") + first)
 
 
 def row_of_sequence(rows: pa.Table, step: int, sequence_id: str, minibatch: int | None) -> pa.Table:

@@ -1,0 +1,67 @@
+"""Windows into long sequences: an analysis of few tokens reads parts of a sequence of a million, and knows where they stood."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ratioscope.metrics.engines.arrow_columns import list_lengths, whole
+
+from .token_frame import LISTS, token_counts
+
+Integers = npt.NDArray[np.int64]
+
+PER_SEQUENCE = 4
+"""Windows of a long sequence, at even distances: the first begins with it and the last ends with it."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Spans of tokens, sequence after sequence and ascending within each."""
+
+    row: Integers
+    """Index of the sequence of each window."""
+    start: Integers
+    """Place of its first token in the sequence, from 0."""
+    length: Integers
+    """Number of its tokens."""
+
+
+def windows(lengths: Integers, most: int) -> Windows:
+    """One window over each sequence of at most so many tokens; PER_SEQUENCE in each longer one, with `most` tokens together."""
+    each = max(1, most // PER_SEQUENCE)
+    count = np.where(lengths > most, PER_SEQUENCE, 1)
+    row = np.repeat(np.arange(len(lengths)), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    long = count[row] > 1
+    start = np.where(long, place * (lengths[row] - each) // (PER_SEQUENCE - 1), 0)
+    return Windows(row, start, np.where(long, each, lengths[row]))
+
+
+def cut(records: pa.Table, spans: Windows) -> pa.Table:
+    """One row per window, with the columns of each token cut to it.
+
+    A list becomes null that has neither one value per token of its sequence nor, as `advantages` may, a single one.
+    """
+    lengths, rows = token_counts(records), spans.row.tolist()
+    columns: dict[str, Any] = {name: records[name] for name in records.column_names}
+    for name, column in columns.items():
+        is_of_tokens = name in LISTS.values() or name.endswith("_logprobs")
+        lists = _cut(whole(column), lengths, spans, single=name == "advantages") if is_of_tokens else None
+        columns[name] = column.take(rows) if lists is None else lists
+    return pa.table(columns)
+
+
+def _cut(column: Any, lengths: Integers, spans: Windows, *, single: bool) -> Any:
+    """The lists of an Arrow column, one per window. single: a list of one value, which is for all tokens, stays as it is."""
+    own = list_lengths(column)
+    fits, once = (own == lengths)[spans.row], (own == 1)[spans.row] & single
+    valid = column.is_valid().to_numpy(zero_copy_only=False)[spans.row] & (fits | once)
+    first = column.offsets.to_numpy()[spans.row] + np.where(fits, spans.start, 0)
+    kept = np.where(valid, np.where(fits, spans.length, 1), 0)
+    parts = [column.values.slice(int(at), int(size)) for at, size in zip(first, kept, strict=True)]
+    offsets: Any = pa.array(np.cumsum([0, *kept]), pa.int32())
+    values = pa.concat_arrays(parts or [column.values.slice(0, 0)])
+    return pa.ListArray.from_arrays(offsets, values, type=column.type, mask=pa.array(~valid))

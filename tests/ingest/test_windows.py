@@ -1,0 +1,100 @@
+"""Windows into long sequences: their tokens are those of the whole, at their places, and a diagnosis keeps few of them."""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+from ratioscope import Collector
+from ratioscope.app.report import shown, worst
+from ratioscope.ingest.analysis import evidence
+from ratioscope.ingest.rows.one_sequence import Span
+from ratioscope.ingest.rows.token_frame import token_counts, token_frame
+from ratioscope.ingest.rows.windows import cut, windows
+from ratioscope.ingest.run import Run, open_run
+
+LENGTHS = (1000, 7, 0, 130, 400)
+WORST = 870
+"""Position of the largest |x| of the longest sequence."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("long") / "run"
+    draws = np.random.default_rng(0)
+    rollout = [-draws.exponential(size=length).astype(np.float32) for length in LENGTHS]
+    old = [side + draws.normal(0, 0.01, len(side)).astype(np.float32) for side in rollout]
+    old[0][WORST] -= 3
+    ids = [np.arange(length) for length in LENGTHS]
+    with Collector(folder, writer="thread") as collector:
+        for step in range(2):
+            collector.log(
+                step=step, rollout_logprobs=rollout, old_logprobs=old, token_ids=ids, advantages=np.ones(len(LENGTHS))
+            )
+    return open_run(folder)
+
+
+def test_windows_begin_with_a_sequence_and_end_with_it() -> None:
+    found = windows(np.array([10, 400, 401, 1000]), 400)
+    assert found.row.tolist() == [0, 1, *[2] * 4, *[3] * 4]
+    assert found.start.tolist() == [0, 0, 0, 100, 200, 301, 0, 300, 600, 900]
+    assert found.length.tolist() == [10, 400, *[100] * 8]
+
+
+def test_tokens_of_windows_are_those_of_the_whole_at_their_places(run: Run) -> None:
+    records = run.rows(0)
+    lengths = token_counts(records)
+    spans = windows(lengths, 120)
+    columns = ("position", "token_id", "rollout_logprob", "old_logprob", "advantage", "mismatch", "sequence_id")
+    parts = token_frame(cut(records, spans), columns)
+    start = pl.Series(np.repeat(spans.start, spans.length))
+    parts = parts.with_columns(pl.col("position") + start)
+    whole = token_frame(records, columns)
+    assert len(parts) == 120 + 7 + 120 + 120
+    assert (parts["token_id"] == parts["position"]).all()
+    assert_frame_equal(
+        parts, whole.join(parts.select("sequence_id", "position"), on=("sequence_id", "position"), how="semi")
+    )
+
+
+def test_a_list_of_another_length_is_cut_nowhere(run: Run) -> None:
+    records = run.rows(0)
+    place = records.schema.get_field_index("entropy")
+    field = records.schema.field(place)
+    short = pa.array([[0.5] * 3] * len(records), field.type)
+    parts = cut(records.set_column(place, field, short), windows(token_counts(records), 120))
+    assert parts["entropy"].null_count == len(parts) and parts["old_logprobs"].null_count == 0
+
+
+def test_a_diagnosis_keeps_a_bounded_part_of_each_sequence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "LONGEST", 120)
+    found = evidence.evidence_of(run, "mismatch").evidence
+    assert np.bincount(found.row).tolist() == [120, 7, 0, 120, 120] * 2
+    assert found.position[found.row == 0].max() == 999 and set(found.facts["length"][found.row == 0]) == {1000}
+    ratio = found.weights[found.row == 0][0] / found.weights[found.row == 1][0]
+    assert ratio == pytest.approx(1000 / 120)
+
+
+def test_a_span_is_a_slice_of_its_sequence(run: Run) -> None:
+    ids = run.sequences(1)["sequence_id"].to_list()
+    asked = [
+        Span(ids[0], first=WORST - 5, most=10),
+        Span(ids[1], first=3, most=99),
+        Span(ids[4]),
+        Span(ids[2], first=5),
+    ]
+    found = run.spans(1, asked)
+    for span, frame in zip(asked, found, strict=True):
+        whole = run.sequence(1, span.sequence_id)
+        assert_frame_equal(frame, whole.slice(span.first, span.most))
+    assert [len(frame) for frame in found] == [10, 4, 400, 0]
+
+
+def test_a_report_shows_the_tokens_around_the_worst_one(run: Run) -> None:
+    items = worst.worst_sequences(run, run.metrics(), "mismatch", text=True)
+    longest = next(item for item in items if item.length == 1000)
+    assert len(longest.tokens) == worst.TOKENS_SHOWN and WORST in longest.tokens["position"].to_list()
+    assert f"at {WORST}: -2.99" in shown.worst_tokens(longest, "mismatch", 1)[0].replace("−", "-")
+    assert shown.sequence_facts(longest).endswith("shown: positions 400 to 999")
+    assert not any("shown:" in shown.sequence_facts(item) for item in items if item.length < 600)
