@@ -21,6 +21,11 @@ DISHONEST = (5.0, 0.01)
 """(standard errors, distance from 1) of a mean weight that tells that the sampler's log-probs are not those it sampled from."""
 SURPRISED = (6.0, 0.05)
 """(standard errors, nats) of a surprisal gap that tells that tokens were not sampled from the policy that is trained."""
+ONE_SIDED = 0.002
+"""Share of the log-ratios on the rarer side of 0 below which no temperature is told: a mask or an exclusion leaves so few."""
+BY_CHOICE = (1.0, 2.1)
+"""Standard deviations by which a choice of sequences may move the mean surprisal of a sequence: in groups that are whole, of the
+better half of each (0.80 for a normal distribution); otherwise of the best twentieth of all (2.06)."""
 SCATTERED = 0.05
 """Share of the tokens behind a masked one from which on the mask may select by log-prob. A convention: a tool's turn is one place
 where a mask ends, for dozens of tokens."""
@@ -66,6 +71,11 @@ def is_inflated(evidence: Evidence) -> bool:
 def _two_temperatures(evidence: Evidence, honest: bool) -> Result:
     if evidence.effective_tokens < LEAST:
         return undecided(f"{evidence.effective_tokens:.0f} tokens are too few; {LEAST} are needed")
+    fewer = min(evidence.mean(evidence.log_ratio > 0), evidence.mean(evidence.log_ratio < 0))
+    if fewer < ONE_SIDED:
+        return undecided(
+            f"{fewer:.1%} of the log-ratios are on the rarer side of 0; two temperatures put tokens on both sides"
+        )
     slope, error, fitted = _fit(evidence)
     if slope <= LEAST_SLOPE:
         return undecided(f"the sampler's log-probs do not rise with the trainer's: {slope:.3f} times")
@@ -105,6 +115,27 @@ def _behind_a_masked_one(evidence: Evidence) -> float:
     return evidence.mean(follows)
 
 
+def _row_shift(evidence: Evidence) -> float:
+    """By how many standard deviations of their own the sequences are more or less surprising than their entropy says.
+
+    The surprisal of a sequence, minus its entropy, is a martingale: its variance is the sum of those of its tokens. A temperature
+    moves every token, and so a long sequence far; a choice of sequences by their log-probs moves it by its variance at most.
+    """
+    gap = np.nan_to_num(-evidence.later - evidence.facts["entropy"], posinf=0.0, neginf=0.0)
+    sums, squares = (np.add.reduceat(values, evidence.starts) for values in (gap, gap**2))
+    weights = evidence.weights[evidence.starts]
+    variance = np.average(squares, weights=weights)
+    return abs(float(np.average(sums, weights=weights))) / float(np.sqrt(variance)) if variance > 0 else 0.0
+
+
+def _has_whole_groups(evidence: Evidence) -> bool:
+    """Whether every prompt has the same number of sequences, and more than one: none was left out."""
+    if not evidence.has("group"):
+        return False
+    sizes = np.unique(evidence.facts["group"][evidence.starts], return_counts=True)[1]
+    return bool(sizes.min() == sizes.max() > 1)
+
+
 def silent_sampling(evidence: Evidence) -> Result:
     """Both sides agree, and the tokens were sampled from neither: a temperature or a truncation that nobody reports.
 
@@ -121,6 +152,11 @@ def silent_sampling(evidence: Evidence) -> Result:
         return undecided(
             f"{behind:.0%} of the tokens stand behind one that the mask leaves out; "
             "a mask that selects tokens by their log-probs has the same trace"
+        )
+    if holds and (shift := _row_shift(evidence)) < BY_CHOICE[not _has_whole_groups(evidence)]:
+        return undecided(
+            f"a sequence is only {shift:.1f} standard deviations more or less surprising than its entropy says; a choice of "
+            "sequences by their log-probs, or by rewards that follow them, has the same trace"
         )
     spread = float(np.nanmean((evidence.later + evidence.facts["entropy"]) ** 2))
     inverse = 1 - gap / spread if spread > 0 else 1.0

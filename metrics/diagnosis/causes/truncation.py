@@ -144,6 +144,11 @@ def _tested(evidence: Evidence, kind: str) -> Result:
     mean, error = mean_weight(evidence)
     own, by_mass, one_sided = _excluded(evidence)
     shape, holds = _shape(evidence), own == kind
+    if holds and kind != "truncation" and not (evidence.log_ratio > 0).any():
+        return undecided(
+            "not one log-ratio is above 0, and rounding alone makes some so; a mask that selects tokens by their log-ratio has "
+            "the same trace"
+        )
     effect = f"the mean weight is {mean:.4f} ± {error:.4f}"
     if holds:
         effect += f", and {shape.one_sided:.0%} of the clear differences are negative"
