@@ -114,7 +114,7 @@ clean:  ## remove the environment and every cache
 	@grep -v '^#' benchmarks/performance/contenders.txt | while read -r one; do \
 	  .venv/peers/bin/python -m pip --quiet --quiet --disable-pip-version-check install "$$one" </dev/null || echo "without $$one"; done
 	@$(PIP) install --no-deps --target .venv/peers/beside_ours --requirement benchmarks/performance/beside_ours.txt \
-	  || echo "without numba and verl"
+	  || echo "without llvmlite and verl"
 	@touch $@
 
 .venv/.chromium: .venv/bin/python

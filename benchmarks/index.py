@@ -109,7 +109,7 @@ def index(tasks: Sequence[Task], loops: str) -> None:
 def loops() -> Iterator[tuple[str, str]]:
     """(name, the engine's name of these loops)."""
     yield "numpy", NUMPY_LOOPS.name
-    if find_spec("numba") is not None:
+    if find_spec("llvmlite") is not None:
         yield "machine code", loops_for(WORTH_COMPILING).name
 
 

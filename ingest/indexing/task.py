@@ -48,7 +48,7 @@ class Task:
     corrections: tuple[AnyCorrection, ...] = ()
     """If there are any, the result is the effect of each on the step, and no statistics."""
     loops: str = NUMPY_LOOPS.name
-    """Name of the engine's loops that compute the statistics, the same for all tasks: other loops give other last bits."""
+    """Name of the engine's loops that compute the statistics, the same for all tasks."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def _loops(name: str) -> Loops:
     found = NUMPY_LOOPS if name == NUMPY_LOOPS.name else loops_for(WORTH_COMPILING)
     if found.name != name:
         raise SourceError(
-            f"{socket.gethostname()} computes with {found.name}, the caller with {name}: install the same numba on both, or on "
-            "none"
+            f"{socket.gethostname()} computes with {found.name}, the caller with {name}: install the same llvmlite on both, or "
+            "on none"
         )
     return found
 

@@ -11,7 +11,7 @@ from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
 from ..reduction import Integers
 from .arrow_columns import GapRows
-from .loops import Floats, Loops
+from .loops import Floats
 from .numpy_program import Column, Columns
 from .program import Program, token_program
 from .slices import Codes, SliceCodes
@@ -58,10 +58,9 @@ class Tokens:
     has_pairs: bool
     """False if the pairs are left out: the tokens of a sequence that has all of them lie beside their neighbours."""
 
-    def program(self, loops: Loops, *, whole: bool) -> Program:
+    def program(self, *, whole: bool) -> Program:
         """The program of the gap's token statistics. whole: of those that relate tokens to their neighbours."""
-        sound = self.sound and loops.sound_apart
-        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=sound)
+        return token_program(self.gap, whole=whole, entropy="entropy" in self.columns, sound=self.sound)
 
 
 def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
@@ -73,8 +72,8 @@ def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
     return tokens.sequence[token], log_weight[token]
 
 
-def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes], loops: Loops) -> Tokens:
-    """The tokens of a block, with their codes in the slices by token, as these loops need them."""
+def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> Tokens:
+    """The tokens of a block, with their codes in the slices by token."""
     here, lengths = slice(block.start, block.stop), rows.lengths[block.first : block.last]
     sequence, mask = np.repeat(np.arange(len(lengths)), lengths), rows.mask[here]
     columns = {"earlier": rows.earlier[here], "later": rows.later[here]}
@@ -85,7 +84,7 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes], loop
     chosen = {name: values[sampled] for name, values in columns.items()}
     sound = all(np.isfinite(values).all() for values in chosen.values())
     visible = columns["earlier"] if complete else np.where(mask, columns["earlier"], np.float32(np.nan))
-    has_pairs = kin(rows.gap) in SAMPLED and not (complete and sound and loops.sound_apart)
+    has_pairs = kin(rows.gap) in SAMPLED and not (complete and sound)
     shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}

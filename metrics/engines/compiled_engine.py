@@ -1,64 +1,148 @@
-"""The engine's loops in machine code. Importing this file imports numba, so no trainer does."""
+"""The engine's loops in machine code: numpy's numbers, bit for bit. Importing this file imports llvmlite."""
 
-from collections.abc import Callable
-from typing import Any
-
-import numba  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-from ..distribution import UPPER, lowest_buckets
-from ..reduction import LARGE, SMALL, Integers, Matrix, ascending
-from .compiled_loops import bucket_sums, grouped
-from .loops import NUMPY_LOOPS, Buckets, Floats, Loops
-from .numpy_program import Columns
-from .program import Program
+from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
+from ..reduction import LARGE, SMALL, Integers, Matrix
+from .loops import NUMPY_LOOPS, Buckets, Floats, Loops, Order
+from .machine_code import VERSION, functions
+from .numpy_program import CellSums, Columns
+from .program import Program, neighbour_programs
+from .program_code import LANES, exponents, program_code
 
-Kernel = Callable[..., None]
-"""The function of `program_text`, compiled."""
-
-
-def compiled_loops(kernel_of: Callable[[Program], Kernel | None]) -> Loops:
-    """The loops. kernel_of: compiles the text of a program; None where it cannot.
-
-    A block is large, because no intermediate result is stored.
-    """
-
-    def cell_sums(program: Program, columns: Columns, starts: Integers) -> Matrix:
-        kernel = kernel_of(program)
-        if kernel is None:
-            return NUMPY_LOOPS.cell_sums(program, columns, starts)
-        length = len(columns[program.columns[0]])
-        given = [np.ascontiguousarray(columns[name], np.float32) for name in program.columns]
-        sums = np.empty((len(starts), len(program.combines)))
-        kernel(np.append(starts, length), sums, *given)
-        logs = np.array([combine == "logsumexp" for combine in program.combines])
-        beyond = ~((sums[:, logs] > SMALL) & (sums[:, logs] < LARGE)).all(axis=1)
-        sums[:, logs] = np.log(sums[:, logs])
-        result = sums.T[list(program.rows)]
-        if beyond.any() and logs.any():
-            # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
-            lengths = np.diff(np.append(starts, length))
-            chosen = np.repeat(beyond, lengths)
-            ends = np.cumsum(lengths[beyond])
-            part = {name: columns[name][chosen] for name in program.columns}
-            result[:, beyond] = NUMPY_LOOPS.cell_sums(program, part, ends - lengths[beyond])
-        return result
-
-    return Loops(f"numba {numba.__version__}", 1 << 17, False, cell_sums, _order, _buckets)
+_ORDER = """
+define void @order(i64 %count, ptr %cells, ptr %places, ptr %order) {
+entry:
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %loop, label %end
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %own = getelementptr i64, ptr %cells, i64 %i
+  %cell = load i64, ptr %own
+  %counter = getelementptr i64, ptr %places, i64 %cell
+  %place = load i64, ptr %counter
+  %to = getelementptr i64, ptr %order, i64 %place
+  store i64 %i, ptr %to
+  %further = add i64 %place, 1
+  store i64 %further, ptr %counter
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %end
+end:
+  ret void
+}
+"""
+"""The next place of each cell receives the next element of the cell."""
 
 
-def _order(cells: Integers, count: int) -> Integers:
+def machine_loops() -> Loops:
+    """The loops. Exponentials and logarithms are numpy's own."""
+    return Loops(f"LLVM {VERSION}", _sums, _order, _buckets)
+
+
+def is_exact() -> bool:
+    """True if cells of all kinds of lengths have numpy's bits here: another numpy may add up in another order."""
+    program, _ = neighbour_programs("mismatch")[1]
+    random, starts = np.random.default_rng(0), np.cumsum(np.arange(60) ** 2 // 2 + 1) - 1
+    tokens = int(starts[-1]) + 5000
+    columns = {name: random.normal(size=tokens).astype(np.float32) for name in program.columns}
+    found, wanted = _sums(program, columns)(starts), NUMPY_LOOPS.sums(program, columns)(starts)
+    return bool((found == wanted).all())
+
+
+def _sums(program: Program, columns: Columns) -> CellSums:
+    named = functions(program_code(program))
+    given = [np.ascontiguousarray(columns[name], np.float32) for name in program.columns]
+    tokens = len(given[0])
+    powers = np.empty((len(exponents(program)), tokens))
+    logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
+    if tokens >= LANES:
+        named("exponents")(tokens, powers, given)
+        np.exp(powers, out=powers)
+
+    def cell_sums(starts: Integers, places: Integers | None = None) -> Matrix:
+        if tokens < LANES:
+            return NUMPY_LOOPS.sums(program, columns)(starts, places)
+        bounds = np.append(starts, tokens if places is None else len(places))
+        found = np.empty((len(program.rows), len(starts)))
+        named("sums")(len(starts), bounds, found, places, list(powers), given)
+        if logs:
+            sums = found[logs]
+            beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
+            found[logs] = np.log(sums)
+            if len(beyond):
+                # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
+                _without_overflow(program, columns, bounds, places, beyond, found)
+        return found
+
+    return cell_sums
+
+
+def _without_overflow(
+    program: Program, columns: Columns, bounds: Integers, places: Integers | None, cells: Integers, found: Matrix
+) -> None:
+    lengths = np.diff(bounds)[cells]
+    ends = np.cumsum(lengths)
+    chosen = np.arange(ends[-1]) + np.repeat(bounds[cells] - (ends - lengths), lengths)
+    found[:, cells] = NUMPY_LOOPS.sums(program, columns)(ends - lengths, chosen if places is None else places[chosen])
+
+
+def _order(cells: Integers, count: int) -> Order:
     if count > 4 * len(cells):  # most of them are empty, such as those of a slice by token id
-        return ascending(cells)
-    order: Integers = grouped(cells, count)
-    return order
+        return NUMPY_LOOPS.order(cells, count)
+    counts = np.bincount(cells, minlength=count)
+    places = np.cumsum(counts) - counts
+    occupied = np.flatnonzero(counts)
+    starts, order = places[occupied], np.empty(len(cells), np.int64)
+    functions(_ORDER)("order")(len(cells), np.ascontiguousarray(cells), places, order)
+    return order, occupied, starts
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
+    if np.abs(log_weight).max(initial=0.0) > PLAIN:
+        return NUMPY_LOOPS.buckets(group, log_weight, groups)
     lowest, nearby = lowest_buckets()
-    sums: Any = bucket_sums(group, log_weight, groups, lowest, UPPER, nearby)
+    sums = np.zeros((groups * BUCKETS, 3))
+    given = [np.ascontiguousarray(group), np.ascontiguousarray(log_weight), np.exp(log_weight), lowest, UPPER, sums]
+    functions(_bucket_code(nearby))("buckets")(len(log_weight), given)
     occupied = np.flatnonzero(sums[:, 0])
     found = sums[occupied]
-    if not ((found[:, 1:] > SMALL) & (found[:, 1:] < LARGE)).all():
-        return NUMPY_LOOPS.buckets(group, log_weight, groups)
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])
+
+
+def _bucket_code(nearby: int) -> str:
+    """`buckets(count, groups, log-weights, weights, lowest buckets, upper edges, sums)`: adds 1, w and w^2 to (group, bucket)."""
+    lines = [
+        "define void @buckets(i64 %count, ptr %group, ptr %x, ptr %w, ptr %lowest, ptr %upper, ptr %sums) {",
+        "entry:\n  %any = icmp sgt i64 %count, 0\n  br i1 %any, label %loop, label %end",
+        "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]",
+        "  %px = getelementptr double, ptr %x, i64 %i\n  %log = load double, ptr %px",
+        "  %bits = bitcast double %log to i64",
+        f"  %first = lshr i64 %bits, {REST}",
+        "  %pl = getelementptr i64, ptr %lowest, i64 %first\n  %b0 = load i64, ptr %pl",
+    ]
+    for k in range(nearby):
+        lines += [
+            f"  %pu{k} = getelementptr double, ptr %upper, i64 %b{k}\n  %u{k} = load double, ptr %pu{k}",
+            f"  %above{k} = fcmp oge double %log, %u{k}\n  %one{k} = zext i1 %above{k} to i64",
+            f"  %b{k + 1} = add i64 %b{k}, %one{k}",
+        ]
+    lines += [
+        "  %pg = getelementptr i64, ptr %group, i64 %i\n  %g = load i64, ptr %pg",
+        f"  %start = mul i64 %g, {BUCKETS}\n  %cell = add i64 %start, %b{nearby}\n  %row = mul i64 %cell, 3",
+        "  %pw = getelementptr double, ptr %w, i64 %i\n  %weight = load double, ptr %pw",
+        "  %square = fmul double %weight, %weight",
+        "  %p0 = getelementptr double, ptr %sums, i64 %row",
+    ]
+    for k, term in enumerate(("1.0", "%weight", "%square")):
+        lines += [
+            f"  %p{k + 1} = getelementptr double, ptr %p0, i64 {k}"
+            if k
+            else "  %p1 = getelementptr double, ptr %p0, i64 0",
+            f"  %s{k} = load double, ptr %p{k + 1}\n  %t{k} = fadd double %s{k}, {term}\n  store double %t{k}, ptr %p{k + 1}",
+        ]
+    lines += [
+        "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %count",
+        "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}",
+    ]
+    return "\n".join(lines)

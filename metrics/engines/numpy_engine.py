@@ -63,7 +63,7 @@ def gap_cells(
         for portion in portions(rows, loops.block_tokens):
             here, of_blocks = slice(portion[0].first, portion[-1].last), []
             for block in portion:
-                tokens = block_tokens(rows, block, slices, loops)
+                tokens = block_tokens(rows, block, slices)
                 of_blocks.append(block_sums(tokens, block.first - here.start, slices, levels, loops))
                 if has_spread:
                     _spread_tokens(spread, tokens, rows, block, groups)

@@ -17,6 +17,7 @@ from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
 from .loops import Floats, Loops
 from .neighbours import neighbour_sums
+from .numpy_program import CellSums
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
 _SEQUENCES = 256
@@ -72,13 +73,17 @@ def block_sums(
     by_token = [piece for piece in slices if piece.by_token]
     contiguous = [piece.name for piece in by_token if piece.name in CONTIGUOUS]
     starts = changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)])
-    segments = loops.cell_sums(tokens.program(loops, whole=False), tokens.columns, starts)
+    sums = loops.sums(tokens.program(whole=False), tokens.columns)
     begins = first_of_each(tokens.sequence)
     return BlockSums(
-        Cells(tokens.sequence[starts] + first, segments),
+        Cells(tokens.sequence[starts] + first, sums(starts)),
         {name: tokens.codes[name][starts] for name in contiguous},
         neighbour_sums(tokens, begins, len(levels.whole), loops),
-        {piece.name: _scattered(tokens, piece, first, loops) for piece in by_token if piece.name not in CONTIGUOUS},
+        {
+            piece.name: _scattered(tokens, piece, first, sums, loops)
+            for piece in by_token
+            if piece.name not in CONTIGUOUS
+        },
     )
 
 
@@ -112,18 +117,15 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
     return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
-def _scattered(tokens: Tokens, piece: SliceCodes, first: int, loops: Loops) -> Cells:
+def _scattered(tokens: Tokens, piece: SliceCodes, first: int, sums: CellSums, loops: Loops) -> Cells:
     """Statistics of each (sequence, code) from the tokens, brought into the order of their codes."""
     code, sequence = tokens.codes[piece.name], tokens.sequence
     chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
     if chosen is not None:
         code, sequence = code[chosen], sequence[chosen]
-    cell, program = sequence * len(piece.keys) + code, tokens.program(loops, whole=False)
-    order = loops.order(cell, (int(tokens.sequence[-1]) + 1) * len(piece.keys)) if len(cell) else cell
-    places = order if chosen is None else chosen[order]
-    cell, columns = cell.take(order), {name: tokens.columns[name].take(places) for name in program.columns}
-    starts = first_of_each(cell)
-    return Cells(cell[starts] + first * len(piece.keys), loops.cell_sums(program, columns, starts))
+    width = len(piece.keys)
+    order, cells, starts = loops.order(sequence * width + code, (int(tokens.sequence.max(initial=-1)) + 1) * width)
+    return Cells(cells + first * width, sums(starts, order if chosen is None else chosen[order]))
 
 
 def _together(parts: Sequence[Cells]) -> Cells:

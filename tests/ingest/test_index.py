@@ -250,5 +250,5 @@ def test_a_process_that_lacks_the_callers_loops_says_what_to_install(run: Path, 
     kept("index")
     task = next(Plan.of(open_run(run), "token_id").tasks())
     assert task.loops == "numpy"
-    with pytest.raises(SourceError, match=r"computes with .*, the caller with numba 0\.0: install the same numba"):
-        carried_out(replace(task, loops="numba 0.0"))
+    with pytest.raises(SourceError, match=r"computes with .*, the caller with LLVM 0\.0: install the same llvmlite"):
+        carried_out(replace(task, loops="LLVM 0.0"))

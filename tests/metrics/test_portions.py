@@ -1,5 +1,7 @@
 """Whatever the engine adds up at once, it gives the same bits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,10 +9,10 @@ from support.ragged import sampled_rows, table
 
 from ratioscope.metrics.engines import portion
 from ratioscope.metrics.engines.arrow_columns import gap_rows
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS
 from ratioscope.metrics.engines.numpy_engine import statistics
 
-BLOCK = Loops("numpy", 64, True, NUMPY_LOOPS.cell_sums, NUMPY_LOOPS.order, NUMPY_LOOPS.buckets)
+BLOCK = replace(NUMPY_LOOPS, block_tokens=64)
 """Blocks of some sequences."""
 
 

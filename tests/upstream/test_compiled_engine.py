@@ -1,4 +1,4 @@
-"""The engine in machine code gives what the oracle and numpy's loops give, in equal bytes for equal input. It needs numba."""
+"""The engine in machine code gives what numpy's loops give, bit for bit, and what the oracle gives. It needs llvmlite."""
 
 import subprocess
 import sys
@@ -6,27 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from support.programs import columns, one_by_one
 
-from ratioscope.ingest.statistics import machine_code
+from ratioscope.ingest.statistics.machine_code import machine_loops
 from ratioscope.metrics.distribution import EDGES
-from ratioscope.metrics.engines.agreement import disagreement
+from ratioscope.metrics.engines import compiled_engine
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
-from ratioscope.metrics.engines.program import token_program
-from ratioscope.metrics.merging import KEYS
+from ratioscope.metrics.engines.numpy_program import CellSums, Columns
+from ratioscope.metrics.engines.program import Program, token_program
 
-pytest.importorskip("numba", reason="numba is not installed")
+pytest.importorskip("llvmlite", reason="llvmlite is not installed")
 pytestmark = pytest.mark.upstream
 
 
 @pytest.fixture(scope="session")
-def loops(tmp_path_factory: pytest.TempPathFactory) -> Loops:
-    made = machine_code.machine_loops(tmp_path_factory.mktemp("machine_code"))
-    assert made is not None
+def loops() -> Loops:
+    made = machine_loops()
+    assert made is not None and made.name.startswith("LLVM ")
     return made
 
 
@@ -40,9 +39,23 @@ def test_a_program_gives_what_each_formula_gives(
 ) -> None:
     given, starts = columns(hostile=hostile, entropy=entropy), np.array([0, 1, 2, 17, 300, 899])
     with np.errstate(all="ignore"):
-        found = loops.cell_sums(token_program(gap, whole=whole, entropy=entropy, sound=False), given, starts)
+        program = token_program(gap, whole=whole, entropy=entropy, sound=False)
+        found, by_numpy = (each.sums(program, given)(starts) for each in (loops, NUMPY_LOOPS))
         wanted = one_by_one(gap, given, starts, whole=whole)
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # sums of 900 terms, added up in another order
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # exp(2x) is the square of exp(x) here
+    np.testing.assert_array_equal(found, by_numpy)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 7, 8, 9, 127, 130, 3000])
+def test_sums_of_cells_of_any_length_and_place_have_numpys_bits(loops: Loops, tokens: int) -> None:
+    random = np.random.default_rng(tokens)
+    program = token_program("mismatch", whole=False, entropy=False, sound=True)
+    earlier = -random.exponential(size=tokens).astype(np.float32)
+    given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, tokens).astype(np.float32)}
+    for starts in (np.array([0]), np.unique(np.append(0, random.integers(0, tokens, 9)))):
+        for places in (None, random.permutation(tokens)[: starts[-1] + 1]):
+            found, wanted = (each.sums(program, given)(starts, places) for each in (loops, NUMPY_LOOPS))
+            np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
@@ -58,17 +71,18 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
     ):
         place, given = random.integers(0, groups, len(weights)), np.asarray(weights, np.float64)
         found, wanted = loops.buckets(place, given, groups), NUMPY_LOOPS.buckets(place, given, groups)
-        for one, other in zip(found[:2], wanted[:2], strict=True):
+        for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other)
-        for one, other in zip(found[2:], wanted[2:], strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_order_keeps_equal_cells_in_place(loops: Loops) -> None:
     random = np.random.default_rng(2)
     for count in (1, 7, 5000, 10**9):
         cells = random.integers(0, count, 3000)
-        np.testing.assert_array_equal(loops.order(cells, count), np.argsort(cells, kind="stable"))
+        order, occupied, starts = loops.order(cells, count)
+        np.testing.assert_array_equal(order, np.argsort(cells, kind="stable"))
+        np.testing.assert_array_equal(occupied, np.unique(cells))
+        np.testing.assert_array_equal(cells[order][starts], occupied)
 
 
 def records(*, hostile: bool) -> pa.Table:
@@ -103,67 +117,37 @@ def records(*, hostile: bool) -> pa.Table:
 
 @pytest.mark.parametrize("hostile", [True, False])
 @pytest.mark.parametrize("odd", [None, "token_id"])
-def test_statistics_agree_and_have_equal_bytes(loops: Loops, hostile: bool, odd: str | None) -> None:
+def test_statistics_have_numpys_bits(loops: Loops, hostile: bool, odd: str | None) -> None:
     rows = records(hostile=hostile)
     slices = {"odd": [list(range(len(row or ()))) for row in rows["mask"].to_pylist()]} if odd else None
-    once, again = (statistics(rows, slices=slices, loops=loops) for _ in range(2))
-    assert once.equals(again)
-    assert len(once) > 50
-    computed, other = (pl.DataFrame(t).sort(KEYS) for t in (once, statistics(rows, slices=slices)))
-    assert disagreement(other, computed) == ""
+    found, wanted = (statistics(rows, slices=slices, loops=each) for each in (loops, NUMPY_LOOPS))
+    assert found.equals(wanted)
+    assert len(found) > 50
 
 
-def test_machine_code_on_disk_gives_equal_bytes_in_another_process(tmp_path: Path) -> None:
+def test_loops_that_add_up_in_another_order_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled_engine.is_exact()
+    sums = compiled_engine.machine_loops().sums
+
+    def nudged(program: Program, given: Columns) -> CellSums:
+        return lambda starts, places=None: np.nextafter(sums(program, given)(starts, places), np.inf)
+
+    monkeypatch.setattr(compiled_engine, "_sums", nudged)
+    assert not compiled_engine.is_exact()
+
+
+def test_another_process_gives_equal_bytes_and_starts_no_thread() -> None:
     here = Path(__file__).parent
     text = f"""
 import hashlib, sys, threading
-from pathlib import Path
 sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]
-from test_compiled_engine import machine_code, records, statistics
-table = statistics(records(hostile=False), loops=machine_code.machine_loops(Path({str(tmp_path)!r})))
-print(hashlib.sha256(str(table.to_pydict()).encode()).hexdigest(), threading.active_count())
+from test_compiled_engine import NUMPY_LOOPS, machine_loops, records, statistics
+for loops in (machine_loops(), NUMPY_LOOPS):
+    table = statistics(records(hostile=False), loops=loops)
+    print(hashlib.sha256(str(table.to_pydict()).encode()).hexdigest(), threading.active_count())
 """
-    said = []
-    for _ in range(2):
-        ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-        assert not ended.returncode, ended.stderr
-        said.append(ended.stdout)
-    assert said[0] == said[1]
-    assert said[0].endswith(" 1\n")  # no thread was started
-    assert list(tmp_path.glob("__pycache__/*.nbc"))
-
-
-def test_damaged_machine_code_is_made_again(tmp_path: Path) -> None:
-    program, starts = token_program("drift", whole=False, entropy=False, sound=False), np.array([0, 300])
-    given = columns(hostile=False, entropy=False)
-    found = []
-    for _ in range(2):
-        machine_code.machine_loops.cache_clear()
-        made = machine_code.machine_loops(tmp_path)
-        assert made is not None
-        found.append(made.cell_sums(program, given, starts))
-        for file in [*tmp_path.glob("*.py"), *tmp_path.glob("__pycache__/*")]:
-            file.write_bytes(b"\0" * 100)
-    np.testing.assert_array_equal(found[0], found[1])
-    assert len(found[0][0]) == 2
-
-
-def test_machine_code_with_a_flipped_bit_is_made_again(tmp_path: Path) -> None:
-    program, starts = token_program("drift", whole=False, entropy=False, sound=False), np.array([0, 300])
-    given = columns(hostile=False, entropy=False)
-    found, loaded = [], []
-    for _ in range(3):
-        machine_code.machine_loops.cache_clear()
-        made = machine_code.machine_loops(tmp_path)
-        assert made is not None and made.name.startswith("numba ")
-        found.append(made.cell_sums(program, given, starts))
-        (code,) = tmp_path.glob("__pycache__/*.nbc")
-        loaded.append(code.stat().st_mtime_ns)
-        if len(found) == 2:
-            data = bytearray(code.read_bytes())
-            data[len(data) // 2] ^= 1
-            code.write_bytes(data)
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
-    assert loaded[0] == loaded[1], "sound code is not made again"
-    assert loaded[1] != loaded[2]
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert not ended.returncode, ended.stderr
+    compiled, by_numpy = ended.stdout.splitlines()
+    assert compiled == by_numpy
+    assert compiled.endswith(" 1")

@@ -21,7 +21,7 @@ def scan(files: Sequence[str], columns: Sequence[str]) -> Works:
 def index(run: str, compiled: bool) -> Works:
     """The task of every step, as a process of `ratioscope index` does it."""
     if compiled:
-        import_module("numba")
+        import_module("llvmlite")
     ours, plans = import_module("benchmarks.index"), import_module("ratioscope.ingest.indexing.plan")
     runs, caches = import_module("ratioscope.ingest.run"), import_module("ratioscope.ingest.files.cache")
     tasks = list(plans.Plan.of(runs.Run(Path(run), caches.Cache(None)), "all").tasks())

@@ -1,0 +1,56 @@
+"""Functions in machine code that LLVM makes of their text, in memory. This file imports llvmlite, and starts no thread."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import llvmlite.binding  # pyright: ignore[reportMissingImports]
+
+llvm: Any = llvmlite.binding
+"""`Any`: llvmlite has no types."""
+VERSION = ".".join(map(str, llvm.llvm_version_info))
+Function = Callable[..., None]
+"""It receives whole numbers, arrays of numpy (None: a null pointer) and lists of them, and lets other threads run meanwhile."""
+
+_MAKING = Lock()
+_IN_USE: list[Any] = []
+"""The owners of machine code that functions point to."""
+
+
+@cache
+def functions(text: str) -> Callable[[str], Function]:
+    """name -> a function of this module, ready to run. Texts that are equal are compiled once."""
+    with _MAKING:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+        )
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), target)
+        engine.finalize_object()
+        _IN_USE.append(engine)
+
+    @cache
+    def named(name: str) -> Function:
+        address, kinds = engine.get_function_address(name), dict[int, Any]()
+
+        def call(*given: Any) -> None:
+            words = [*map(_word, _flat(given))]
+            if len(words) not in kinds:
+                kinds[len(words)] = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(words))(address)
+            kinds[len(words)](*words)
+
+        return call
+
+    return named
+
+
+def _flat(given: Sequence[Any]) -> list[Any]:
+    return [one for each in given for one in (each if isinstance(each, list) else [each])]
+
+
+def _word(given: Any) -> int:
+    """The number, or the address of the array, as a processor's word."""
+    return given if isinstance(given, int) else 0 if given is None else given.ctypes.data
