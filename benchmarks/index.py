@@ -30,7 +30,7 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.task import Task, carried_out
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics.machine_code import WORTH_COMPILING, loops_for
+from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS
 from ratioscope.record import GAPS
 

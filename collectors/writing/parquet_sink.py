@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratioscope import layout
+from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.parts import gathered
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import SCHEMA_VERSION
@@ -42,6 +43,14 @@ from .segments import Segments
 from .sink import Outcome, Unsaved
 from .step_statistics import part_statistics
 
+LoopsFor = Callable[[int], Loops]
+"""(tokens that the writer has measured) -> the engine's loops for the next ones."""
+
+
+def numpy_alone(_tokens: int) -> Loops:
+    """Numpy's loops: in a trainer's own process nothing is compiled."""
+    return NUMPY_LOOPS
+
 
 class ParquetSink:
     """One writer's part of a run folder."""
@@ -58,12 +67,14 @@ class ParquetSink:
         live: LiveScalars | None = None,
         budget: Budget | None = None,
         health: Health | None = None,
+        loops_for: LoopsFor = numpy_alone,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
         self._part_of, self._takes_over = part_of, tuple[str, ...]()
         self._versions, self._live, self._has_looked = versions, live, False
         self._health, self._clock = health or Health(), clock
+        self._loops_for, self._tokens = loops_for, 0
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
         self._spending = Spending()
         self._process = trainer_process()
@@ -237,7 +248,9 @@ class ParquetSink:
             return
         try:
             every_part = rows if earlier is None else pa.concat_tables([earlier, rows])
-            fresh = part_statistics(every_part, None) if self._unmeasured == step else part_statistics(rows, earlier)
+            given = (every_part, None) if self._unmeasured == step else (rows, earlier)
+            fresh = part_statistics(*given, self._loops_for(self._tokens))
+            self._tokens += tokens_of(rows)
             self._segments.add(fresh)
         except Exception:
             self._unmeasured = step

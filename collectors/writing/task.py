@@ -7,7 +7,7 @@ from typing import Any
 
 from ..budget import Budget
 from .live_scalars import LiveScalars
-from .parquet_sink import ParquetSink
+from .parquet_sink import LoopsFor, ParquetSink, numpy_alone
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Task:
     """True if a call of `log` waits for room in the queue."""
     writer_bytes: int
 
-    def sink(self, live: LiveScalars | None) -> ParquetSink:
+    def sink(self, live: LiveScalars | None, loops_for: LoopsFor = numpy_alone) -> ParquetSink:
         """The sink that writes into the run folder."""
         return ParquetSink(
             Path(self.root),
@@ -47,5 +47,6 @@ class Task:
             part_of=self.part_of,
             versions=self.versions,
             live=live,
+            loops_for=loops_for,
             budget=None if self.budget is None else Budget(**self.budget),
         )

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope import process
+from ratioscope.metrics.engines.choice_of_loops import loops_for
 from ratioscope.pandas_kept_out import keep_pandas_out
 from ratioscope.record import reading_schema
 
@@ -120,7 +121,7 @@ class _Program:
         self._ledger = Ledger(lambda post, values: replies.send(post=post, of=values))
         live = LiveScalars(task.dialect, self._tell_scalars) if task.scalars else None
         self._writer = Writer(
-            lambda: task.sink(live),
+            lambda: task.sink(live, loops_for),
             self._ledger,
             lambda text: replies.send(said=text),
             (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ratioscope.errors import SourceError
+from ratioscope.metrics.engines.choice_of_loops import loops_for
 
 from ..run import Run
-from ..statistics.machine_code import loops_for
 from ..statistics.row_statistics import Block
 from ..statistics.row_work import RowWork
 from .task import Task

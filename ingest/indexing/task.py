@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ratioscope.errors import SourceError
 from ratioscope.layout import RUN_FILE
+from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.version import __version__
@@ -21,7 +22,6 @@ from ..jobs.correction_results import AnyCorrection, effects
 from ..rows.record_rows import RecordRows
 from ..rows.slices import slice_named
 from ..statistics.kept_tables import definitions
-from ..statistics.machine_code import WORTH_COMPILING, loops_for
 from ..statistics.row_statistics import RowStatistics
 
 

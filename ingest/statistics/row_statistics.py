@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ratioscope.layout import SEGMENT_STEPS
 from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.engines.choice_of_loops import loops_for
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -27,7 +28,6 @@ from ..files.quarantine import CountedSetAside
 from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
-from .machine_code import loops_for
 from .step_tables import folded, frame_of, is_sampled, loops_of, marked, merged
 
 _READ = (

@@ -26,6 +26,7 @@ from ratioscope.app.cli.maintenance import compact
 from ratioscope.collectors.writing import durable_file, run_file, run_files, step_statistics
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.join import joined
+from ratioscope.metrics.engines.loops import Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.merging import merge
 from ratioscope.record import SCHEMA_VERSION, arrow_schema
@@ -155,10 +156,10 @@ def test_a_step_that_comes_in_parts_where_a_segment_is_full_has_whole_statistics
     measured = step_statistics.part_statistics
     calls = iter(range(1, 100))
 
-    def measuring(rows: pa.Table, earlier: pa.Table | None) -> pa.Table:
+    def measuring(rows: pa.Table, earlier: pa.Table | None, loops: Loops) -> pa.Table:
         if next(calls) == failing:
             raise MemoryError
-        return measured(rows, earlier)
+        return measured(rows, earlier, loops)
 
     monkeypatch.setattr("ratioscope.collectors.writing.parquet_sink.part_statistics", measuring)
     with Collector(tmp_path / "run") as collector:

@@ -3,23 +3,30 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from support.programs import columns, one_by_one
+from support.waiting import PATIENCE
 
-from ratioscope.ingest.statistics.machine_code import machine_loops
+from ratioscope import Collector, layout
+from ratioscope.collectors.writing import writer_process
 from ratioscope.metrics.distribution import EDGES
 from ratioscope.metrics.engines import compiled_engine
+from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, machine_loops
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.numpy_program import CellSums, Columns
 from ratioscope.metrics.engines.program import Program, token_program
+from ratioscope.metrics.merging import KEYS
 
 pytest.importorskip("llvmlite", reason="llvmlite is not installed")
 pytestmark = pytest.mark.upstream
+
+WRITERS: tuple[Literal["process", "thread"], ...] = ("process", "thread")
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +141,34 @@ def test_loops_that_add_up_in_another_order_are_not_used(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(compiled_engine, "_sums", nudged)
     assert not compiled_engine.is_exact()
+
+
+def test_a_writers_process_uses_it_after_some_steps_and_writes_the_same_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RATIOSCOPE_WRITER", raising=False)
+    pids, real = list[int](), writer_process.WriterProcess._hear
+
+    def hear(self: Any, reply: Any) -> None:
+        pids.extend([reply["ready"]] if "ready" in reply else [])
+        real(self, reply)
+
+    monkeypatch.setattr(writer_process.WriterProcess, "_hear", hear)
+    random, tokens = np.random.default_rng(0), WORTH_COMPILING // 4
+    rollout = -random.exponential(size=(tokens // 1000, 1000)).astype(np.float32)
+    given = {"rollout_logprobs": rollout, "old_logprobs": rollout - np.float32(0.01)}
+    loaded, written = list[bool](), list[pl.DataFrame]()
+    for writer in WRITERS:
+        with Collector(tmp_path / writer, writer=writer) as collector:
+            for step in range(6):
+                collector.log(step=step, **given)
+                assert collector.flush(PATIENCE)
+                if writer == "process":
+                    loaded.append("/llvmlite/" in Path(f"/proc/{pids[0]}/maps").read_text())
+        files = (tmp_path / writer / layout.STATISTICS).rglob("*.parquet")
+        written.append(pl.concat([pl.read_parquet(file) for file in files]).sort(KEYS))
+    assert loaded == [False] * 4 + [True] * 2
+    assert len(written[0]) > 100 and written[0].equals(written[1])
 
 
 def test_another_process_gives_equal_bytes_and_starts_no_thread() -> None:

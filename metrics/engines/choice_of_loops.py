@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
+from .loops import NUMPY_LOOPS, Loops
 
 WORTH_COMPILING = 5_000_000
 """Tokens from which compiling pays: it takes half a second of a core, and saves at least a tenth of a microsecond a token."""
@@ -17,7 +17,7 @@ def loops_for(tokens: int) -> Loops:
 def machine_loops() -> Loops | None:
     """The loops in machine code; None where they cannot be made, or would give other bits than numpy's."""
     try:
-        from ratioscope.metrics.engines import compiled_engine
+        from . import compiled_engine
 
         return compiled_engine.machine_loops() if compiled_engine.is_exact() else None
     except (ImportError, OSError, RuntimeError):  # LLVM raises RuntimeError
