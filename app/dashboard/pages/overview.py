@@ -33,8 +33,6 @@ from ..panels.statement_links import statement_links
 from ..panels.verdict_box import floor_line, side_line, verdict_box
 
 NEWEST = 3
-DRAWN = 50
-"""Most invisible hover markers per line that are page elements; with more, Plotly finds the nearest point itself."""
 
 
 def render(scope: Scope) -> None:

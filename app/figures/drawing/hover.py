@@ -41,13 +41,27 @@ def tell_steps(figure: go.Figure) -> None:
             trace.x = _snapped(np.asarray(trace.x, np.float64), drawn)
     places = np.unique(np.concatenate([drawn, *(_places(trace) for trace in traces)]))
     for trace in traces:
-        _fill(trace, np.setdiff1d(places, _places(trace)))
+        _fill(trace, _lacking(trace, places))
 
 
 def _places(trace: Any) -> Floats:
     """The x of the points of the trace."""
     x, y = (np.asarray(values, np.float64) for values in (trace.x, trace.y))
     return x[np.isfinite(x) & np.isfinite(y)]
+
+
+def _lacking(trace: Any, places: Floats) -> Floats:
+    """The places where the trace needs a silent point: every one that it lacks.
+
+    Of marks only those next to a mark, which are nearer to all other places than the mark is. Plotly makes an element of the page
+    of every point of marks, also of a silent one, and that takes half the time of a chart.
+    """
+    own = _places(trace)
+    if trace.name != EVENTS:
+        return np.setdiff1d(places, own)
+    at = np.searchsorted(places, own)
+    beside = np.concatenate([at - 1, at + 1])
+    return np.setdiff1d(places[beside[(beside >= 0) & (beside < len(places))]], own)
 
 
 def _snapped(marks: Floats, drawn: Floats) -> Floats:

@@ -58,6 +58,15 @@ def test_an_event_is_told_at_its_own_step_only() -> None:
     )
 
 
+def test_marks_of_a_long_run_have_silent_points_beside_them_alone() -> None:
+    events = pl.concat([SYNC.with_columns(step=pl.lit(step, pl.Int64)) for step in (3, 51, 52, 399)])
+    figure = figures.metric_over_steps(metric_frame(400), K3, "mismatch", events=events)
+    for step in range(400):
+        assert sum("weight_sync" in words for words in told(figure, step)) == (step in (3, 51, 52, 399))
+    (shown,) = (trace for trace in traces(figure) if trace.name == marks.EVENTS)
+    assert np.isfinite(np.asarray(shown.x, np.float64)).sum() <= 3 * 4, "Plotly makes a page element of each"
+
+
 def test_at_a_step_without_a_value_no_value_of_another_step_is_told() -> None:
     frame = metric_frame(60).filter(pl.col("step") % 10 == 0)
     figure = figures.metric_over_steps(frame, K3, "mismatch", events=SYNC)
