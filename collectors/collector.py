@@ -391,8 +391,7 @@ class Collector:
     def _check(self, batch: Batch) -> None:
         """With strict, raises on the caller's thread what the writer would only count."""
         if self._strict:
-            rows = rows_of(batch, 0)
-            if (fault := rows.fault or next(iter(rows.reading_faults), None)) is not None:
+            if (fault := rows_of(batch, 0).first_fault) is not None:
                 raise SchemaError(fault)
 
     def _refuse(self, step: Any, offered: int, reason: str, detail: str) -> None:

@@ -23,6 +23,9 @@ SCHEMA_VERSION = 2
 ignores a column that it does not know, so only a column that changes the meaning of others needs a new version."""
 NEWER = f"this ratioscope reads up to {SCHEMA_VERSION}: {UPGRADE}"
 
+MOST_POSITIONS = 1 << 26
+"""A token's place in its response is below this. Readers lay out a sliced response up to its last place."""
+
 POLICIES = ("rollout", "old", "current")
 GAPS = {"mismatch": ("rollout", "old"), "total": ("rollout", "current"), "drift": ("old", "current")}
 """gap -> (earlier policy, later policy); the gap's log-ratio is later minus earlier."""

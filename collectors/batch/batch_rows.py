@@ -53,6 +53,8 @@ class BatchRows:
         self._ledger.offer(rows.offered - batch.offered)
         if rows.fault is not None:
             self._drop(batch.step, rows.offered - records.num_rows, rows.fault)
+        for fault in rows.column_faults:
+            self._fail("columns", f"step {batch.step}: {fault}; null where it does not fit")
         for fault in rows.reading_faults:
             self._fail("readings", f"step {batch.step}: {fault}")
         read = {name: _reading_rows(records, column) for name, column in rows.readings.items()}

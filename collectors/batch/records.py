@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
-from ratioscope.record import FIELDS, TOKEN_FIELDS, arrow_schema, reading_fault
+from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema, reading_fault
 
 from .batch import POLICY_COLUMNS, Batch
 from .host_copy import HostArray
@@ -30,6 +30,7 @@ from .token_columns import (
     token_counts,
     unwrapped,
 )
+from .unfit_values import fitting_column, fitting_numbers
 
 SCHEMA = arrow_schema()
 _SEQUENCE_ARGUMENTS = {
@@ -63,6 +64,13 @@ class Rows:
     """Name of a reading -> the log-probs of each row, null where it has none."""
     reading_faults: tuple[str, ...] = ()
     """Faults of readings that were left out. They lose no row."""
+    column_faults: tuple[str, ...] = ()
+    """Faults of values that the column has no place for, which are null. They lose no row."""
+
+    @property
+    def first_fault(self) -> str | None:
+        """The words of one fault; None if there is none."""
+        return next(iter((*([self.fault] if self.fault else []), *self.column_faults, *self.reading_faults)), None)
 
 
 def rows_of(batch: Batch, attempt: int) -> Rows:
@@ -71,24 +79,34 @@ def rows_of(batch: Batch, attempt: int) -> Rows:
     values = {_TOKEN_ARGUMENTS.get(name, name): value for name, value in given.items()}
     cuts = _cuts(values)
     per_sequence = {name: values.pop(name, None) for name in _EITHER if not _is_per_token(values.get(name), cuts)}
-    columns = {name: token_column(name, values[name], cuts) for name in TOKEN_FIELDS if values.get(name) is not None}
+    faults = list[str]()
+    given_columns = ((name, values[name]) for name in TOKEN_FIELDS if values.get(name) is not None)
+    fitting = ((name, fitting_column(name, value, cuts, faults)) for name, value in given_columns)
+    columns = {name: column for name, column in fitting if column is not None}
     lengths, fault, sound = row_lengths(columns, cuts)
     rows = len(lengths)
     cut = {name: column.cut(lengths) if isinstance(column, Padded) else column for name, column in columns.items()}
+    if (nowhere := _nowhere(cut.get("positions"), rows)).any():
+        fault = (
+            fault or f"positions of sequence {np.flatnonzero(nowhere)[0]} hold places outside 0 to {MOST_POSITIONS - 1}"
+        )
+        sound &= ~nowhere
     arrays: dict[str, pa.Array[Any]] = {name: column.arrow() for name, column in cut.items()}
-    arrays |= _keys(batch, attempt, rows) | _sequence_columns(values, rows) | prompt_columns(values, rows)
-    arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows)
+    arrays |= (
+        _keys(batch, attempt, rows) | _sequence_columns(values, rows, faults) | prompt_columns(values, rows, faults)
+    )
+    arrays |= _versions(per_sequence.get("rollout_versions"), cut, rows, faults)
     if (advantages := per_sequence.get("advantages")) is not None:
-        values_of = _numbers("advantages", advantages, rows).cast(pa.float32())
-        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), values_of)
+        numbers = _numbers("advantages", advantages, rows, pa.float32(), faults)
+        arrays["advantages"] = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), numbers)
     records = pa.RecordBatch.from_arrays(
         [arrays[f.name] if f.name in arrays else pa.nulls(rows, f.type) for f in SCHEMA], schema=SCHEMA
     )
-    read, faults = _readings(batch, cuts, lengths)
+    read, reading_faults = _readings(batch, cuts, lengths)
     if not sound.all():
         records = records.filter(pa.array(sound))
         read = {name: column.filter(pa.array(sound)) for name, column in read.items()}
-    return Rows(records, rows, fault, read, faults)
+    return Rows(records, rows, fault, read, reading_faults, tuple(dict.fromkeys(faults)))
 
 
 def _readings(batch: Batch, cuts: Lengths | None, lengths: Lengths) -> tuple[dict[str, pa.Array[Any]], tuple[str, ...]]:
@@ -119,6 +137,15 @@ def of_attempt(attempt: int, records: pa.RecordBatch) -> pa.RecordBatch:
 def tokens_of(records: pa.RecordBatch | pa.Table) -> int:
     """Response positions of all rows, masked ones included. A row has as many as the longest log-probs in it."""
     return int(np.maximum.reduce([token_counts(records.column(name)) for name in POLICY_COLUMNS]).sum())
+
+
+def _nowhere(positions: Ragged | None, rows: int) -> NDArray[np.bool_]:
+    """True for each row with a token whose place no response has."""
+    if positions is None:
+        return np.zeros(rows, bool)
+    outside = (positions.values < 0) | (positions.values >= MOST_POSITIONS)
+    counts: NDArray[np.int64] = np.bincount(np.repeat(np.arange(rows), positions.lengths)[outside], minlength=rows)
+    return counts > 0
 
 
 def _cuts(values: Mapping[str, Any]) -> Lengths | None:
@@ -157,16 +184,15 @@ def _keys(batch: Batch, attempt: int, rows: int) -> dict[str, pa.Array[Any]]:
     }
 
 
-def _sequence_columns(values: Mapping[str, Any], rows: int) -> dict[str, pa.Array[Any]]:
+def _sequence_columns(values: Mapping[str, Any], rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:
     given = {argument: values[argument] for argument in _SEQUENCE_ARGUMENTS if values.get(argument) is not None}
-    return {_SEQUENCE_ARGUMENTS[argument]: _sequence_column(argument, value, rows) for argument, value in given.items()}
+    return {_SEQUENCE_ARGUMENTS[name]: _sequence_column(name, value, rows, faults) for name, value in given.items()}
 
 
-def _sequence_column(argument: str, value: Any, rows: int) -> pa.Array[Any]:
+def _sequence_column(argument: str, value: Any, rows: int, faults: list[str]) -> pa.Array[Any]:
     name = _SEQUENCE_ARGUMENTS[argument]
     if FIELDS[name].kind != "string":
-        typed: pa.Array[Any] = _numbers(argument, value, rows).cast(SCHEMA.field(name).type)
-        return typed
+        return _numbers(argument, value, rows, SCHEMA.field(name).type, faults)
     as_text = _json if name == "extra" else str
     if isinstance(value, HostArray):
         value = value.wait().reshape(-1).tolist()
@@ -175,7 +201,18 @@ def _sequence_column(argument: str, value: Any, rows: int) -> pa.Array[Any]:
     return strings([None if item is None else as_text(unwrapped(item)) for item in _checked(argument, value, rows)])
 
 
-def _numbers(argument: str, value: Any, rows: int) -> pa.Array[Any]:
+def _numbers(argument: str, value: Any, rows: int, kind: pa.DataType, faults: list[str]) -> pa.Array[Any]:
+    """`_every_number` in the type of the column, null where the type does not hold the number."""
+
+    def made(given: Any, count: int) -> pa.Array[Any]:
+        return _every_number(argument, given, count).cast(kind)
+
+    column: pa.Array[Any] | None = fitting_numbers(argument, value, rows, made, faults)
+    unknown: pa.Array[Any] = pa.array([None] * rows, kind)
+    return unknown if column is None else column
+
+
+def _every_number(argument: str, value: Any, rows: int) -> pa.Array[Any]:
     """One number per sequence: from one for all, a list (None: unknown) or an array of any shape with as many values."""
     if isinstance(value, list):
         scalars = [None if item is None else np.asarray(unwrapped(item)).item() for item in value]
@@ -194,12 +231,12 @@ def _checked(argument: str, values: Any, rows: int) -> Any:
     return values
 
 
-def _versions(value: Any, cut: Mapping[str, Ragged], rows: int) -> dict[str, pa.Array[Any]]:
+def _versions(value: Any, cut: Mapping[str, Ragged], rows: int, faults: list[str]) -> dict[str, pa.Array[Any]]:
     """Oldest and newest weights of each sequence: as given, or over the sampled tokens where given per token."""
     if value is not None:
         pair = value if isinstance(value, Mapping) else {"min": value, "max": value}
         return {
-            f"rollout_version_{which}": _numbers("rollout_versions", pair[which], rows).cast(pa.int64())
+            f"rollout_version_{which}": _numbers("rollout_versions", pair[which], rows, pa.int64(), faults)
             for which in ("min", "max")
         }
     if "rollout_versions" not in cut:

@@ -39,6 +39,8 @@ class Padded:
     """Values of shape `(B, T)`. Those behind the length of a row are padding."""
 
     values: NDArray[Any]
+    present: NDArray[np.bool_] | None = None
+    """False for each row without values, which becomes null; None: all rows have values."""
 
     @property
     def sequences(self) -> int:
@@ -47,10 +49,11 @@ class Padded:
     def cut(self, lengths: Lengths) -> Ragged:
         """The rows without their padding."""
         width = self.values.shape[1]
-        shortened = np.minimum(lengths, width)
+        present = np.ones(len(lengths), bool) if self.present is None else self.present
+        shortened = np.where(present, np.minimum(lengths, width), 0)
         if (shortened == width).all():
-            return Ragged(self.values.reshape(-1), shortened, np.ones(len(shortened), bool))
-        return Ragged(self.values[np.arange(width) < shortened[:, None]], shortened, np.ones(len(shortened), bool))
+            return Ragged(self.values.reshape(-1), shortened, present)
+        return Ragged(self.values[np.arange(width) < shortened[:, None]], shortened, present)
 
 
 @dataclass(frozen=True)

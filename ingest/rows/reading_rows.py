@@ -19,6 +19,7 @@ from ..commits.reading_files import ReadingFile
 from ..files.columns import conformed, extra_columns
 from ..files.parquet_files import ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
+from .record_rows import demand_positions
 
 _CARRIER = "rollout_logprobs"
 """Column of the Record under which `gathered` puts the slices of a reading together."""
@@ -103,6 +104,7 @@ def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:
             raise SourceError(f"its rows have {name} {values[:3]}, its commit says {committed}")
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")
+    demand_positions(table)
     if int(list_lengths(table["logprobs"]).sum()) != file.tokens:
         raise SourceError(f"its rows have another number of tokens than its commit says: {file.tokens}")
     return table

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import pc
-from ratioscope.record import FIELDS, arrow_schema
+from ratioscope.record import FIELDS, MOST_POSITIONS, arrow_schema
 
 from ..commits.entries import TokenFile
 from ..files.columns import conformed
@@ -110,3 +110,15 @@ def demand_keys(table: pa.Table, file: TokenFile) -> None:
             raise SourceError(f"its rows have {name} {values}, its commit says {committed}")
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")
+    demand_positions(table)
+
+
+def demand_positions(table: pa.Table) -> None:
+    """SourceError where a token stands nowhere in a response: its place is below 0, or far beyond what a response has."""
+    if "positions" not in table.column_names or table["positions"].null_count == len(table):
+        return
+    bounds = pc.min_max(pc.list_flatten(table["positions"])).as_py()
+    if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < MOST_POSITIONS:
+        raise SourceError(
+            f"its tokens have positions {bounds['min']} to {bounds['max']}; wanted 0 to {MOST_POSITIONS - 1}"
+        )

@@ -265,8 +265,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "lengths below zero": ({"rollout_logprobs": np.zeros((1, 3)), "lengths": [-1]}, "at least 0"),
     "lengths of other sequences": ({"rollout_logprobs": np.zeros((2, 3)), "lengths": [1, 1, 1]}, "3 values for 2 sequences"),
     "fractions of lengths": ({"rollout_logprobs": np.zeros((1, 3)), "lengths": [1.5]}, "one integer per sequence"),
-    "fractions of ids": ({"rollout_logprobs": [[0.0]], "token_ids": [[1.5]]}, "wanted int32"),
-    "ids too large": ({"rollout_logprobs": [[0.0]], "token_ids": [[1 << 40]]}, "wanted int32"),
     "words for log-probs": ({"rollout_logprobs": [["a"]]}, ""),
     "rewards of other sequences": ({"rollout_logprobs": [[0.0]], "rewards": [1, 2]}, "rewards has 2 values for 1 sequences"),
     "complex log-probs": ({"rollout_logprobs": np.zeros((1, 2), complex)}, "complex128"),
