@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
@@ -83,10 +85,7 @@ def diagnosis_of(run: "Run", gap: str | None = None, steps: Sequence[int] | None
             raise SourceError(f"{reason}, which a diagnosis reads")
         if reason := why_no_gap(run):
             raise SourceError(reason)
-        raise SourceError(
-            f"the run {run.name} has no token rows with both sides of the {chosen} at these steps, only their statistics: "
-            "record token rows with a budget above 0 (step_bytes, run_bytes of the collector)"
-        )
+        raise SourceError(f"the run {run.name} {_why_no_tokens(run, chosen, steps)}")
     found = diagnose(sampled.evidence)
     if chosen in SAMPLED:
         found = with_proof(found, weight_proof(run, sampled.steps, sampled.evidence.names.get("replica", ())))
@@ -98,6 +97,23 @@ def diagnosis_of(run: "Run", gap: str | None = None, steps: Sequence[int] | None
         sampled.left_out,
         sampled.evidence.without_number,
         among,
+    )
+
+
+def _why_no_tokens(run: "Run", gap: str, steps: Sequence[int] | None) -> str:
+    """Why no step has a token to diagnose, and what to do."""
+    frame = run.metrics(names=("tokens", "non_finite"))
+    asked = frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
+    known = {name: f"{gap}/{name}" for name in ("tokens", "non_finite") if f"{gap}/{name}" in asked.columns}
+    tokens, without = (int(asked[known[name]].sum()) if name in known else 0 for name in ("tokens", "non_finite"))
+    if not tokens and without:
+        both = f"{without:,} tokens with both sides of the {gap}, and not one pair of finite log-probs among them"
+        return f"has {both}: see which side is NaN or infinite on the page Tokens, or with `ratioscope export RUN --level token`"
+    if not tokens and len(asked):
+        return f"has no tokens in the sequences of these steps: log the log-probs of both sides of the {gap}"
+    return (
+        f"has no token rows with both sides of the {gap} at these steps, only their statistics: record token rows with a budget "
+        "above 0 (step_bytes, run_bytes of the collector)"
     )
 
 

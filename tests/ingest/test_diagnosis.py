@@ -29,6 +29,22 @@ def test_steps_of_statistics_alone_say_what_to_record(tmp_path: Path) -> None:
         diagnosis_of(open_run(tmp_path / "run"), steps=[5, 6])
 
 
+@pytest.mark.parametrize(
+    ("logprobs", "said"),
+    [
+        (np.full((2, 3), np.nan), "6 tokens with both sides of the mismatch, and not one pair of finite log-probs"),
+        (np.full((2, 3), np.inf), "not one pair of finite log-probs .* export RUN --level token"),
+        (np.zeros((2, 0)), "no tokens in the sequences of these steps"),
+    ],
+)
+def test_rows_without_a_finite_pair_are_not_called_absent(tmp_path: Path, logprobs: Floats, said: str) -> None:
+    with Collector(tmp_path / "run", writer="thread") as collector:
+        collector.log(step=1, rollout_logprobs=logprobs, old_logprobs=logprobs)
+    for steps in (None, [1]):
+        with pytest.raises(SourceError, match=said):
+            diagnosis_of(open_run(tmp_path / "run"), steps=steps)
+
+
 def test_a_run_without_a_gap_says_what_to_record(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="^no step is on record"):
         diagnosis_of(open_run(made(tmp_path, "empty")))
