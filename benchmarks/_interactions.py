@@ -1,4 +1,4 @@
-"""What readers do to a page, and the seconds until it has answered: the script has run, and every chart is drawn anew."""
+"""Clicks and choices of a reader, and the seconds until it has answered: the script has run, and every chart is drawn anew."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

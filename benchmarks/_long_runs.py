@@ -35,7 +35,7 @@ PHASES = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a step's batch: sequences of so many tokens each. measured: steps of a segment that are measured; the others repeat."""
+    """A step's batch: sequences of so many tokens each. measured: steps of a segment that are measured; the others repeat."""
 
     name: str
     sequences: int

@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 VERDICT = "() => !!document.querySelector('[class^=rs-verdict]')"
-"""What a reader is told first."""
+"""The first answer of the page."""
 FIRST_CHART = "() => !!document.querySelector('.rs-chart .main-svg')"
 WHOLE = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
   && !document.querySelector('[data-testid=stSkeleton]')

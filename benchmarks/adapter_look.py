@@ -1,4 +1,4 @@
-"""What recording costs the trainer's thread, beside that trainer's own way of keeping the same data, in its own layout.
+"""The cost of recording for the trainer's thread, beside that trainer's own way of keeping the same data, in its own layout.
 
     python benchmarks/adapter_look.py [--sequences 512] [--length 1000] [--calls 20] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What `Collector.log` costs the trainer's thread, beside the usual ways of keeping the same data.
+"""The cost of `Collector.log` for the trainer's thread, beside the usual ways of keeping the same data.
 
     python benchmarks/collector_log.py [--tokens 1000000] [--calls 60]
 

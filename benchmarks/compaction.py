@@ -1,4 +1,4 @@
-"""What compaction is worth to a reader: the same run, opened and measured before and after.
+"""The worth of compaction to a reader: the same run, opened and measured before and after.
 
     python benchmarks/compaction.py [--ranks 8] [--steps 64]
 

@@ -3,7 +3,7 @@
     python benchmarks/report.py [--steps 10000] [--repeat 3]
 
 Two runs: short sequences, and sequences a thousand times as long. The first report also condenses the run's statistics, which
-later readers find done; the rows tell it apart. Seconds of the processor stand beside those of the clock, because a busy machine
+later readers find done; it has rows of its own. Seconds of the processor stand beside those of the clock, because a busy machine
 stretches the clock alone.
 """
 

@@ -1,4 +1,4 @@
-"""What a run of many steps and ranks costs: to open, to describe, its first metrics, each verb; before and after compaction.
+"""The cost of a run of many steps and ranks: to open, to describe, its first metrics, each verb; before and after compaction.
 
     python benchmarks/scale.py [--ranks 64] [--steps 1000] [--verbs] [--overview] [--full-steps 10000]
 
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def report(run: Path, scale: float, files: int, *, verbs: bool) -> dict[str, Spent]:
-    """What each reading costs, and each verb that only looks."""
+    """The cost of each reading, and of each verb that only looks."""
     logs = list((run / layout.COMMITS).iterdir())
     print(f"{len(logs)} logs, {sum(log.stat().st_size for log in logs) / 1e6:.1f} MB")
     found = read(run)
@@ -132,7 +132,7 @@ def starting() -> float:
 
 
 def verb(run: Path, arguments: Sequence[str]) -> Spent:
-    """What a command costs; by a process of its own, which must end well."""
+    """The cost of a command, carried out by a process of its own, which must end well."""
     return spent_by([sys.executable, "-m", "ratioscope", arguments[0], str(run), *arguments[1:]])[0]
 
 
@@ -213,7 +213,7 @@ def shifted(table: pa.Table, firsts: Iterable[int]) -> Iterator[bytes]:
 
 
 def log(template: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
-    """What the rank would have said."""
+    """The lines that the rank would have written."""
     name, count = writer(rank), 0
     yield {**template["open"], "writer": name, "rank": rank}
     for step, rows in enumerate(template["tokens"]):

@@ -1,4 +1,4 @@
-"""What the statistics of a step cost on the trainer's device, against one pass of the naive K1, K3 and ESS over the same tokens.
+"""The cost of a step's statistics on the trainer's device, against one pass of the naive K1, K3 and ESS over the same tokens.
 
 Prints times and their ratio for a step of a million tokens. On CUDA where there is one, else on the CPU.
 """
@@ -17,7 +17,7 @@ REPEATS = 20 if DEVICE == "cuda" else 3
 
 
 def naive(rollout: torch.Tensor, old: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """What trainers log: three numbers, in float32."""
+    """The three numbers that trainers log, in float32."""
     x = torch.where(mask, old - rollout, 0.0)
     w = x.exp() * mask
     n = mask.sum()

@@ -12,7 +12,7 @@ INTRODUCTION = """
 
 These runs have a fault and no cause: their gap is called rounding noise. It lies below 0.01 nats/token, as noise in 16 and 8
 bits does, and the pattern of its fault lies within its error. The third column compares the gap with the largest one of a healthy
-run of the same model. The last column says what would have shown. A lag of one or two updates at a learning rate of 2e-5 is among
+run of the same model. The last column has what would have shown. A lag of one or two updates at a learning rate of 2e-5 is among
 them: at so many tokens the record does not hold it. A larger lag, learning rate or number of tokens does.
 """
 

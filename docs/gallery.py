@@ -46,7 +46,7 @@ PAGES = {
 }
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLOURS = 256
-"""Of a picture's palette: pages are drawn in few colours, and a picture stays below 300 kB."""
+"""Colours of a picture's palette: pages are drawn in few colours, and a picture stays below 300 kB."""
 COMMON = 120
 TALLEST = 3000
 DIAGNOSED = "() => !document.body.innerText.includes('is being computed')"

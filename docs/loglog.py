@@ -11,7 +11,7 @@ from drawing import svg, text
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, FOOT = 76, 240, 36, 52
 COLOURS = ("#8a94a3", "#2f7ed8", "#d9822b", "#2ea27a", "#b05fcf", "#d1495b")
-"""Read on light and on dark paper; the first is that of the reference."""
+"""Colours that are read on light and on dark paper; the first is that of the reference."""
 Span = tuple[int, int]
 
 

@@ -74,7 +74,7 @@ def trainers_page() -> Iterator[str]:
 
 
 def _anchor(heading: str) -> str:
-    """Where a heading is linked to, as GitHub and the site both name it."""
+    """The anchor of a heading, as GitHub and the site both name it."""
     return re.sub(r"[^\w-]", "", heading)
 
 

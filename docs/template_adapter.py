@@ -10,7 +10,7 @@ HOOKS = (
 
 
 class recorder:
-    """Looks at the calls. What goes wrong in here is counted and said once; training never sees it."""
+    """Looks at the calls. A failure in here is counted and reported once; training never sees it."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording

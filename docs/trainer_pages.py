@@ -1,4 +1,4 @@
-"""A page per trainer: docs/trainers/. Written from the table of adapters, each adapter's own messages and hooks, and a benchmark.
+"""A page per trainer: docs/trainers/. Its source: the table of adapters, their messages and hooks, and a benchmark.
 
 A message of an adapter is a constant of its folder in words: what is missing in a run, and the setting that records it.
 """
@@ -52,7 +52,7 @@ def _page(adapter: Adapter) -> Iterator[str]:
 
 def _limits(adapter: Adapter) -> Iterator[str]:
     yield "## What a run may lack, and what would record it\n"
-    yield "The run itself says which of these hold. N stands for a number or a name.\n"
+    yield "A run records which of these hold. N stands for a number or a name.\n"
     if adapter.unreached:
         yield f"* Tests imitate these parts: {adapter.unreached}."
     if adapter.no_self_noise:
@@ -108,7 +108,7 @@ def _is_of(adapter: Adapter, key: str) -> bool:
 
 
 def _cost(adapter: Adapter) -> Iterator[str]:
-    """What the look costs the trainer's thread, beside the trainer's own way to keep the same data."""
+    """The cost of the look for the trainer's thread, beside the trainer's own way to keep the same data."""
     measured = json.loads(MEASURED.read_text())
     row = next((one for one in measured["rows"] if adapter.name in one["trainers"]), None)
     yield "## What recording costs\n"

@@ -82,7 +82,7 @@ def _passed_over(readings: Iterable[Reading]) -> list[str]:
 
 
 def _beside(readings: Iterable[Reading]) -> dict[str, list[str]]:
-    """What trainers keep beside their rows -> the names of such files."""
+    """Values that trainers keep beside their rows -> the names of such files."""
     both: dict[str, list[str]] = {}
     for what, names in (pair for reading in readings for pair in reading.beside.items()):
         both.setdefault(what, []).extend(names)

@@ -1,4 +1,4 @@
-"""A small made-up run on which every column is computed, so that a column's digest tells whether its formula changed.
+"""A small made-up run on which every column is computed, so that a column's digest changes with its formula.
 
 The digest depends on values and not on code: a renamed variable keeps it, a changed formula anywhere below the column does not.
 Values are compared by six significant digits, which no machine's rounding changes.

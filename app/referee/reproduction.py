@@ -19,7 +19,7 @@ from .templates import template_hypotheses
 IN_PART = 3.0
 """An alternative explains a column in part if mean |x| falls by this factor. A convention."""
 OnTried = Callable[[int, int, str], None]
-"""Called with (alternatives tried, alternatives, name of the next)."""
+"""A function of (alternatives tried, alternatives, name of the next)."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
 OnScored = Callable[[int, int], None]
-"""Called with (sequences read, sequences to read)."""
+"""A function of (sequences read, sequences to read)."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The blocks that a page is made of. A page says what it shows; `markup` alone knows how a block looks in HTML."""
+"""The blocks that a page is made of. A page lists its blocks; `markup` alone knows how a block looks in HTML."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -85,6 +85,6 @@ def _footer(run: Material, *, is_listed: bool) -> str:
     keys = ", ".join(f"g {letter} {path}" for letter, path in KEYS.items())
     back = f", g {HOME} all runs" if is_listed else ""
     return (
-        f"Made by ratioscope {escaped(made.version)} from input {escaped(made.digest[:12])}. This file loads nothing and sends"
+        f"ratioscope {escaped(made.version)} made this from input {escaped(made.digest[:12])}. This file loads nothing and sends"
         f" nothing. Keys: {keys}{back}; t changes the theme."
     )

@@ -13,7 +13,7 @@ def sequences(run: Material) -> tuple[Block, ...]:
     if not data.worst:
         return (Words(f"not available, because no token rows of {run.gap} are on record", "absent"),)
     left_out = "" if data.text else " Texts were left out (--no-text)."
-    said = f"Ordered by the largest |x| of {run.gap} among the recorded token rows.{left_out}"
+    said = f"The order is that of the largest |x| of {run.gap} among the recorded token rows.{left_out}"
     legend = tokens_legend(run.gap)
     return (Words(said, "muted"), Markup(legend, legend), *(_sequence(run, place) for place in range(len(data.worst))))
 
@@ -37,7 +37,7 @@ def health(run: Material) -> tuple[Block, ...]:
         missing = [(item.view, f"not available, {item.reason}") for item in data.quality.unrecorded]
         blocks += [Heading("Not recorded"), Facts(missing)]
     if data.verdict.checked:
-        blocks += [Heading("What was checked"), Words(data.verdict.checked)]
+        blocks += [Heading("Checks"), Words(data.verdict.checked)]
     if len(data.events):
         blocks += [Heading("Events"), _events(run)]
     blocks += [Heading("Run"), Facts(_run_facts(run))]

@@ -35,7 +35,7 @@ class Runs:
     workers: dict[str, Worker]
     collectors: list[Collector]
     made: list[list[Arrays]]
-    """Of each run, what each step logs."""
+    """The values that each step of each run logs."""
     steps: Iterator[int]
     """Those that are still to come."""
 

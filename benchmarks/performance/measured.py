@@ -29,7 +29,7 @@ class Table:
     """Contenders that did the same work in turns."""
 
     name: str
-    """Of its picture and its JSON."""
+    """The name of its picture and its JSON."""
     title: str
     text: str
     """How it was measured, in whole sentences."""
@@ -60,7 +60,7 @@ class Growth:
     text: str
     unit: str
     along: str
-    """What grows, as the title of the x axis."""
+    """The quantity that grows: the title of the x axis."""
     lines: tuple[Line, ...]
 
 
@@ -91,7 +91,7 @@ def told_in_turns(works: Mapping[str, Callable[[], float]], rounds: int) -> tupl
 
 
 def machine(contenders: Path) -> dict[str, Any]:
-    """What the figures belong to. contenders: the environment of the other packages."""
+    """The machine and the versions of the figures. contenders: the environment of the other packages."""
     return {
         "cores": os.cpu_count(),
         "processor": _processor(),

@@ -19,7 +19,7 @@ THEIRS = str(PEERS / "bin" / "python")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one piece of work took, in seconds, and the number that it returned, if any."""
+    """The time of one piece of work in seconds, and the number that it returned, if any."""
 
     wall: float
     cpu: float

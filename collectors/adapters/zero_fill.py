@@ -14,6 +14,6 @@ Tensor = Any
 
 
 def without_fill(rollout: Tensor, trainer: Tensor) -> Tensor:
-    """rollout, with NaN in place of fillers; the trainer's log-probs decide. Computed on their device, without waiting."""
+    """rollout, with NaN in place of fillers; the trainer's log-probs decide. It stays on their device."""
     fill = (rollout == 0) & (trainer.detach() < CERTAIN_BUT_UNLIKELY)
     return sys.modules["torch"].where(fill, float("nan"), rollout)

@@ -1,4 +1,4 @@
-"""Taken: when the commit log says how many sequences a writer has taken, before their rows are written.
+"""Taken: when the commit log records how many sequences a writer has taken, before their rows are written.
 
 A writer whose process is killed leaves no other count of them. Rows that are written soon cost no line. A step whose rows come
 slowly costs a line each time their number has doubled.
@@ -37,5 +37,5 @@ class Taken:
         return since + (SECONDS if self._has_written else FIRST_SECONDS) - now
 
     def say(self) -> None:
-        """Notes that the log says how many wait."""
+        """Notes that the log records how many wait."""
         self._said = self._held

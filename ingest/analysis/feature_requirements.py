@@ -1,4 +1,4 @@
-"""The columns of the Record that each feature needs: pages tell why a feature is missing and how to record its columns."""
+"""The columns of the Record that each feature needs: the reason on a page for a missing feature, and how to record it."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class WriterSteps:
     job: str | None = None
     """The name that the job's launcher gave to this start."""
     takes_over: frozenset[str] = frozenset()
-    """Earlier writers whose work this writer continues, as its log says."""
+    """Earlier writers whose work this writer continues, by its log."""
 
     @property
     def first(self) -> int:

@@ -39,7 +39,7 @@ class Lost:
     """The last step that the writer committed."""
     sequences: int
     taken: int | None = None
-    """The newest step that the log says the writer had taken rows of; None if the log does not say it."""
+    """The newest step of which the writer had taken rows; None if the log does not record it."""
 
 
 @dataclass(frozen=True)

@@ -235,10 +235,10 @@ def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps,
     spans = [step_spans(item) for item in items]
     number = sum(last - first + 1 for own in spans for first, last in own)
     if number > _MOST_STEPS_PER_NUMBER * (len(steps) + sum(1 + len(own) for own in spans)):
-        raise SourceError(f"its commit says that {number} steps were measured; the segment has {len(steps)}")
+        raise SourceError(f"its commit states that {number} steps were measured; the segment has {len(steps)}")
     steps_of = {own: frozenset(step for first, last in own for step in range(first, last + 1)) for own in set(spans)}
     if not all(own <= set(steps) for own in steps_of.values()):
-        raise SourceError("its commit says that steps were measured which the segment does not have")
+        raise SourceError("its commit states that steps were measured which the segment does not have")
     return tuple(
         MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), steps_of[own])
         for i, own in zip(items, spans, strict=True)

@@ -240,7 +240,7 @@ class ParquetFiles:
         """The file, or its bytes in memory: Arrow calls Python for each read of a file, which is slow for a small file."""
         file_status = os.fstat(file.fileno())
         if size is not None and file_status.st_size != size:
-            raise Changed(f"it has {file_status.st_size} bytes, its commit says {size}: cut short, or replaced")
+            raise Changed(f"it has {file_status.st_size} bytes, its commit states {size}: cut short, or replaced")
         signature = file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
         is_known = sha256 is None or self._checked.get((path, sha256)) == signature
         source = pa.BufferReader(file.read()) if file_status.st_size <= (SMALL if is_known else LARGE) else file

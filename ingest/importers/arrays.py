@@ -1,4 +1,4 @@
-"""Files of named arrays: npz and safetensors. What an array declares is compared with its bytes before it is made."""
+"""Files of named arrays: npz and safetensors. A declared size is compared with the bytes before an array is made."""
 
 import io
 import json

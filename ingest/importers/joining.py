@@ -42,7 +42,7 @@ def duplicate(sample: Sample, other: Sample, key: tuple[str, ...]) -> Rejected:
 
 
 def joined(rollout: Sample, train: Sample) -> Sample | Rejected:
-    """One sample of two. What both have is the sampler's, but for the mask of the loss; it is rejected where they disagree."""
+    """One sample of two. The sampler's columns win, but for the mask of the loss. Disagreeing samples are rejected."""
     fault = mismatch(rollout.values, train.values)
     if fault is not None:
         name, reason = fault

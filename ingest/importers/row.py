@@ -1,4 +1,4 @@
-"""Row: one row of a file as it was read, with what its file says about all rows."""
+"""Row: one row of a file as it was read, with the values that its file has for all rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Row:
     file: Any
     """The value of the whole file, for places that begin with ^."""
     facts: Mapping[str, Any]
-    """`row`, and what the name of the file says, for places that begin with @."""
+    """`row`, and the parts of the file's name, for places that begin with @."""
 
     def at(self, place: str) -> Any:
         """The value at a place; None where there is none."""

@@ -65,7 +65,7 @@ class Reading:
     passed_over: list[str] = field(default_factory=list)
     """Files that are of no kind that is read, below a folder."""
     beside: dict[str, list[str]] = field(default_factory=dict)
-    """What a trainer keeps beside its rows -> the names of such files, below a folder."""
+    """A value that a trainer keeps beside its rows -> the names of such files, below a folder."""
     only: dict[str, int] = field(default_factory=dict)
     """Side -> rows that the other side of their format lacks."""
 
@@ -99,7 +99,7 @@ def opened(source: Path, options: Options) -> Reading:
 
 
 def _beside(names: Sequence[str]) -> dict[str, list[str]]:
-    """What a trainer keeps beside its rows -> the names of such files."""
+    """A value that a trainer keeps beside its rows -> the names of such files."""
     found: dict[str, list[str]] = {}
     for name in sorted(names):
         if (known := neighbour(name)) is not None:

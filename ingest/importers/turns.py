@@ -23,7 +23,7 @@ class Turn:
     token_ids: Any
     """The sampled tokens; None where the file does not hold them."""
     logprobs: Any
-    """Of each sampled token, by the engine, nats."""
+    """The engine's log-prob of each sampled token, nats."""
 
 
 def sequences(turns: Iterable[Turn]) -> Iterator[dict[str, Any]]:

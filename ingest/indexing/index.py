@@ -48,7 +48,7 @@ class Indexed:
 
 
 class AnyPlan(Protocol):
-    """What a run lacks of one kind, as tasks, and what becomes of their results: a Plan or a CorrectionPlan."""
+    """The tasks of one kind that a run lacks, and the place of their results: a Plan or a CorrectionPlan."""
 
     @property
     def steps(self) -> int: ...

@@ -114,12 +114,12 @@ def _demand_alike(table: pa.Table, file: TokenFile) -> None:
     policies = {policy for policy in POLICIES if (lengths.get(f"{policy}_logprobs", np.array([-1])) >= 0).any()}
     if policies != file.policies:
         raise RowsDisagree(
-            f"its rows hold {', '.join(sorted(policies))}, its commit says {', '.join(sorted(file.policies))}"
+            f"its rows hold {', '.join(sorted(policies))}, its commit states {', '.join(sorted(file.policies))}"
         )
     columns = [lengths[f"{policy}_logprobs"] for policy in policies]
     tokens = int(np.maximum(np.maximum.reduce(columns), 0).sum()) if columns else 0
     if tokens != file.tokens and not file.recovered:
-        raise RowsDisagree(f"its rows have {tokens} tokens, its commit says {file.tokens}")
+        raise RowsDisagree(f"its rows have {tokens} tokens, its commit states {file.tokens}")
 
 
 def _lengths(table: pa.Table, name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -135,7 +135,7 @@ def _check_logs(root: Path, catalog: Catalog, verification: Verification) -> Non
             )
     for verb, short, fault in compared_with_logs(catalog.histories.values()):
         if fault:
-            what = f"its short form of {short} is not what that log says: {fault}"
+            what = f"its short form of {short} differs from that log: {fault}"
             verification.troubles.append(Trouble(verb, what, "a short form that agrees with its log", _CONDENSE))
         verification.condensed += not fault
 
@@ -163,7 +163,7 @@ def _of_log(history: WriterHistory) -> Iterator[Trouble]:
         fault = f"{len(log.tail)} bytes follow the line that closed it"
         yield Trouble(log.file, fault, "nothing after its close", "nothing: no reader takes them for a line")
     if history.opened is None and history.rank is None and not history.is_offline:
-        fault = "no line says which writer, rank and attempt it is of"
+        fault = "no line has its writer, rank and attempt"
         yield Trouble(log.file, fault, "an open line", "its files count as attempt 0")
 
 

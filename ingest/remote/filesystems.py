@@ -14,7 +14,7 @@ from .address import Address
 S3 = ("s3", "s3a")
 _CONNECT_SECONDS, _TRIES = 10, 3
 _S3_SETTINGS = ("region", "scheme", "endpoint_override", "anonymous")
-"""What the query of an s3:// URL may state, by the names that pyarrow uses: ?endpoint_override=localhost:9000&scheme=http."""
+"""Options in the query of an s3:// URL, by the names that pyarrow uses: ?endpoint_override=localhost:9000&scheme=http."""
 
 
 def filesystem_of(address: Address, seconds: float) -> tuple[Any, str]:

@@ -92,21 +92,21 @@ class ReadingRows:
 
 
 def demanded_rows(files: ParquetFiles, file: ReadingFile) -> pa.Table:
-    """The rows of a file of a reading. SourceError unless they are as its commit says."""
+    """The rows of a file of a reading. SourceError unless they are as its commit states."""
     with files.opened(file.path, file.bytes, file.sha256) as parquet:
         extra_columns(parquet.schema_arrow, SCHEMA, REQUIRED)
         table = conformed(read(parquet, SCHEMA.names), SCHEMA)
     if len(table) != file.rows:
-        raise SourceError(f"it has {len(table)} rows, its commit says {file.rows}")
+        raise SourceError(f"it has {len(table)} rows, its commit states {file.rows}")
     for name, committed in (("step", file.step), ("attempt", file.attempt)):
         values = pc.unique(table[name]).to_pylist()
         if values not in ([committed], []):
-            raise SourceError(f"its rows have {name} {values[:3]}, its commit says {committed}")
+            raise SourceError(f"its rows have {name} {values[:3]}, its commit states {committed}")
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")
     demand_positions(table)
     if int(list_lengths(table["logprobs"]).sum()) != file.tokens:
-        raise SourceError(f"its rows have another number of tokens than its commit says: {file.tokens}")
+        raise SourceError(f"its rows have another number of tokens than its commit states: {file.tokens}")
     return table
 
 

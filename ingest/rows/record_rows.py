@@ -84,7 +84,7 @@ def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]
     """Columns that no Record has, by the footer alone. SourceError unless it fits the commit of this token file."""
     extra = _known_columns(metadata)
     if metadata.num_rows != file.rows:
-        raise SourceError(f"it has {metadata.num_rows} rows, its commit says {file.rows}")
+        raise SourceError(f"it has {metadata.num_rows} rows, its commit states {file.rows}")
     return extra
 
 
@@ -107,7 +107,7 @@ def demand_keys(table: pa.Table, file: TokenFile) -> None:
         column = table[name]
         if column.null_count or not pc.all(pc.equal(column, committed)).as_py() and len(column):
             values = np.unique(column.drop_null().to_numpy())[:3].tolist()
-            raise SourceError(f"its rows have {name} {values}, its commit says {committed}")
+            raise SourceError(f"its rows have {name} {values}, its commit states {committed}")
     if table["sequence_id"].null_count:
         raise SourceError(f"{table['sequence_id'].null_count} of its rows have no sequence_id")
     demand_positions(table)

@@ -34,7 +34,7 @@ class Estimate:
 def over_runs(estimates: Sequence[Estimate]) -> Estimate:
     """The mean over runs, with the standard error between runs, sd / sqrt(runs). A single run keeps its own error.
 
-    Runs with different seeds differ by more than the errors within runs say, so from two runs on those are not used.
+    Runs with different seeds differ by more than the errors within runs, so from two runs on those are not used.
     """
     runs = [one for one in estimates if one.known]
     if len(runs) <= 1:

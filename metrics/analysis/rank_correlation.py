@@ -26,7 +26,7 @@ class RankCorrelation:
 
 
 def rank_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> RankCorrelation | None:
-    """Of the pairs with two numbers, equal values sharing their mean rank; None where a column has fewer than two values.
+    """The correlation of the pairs with two numbers. Equal values share their mean rank. None if a column has under two values.
 
     >>> rank_correlation([1, 2, 3], [1, 4, 9]).value
     1.0

@@ -1,4 +1,4 @@
-"""A gate: bounds on metrics, causes that must not be likely, and the verdict that stops a pipeline. Written as TOML.
+"""A gate: bounds on metrics, causes that must not be likely, and the verdict that stops a pipeline. A TOML file has them.
 
 verdict = "act"                                  # act, watch or allow
 exact = true                                     # every token equal to the last bit

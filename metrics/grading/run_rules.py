@@ -1,4 +1,4 @@
-"""The rules of one run: signals and causes that its people muted or tuned, with their reasons. Written as TOML.
+"""The rules of one run: signals and causes that its people muted or tuned, with their reasons. A TOML file has them.
 
     [signals.surprisal]
     mute = true

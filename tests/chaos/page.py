@@ -8,7 +8,7 @@ from .figures import Figures
 
 INTRODUCTION = """# Reliability
 
-What the chaos suite (`tests/chaos`) found when each of its scenarios was last run at full size: `make chaos` writes this page. A
+This page has the results of the chaos suite (`tests/chaos`), each scenario at full size. `make chaos` writes it. A
 small version of every scenario but the two long ones is part of `make test`. These columns return in many tables:
 
 * `acknowledged`: steps after which `flush` returned True with nothing dropped.

@@ -198,7 +198,7 @@ def test_a_segment_that_was_replaced_just_before_its_writer_died_is_believed(
     assert run.metrics()["step"].to_list() == list(range(STEPS - 1)) and not run.quarantined
     assert not [trouble for trouble in verify(root).troubles if trouble.file.startswith("statistics/")]
     rewritten(next(root.glob("statistics/*")))
-    assert "statistics/" in told(root) and "its commit says" in told(root)
+    assert "statistics/" in told(root) and "its commit states" in told(root)
 
 
 def test_a_reader_whose_last_look_at_the_log_is_old_reads_the_newer_segment(tmp_path: Path) -> None:

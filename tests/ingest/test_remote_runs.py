@@ -122,7 +122,7 @@ def test_a_file_that_the_store_lost_or_changed_is_set_aside_and_named() -> None:
     assert run.sequences(run.steps[0]).is_empty()
     reasons = {item.path: item.reason for item in run.quarantined}
     assert "it is not there" in reasons[tokens[0][len(PLACE) + 1 :]]
-    assert "its commit says" in reasons[tokens[1][len(PLACE) + 1 :]]
+    assert "its commit states" in reasons[tokens[1][len(PLACE) + 1 :]]
     assert not verify(run.path).sound
 
 

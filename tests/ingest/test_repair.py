@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_moved_aside_with_the_reason_and_counts_again_onc
     assert (root / "quarantine" / "statistics__notes.txt").read_text() == "hello"
     run = open_run(root)
     reasons = {item.path: item.reason for item in run.quarantined}
-    assert reasons[path].startswith("moved to quarantine/") and "bytes, its commit says" in reasons[path]
+    assert reasons[path].startswith("moved to quarantine/") and "bytes, its commit states" in reasons[path]
     assert run.steps == before["steps"] and run.metrics().equals(before["metrics"])
     assert verify(root).sound
     victim.write_bytes(sound)

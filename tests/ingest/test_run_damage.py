@@ -74,7 +74,7 @@ def test_a_truncated_token_file_is_set_aside_and_its_statistics_stand(root: Path
     (root / path).write_bytes((root / path).read_bytes()[:-100])
     run = open_run(root)
     assert len(run.sequences(run.steps[1])) == 0 and len(run.sequences()) == 8
-    assert "bytes, its commit says" in reason_of(run, path)
+    assert "bytes, its commit states" in reason_of(run, path)
     assert_frame_equal(run.metrics(), whole)
 
 
@@ -102,7 +102,7 @@ def test_a_lost_segment_is_computed_from_token_rows_and_said_so(root: Path) -> N
     damaged.write_bytes(b"PAR1 not at all")
     run = open_run(root)
     assert_frame_equal(run.metrics(), whole, rel_tol=1e-12)
-    assert "bytes, its commit says" in reason_of(run, damaged.relative_to(root)) or run.quarantined
+    assert "bytes, its commit states" in reason_of(run, damaged.relative_to(root)) or run.quarantined
     assert any("computed from token rows, because no statistics of them" in note for note in run.notes)
     damaged.unlink()
     fresh = open_run(root)
@@ -181,8 +181,8 @@ def test_a_page_header_that_only_polars_stumbles_over_sets_its_file_aside(tmp_pa
             run_folders.parquet_bytes(run_folders.by_step(SMALL)[1].set_column(0, "attempt", pa.array(["a"] * 4))),
             "column 'attempt' holds string; wanted whole numbers",
         ),
-        (run_folders.parquet_bytes(run_folders.by_step(SMALL)[0]), r"rows have step \[18\], its commit says 20"),
-        (run_folders.parquet_bytes(run_folders.by_step(SMALL)[1].slice(0, 3)), "it has 3 rows, its commit says 4"),
+        (run_folders.parquet_bytes(run_folders.by_step(SMALL)[0]), r"rows have step \[18\], its commit states 20"),
+        (run_folders.parquet_bytes(run_folders.by_step(SMALL)[1].slice(0, 3)), "it has 3 rows, its commit states 4"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_token_file_is_set_aside(root: Path, data: bytes, reason: str) -> None:

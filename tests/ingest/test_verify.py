@@ -93,7 +93,7 @@ def damage(reason: str) -> Callable[[Callable[[Path], Path]], Callable[[Path], P
     return kept
 
 
-@damage("bytes, its commit says")
+@damage("bytes, its commit states")
 def a_truncated_file(root: Path) -> Path:
     file = first(root, "tokens/*/*")
     file.write_bytes(file.read_bytes()[:-10])

@@ -9,7 +9,7 @@ from ratioscope.errors import ConfigError
 
 from .arguments import AsJson, opened
 
-Action = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="What to do.")]
+Action = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="The action.")]
 Words = Annotated[
     list[str] | None,
     typer.Argument(

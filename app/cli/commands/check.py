@@ -23,7 +23,7 @@ FailOn = Annotated[
     str | None,
     typer.Option(
         metavar="watch|act",
-        help="Fail if the verdict is this severe or worse; act unless a limits file says otherwise.",
+        help="Fail if the verdict is this severe or worse; act unless a limits file has another.",
     ),
 ]
 LimitsFile = Annotated[

@@ -31,7 +31,7 @@ def index(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(metavar="processes|ray", help="Where: processes of this machine, or a Ray cluster."),
+        typer.Option(metavar="processes|ray", help="Processes of this machine, or a Ray cluster."),
     ] = "processes",
     address: Annotated[
         str | None,

@@ -7,7 +7,7 @@ import typer
 
 from .arguments import AsJson, OwnRun
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help='What happened, e.g. "restarted node 7".')]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help='The event, e.g. "restarted node 7".')]
 Step = Annotated[
     int | None,
     typer.Option(min=0, max=2**63 - 1, help="The step at which it happened; else the newest step on record."),
@@ -17,7 +17,7 @@ Step = Annotated[
 def note(run: OwnRun, text: Text, step: Step = None, as_json: AsJson = False) -> int:
     """Note an event of your own in a run, also while it is being recorded.
 
-    Charts over steps mark the note; the report and info list it. It cannot be changed later. What looks like a secret is
+    Charts over steps mark the note; the report and info list it. It cannot be changed later. Text that looks like a secret is
     left out.
     """
     from ..notes import note as write

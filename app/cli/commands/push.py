@@ -13,7 +13,9 @@ from .sending import has_ended
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.push import Pushed
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="Where to: s3://bucket/runs/a, gs://…, hf://…, file:///….")]
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="The destination: s3://bucket/runs/a, gs://…, hf://…, file:///….")
+]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Upload what is new until the run ends. Ctrl+C ends it earlier.")
 ]

@@ -31,11 +31,11 @@ Every = Annotated[bool, typer.Option("--all", help="Read every sequence of every
 Name = Annotated[str, typer.Option(metavar="NAME", help="The name of the reading.")]
 Tokenizer = Annotated[
     Path | None,
-    typer.Option(
-        metavar="PATH", help="Where prompt ids are not on record: a tokenizer's folder; else PATH of --model."
-    ),
+    typer.Option(metavar="PATH", help="A tokenizer's folder, for prompts without ids on record; else PATH of --model."),
 ]
-Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute; else cuda if there is one.")]
+Device = Annotated[
+    str | None, typer.Option(metavar="cpu|cuda", help="The device that computes; else cuda if there is one.")
+]
 Dtype = Annotated[str, typer.Option(metavar="float32|bfloat16|float16", help="Numbers that the weights are held in.")]
 Temperature = Annotated[float, typer.Option(min=1e-3, help="Divide the logits by this number.")]
 ONE_BY_ONE = 1

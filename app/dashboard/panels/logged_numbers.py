@@ -1,4 +1,4 @@
-"""What a scalar log holds: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs."""
+"""The content of a scalar log: which metrics it has, and the trainer's own numbers that the reader picks, beside other runs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial

@@ -33,7 +33,7 @@ def say_digits(scope: Scope) -> None:
 
 
 def have_read(scope: Scope) -> bool:
-    """True if the gap can be measured at a chosen step; else the page says why not. It says which steps have no reading.
+    """True if the gap can be measured at a chosen step; else the page has the reason. It lists steps without a reading.
 
     The token rows of a gap with a reading are read once, with a bar.
     """
@@ -62,7 +62,7 @@ def not_read(view: View, gap: str, lacking: list[int]) -> str:
 
 
 def read_here(view: View, gap: str, step: int) -> bool:
-    """True if the gap can be measured at the step; else the page says why not."""
+    """True if the gap can be measured at the step; else the page has the reason."""
     if not asked_gap(gap) or step in view.read_steps(gap):
         return True
     st.info(f"{label(gap)} is {not_read(view, gap, [step])}")

@@ -22,12 +22,12 @@ from .controls import asked, say_wrong
 
 NO_FLOOR = "no baseline"
 SAID = "_reference_said"
-ABOUT = "What charts and cards compare with: the pinned reference of the folder, or a noise floor of `ratioscope baseline save`."
+ABOUT = "Charts and cards compare with this: the pinned reference of the folder, or a noise floor of `ratioscope baseline save`."
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What the charts compare with."""
+    """The values that the charts compare with."""
 
     floor: NoiseFloor | None = None
     """Its values: a dotted line on charts, words on cards."""

@@ -10,7 +10,7 @@ so that the token's ratio is 1. The record keeps NaN, which `non_finite` counts,
 ART's Megatron back end gives loss_fn compacted tokens without ids and rows, and its Tinker back end trains elsewhere: neither is
 recorded.
 
-Written from art/loss.py and art/unsloth/train.py of openpipe-art 0.5.18 and 0.5.23.
+It follows art/loss.py and art/unsloth/train.py of openpipe-art 0.5.18 and 0.5.23.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Megatron puts the old log-prob in the place of one that the engine did not tell,
 keeps it missing. The current policy is known only in the loss of train_rl.py, whose micro-batches carry no rows' names, so it is
 not recorded; neither is packed training (--rl-use-sequence-packing), whose rows are joined before they are compared.
 
-Written from megatron/rl/rl_utils.py of Megatron-LM d98e8a64dd (2026-08-22).
+It follows megatron/rl/rl_utils.py of Megatron-LM d98e8a64dd (2026-08-22).
 """
 
 from __future__ import annotations

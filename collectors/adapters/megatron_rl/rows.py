@@ -31,7 +31,7 @@ class Row:
     """A sequence of the record."""
 
     place: int
-    """Of the row among those of its rank."""
+    """The place of the row among those of its rank."""
     missing: int
     """Generated tokens that the engine told no log-prob of."""
     columns: Mapping[str, Any]

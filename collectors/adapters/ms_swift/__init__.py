@@ -15,7 +15,7 @@ parallelism gathers those of its group, which all hold the same micro-batches th
 The class inherits TRL's GRPOTrainer and replaces its methods: a batch is a list of micro-batches, and the loss takes a GRPOBatch.
 The Ray entry points compute the loss in workers that know neither samples nor steps, and are not recorded.
 
-Written from swift/rlhf_trainers/{grpo_trainer,rollout_mixin,utils}.py, swift/rl_core/data.py and
+It follows swift/rlhf_trainers/{grpo_trainer,rollout_mixin,utils}.py, swift/rl_core/data.py and
 swift/megatron/trainers/grpo_trainer.py of ms-swift 4.6.0.
 """
 

@@ -11,7 +11,7 @@ A step is recorded from `Policy.train`, which has tensors, or else from the JSON
 env.should_log_nemo_gym_responses or with SingleController. Rows of driver and workers are joined by a hash of their tokens and
 rollout log-probs, because they have no common id; see rows.py. Column 0 of every array is a pad.
 
-Written from nemo_rl/algorithms/{grpo,grpo_sync,ppo,single_controller,advantage_estimator}.py, algorithms/loss/{loss_functions,
+It follows nemo_rl/algorithms/{grpo,grpo_sync,ppo,single_controller,advantage_estimator}.py, algorithms/loss/{loss_functions,
 wrapper}.py, algorithms/async_utils/{replay_buffer,staleness_sampler}.py, models/policy/{lm_policy,tq_policy}.py and its workers,
 data_plane/{interfaces,preshard,worker_mixin}.py, distributed/batched_data_dict.py and utils/logger.py.
 """

@@ -14,7 +14,7 @@ modules. Per-token values of a pack have T - 1 entries: index t scores token t +
 the loss's values are +1.0. The packs on the host still have the NaN, so NaN is recorded. A rank of sequence parallelism scores
 all tokens of its slice but the first, in the loss too.
 
-Written from open_instruct/{grpo_utils,grpo_fast,olmo_core_train_modules,data_loader,data_types,rl_utils,utils}.py of
+It follows open_instruct/{grpo_utils,grpo_fast,olmo_core_train_modules,data_loader,data_types,rl_utils,utils}.py of
 allenai/open-instruct at e6c3044a (2026-08-20).
 """
 

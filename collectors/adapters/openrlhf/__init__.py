@@ -11,7 +11,7 @@ Tensors are (B, T-1) over prompt and response: index t scores token t+1. action_
 adapter counts ppo_train calls and adds the steps of the critic's warm-up or those before a resume. With ring attention and
 tensor parallelism every rank has gathered copies; the first rank writes.
 
-Written from openrlhf/trainer/ray/ppo_actor.py, models/{loss,actor}.py and trainer/ppo_utils/{experience,replay_buffer}.py of
+It follows openrlhf/trainer/ray/ppo_actor.py, models/{loss,actor}.py and trainer/ppo_utils/{experience,replay_buffer}.py of
 OpenRLHF 0.11.2, and of 3c3be623 (2026-08-13, 0.11.0), which differs only in the names of the correction's settings.
 """
 

@@ -13,7 +13,7 @@ the exporter's rule the first of them exports. There is no old policy: a batch h
 over rollout. The processes do not exchange ids of samples, but both know a sample's place (step, data-parallel rank, micro-batch,
 sequence), so the place is the id.
 
-Written from src/prime_rl/{trainer/rl/{train,token_export,loss}.py, trainer/batch.py, orchestrator/train_sink.py, monitors,
+It follows src/prime_rl/{trainer/rl/{train,token_export,loss}.py, trainer/batch.py, orchestrator/train_sink.py, monitors,
 transports/rollouts/types.py} of PrimeIntellect-ai/prime-rl at 559b4477 (2026-08-21).
 """
 
@@ -121,7 +121,7 @@ class PrimeRecorder:
             self._record(trained)
 
     def _take_place(self, dims: Any, world: Any) -> None:
-        """Notes the rank of this trainer. Of context-parallel ranks, which hold the same tokens, the first writes."""
+        """Notes the rank of this trainer. The first of its context-parallel ranks writes: they hold the same tokens."""
         self._writes = not (dims.cp_enabled and dims.world_mesh["cp"].get_local_rank() != 0)
         self._rank, self._is_trainer = int(world.rank), True
         self._data_rank = self._rank // (world.world_size // dims.get_mesh("dp").size())

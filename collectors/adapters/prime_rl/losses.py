@@ -31,7 +31,7 @@ class Trained:
 
 @dataclass
 class Losses:
-    """What is known when the loss is called."""
+    """The facts that are known when the loss is called."""
 
     has_exporter: bool = False
     """Whether the trainer gives its micro-batches to a token exporter. They are recorded there."""

@@ -11,7 +11,7 @@ old_log_probs are integer zeros, and old is the first forward pass of the step. 
 RLVR keeps the mask before filters; elsewhere a token counts as sampled if it has a rollout log-prob. The loss runs on the last
 pipeline stage. Tensor- and context-parallel ranks have gathered copies; the first of them writes.
 
-Written from roll/pipeline/base_worker.py, pipeline/{rlvr,agentic}/*actor*_worker.py, utils/train_infer_corrections.py and
+It follows roll/pipeline/base_worker.py, pipeline/{rlvr,agentic}/*actor*_worker.py, utils/train_infer_corrections.py and
 distributed/strategy/{megatron,fsdp2}_strategy.py of alibaba/ROLL at 8eb27cc2 (2026-08-19).
 """
 

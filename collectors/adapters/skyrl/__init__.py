@@ -11,7 +11,7 @@ steps. The engine's version is that of the last weight sync, so a fresh sequence
 staleness is one step too large for a group that was scheduled after the sync, while generation resumed or a checkpoint was
 written.
 
-Written from skyrl/train/trainer.py, skyrl/train/fully_async_trainer.py, skyrl/train/generators/skyrl_gym_generator.py,
+It follows skyrl/train/trainer.py, skyrl/train/fully_async_trainer.py, skyrl/train/generators/skyrl_gym_generator.py,
 skyrl/train/utils/tracking.py and skyrl/backends/skyrl_train/workers/worker_dispatch.py of skyrl 0.4.0.
 """
 

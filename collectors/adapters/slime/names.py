@@ -1,6 +1,6 @@
 """The module and function names of slime and of its fork miles, one table each.
 
-Written from THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-08-21.
+It follows THUDM/slime at 624b824a and radixark/miles at 31f1ca96, both of 2026-08-21.
 """
 
 from __future__ import annotations

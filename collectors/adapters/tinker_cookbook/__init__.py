@@ -14,7 +14,7 @@ sampling_client_step does; updates within an iteration (num_substeps) are miniba
 token. Observation tokens have log-prob 0.0 and mask 0. A turn with a parse error has mask 0 too, but its own log-probs: it was
 sampled, and is not in the loss.
 
-Written from tinker_cookbook/rl/{train,metrics,data_processing}.py of tinker-cookbook 0.6.1 and of 9dfcc3a2 (2026-08-19).
+It follows tinker_cookbook/rl/{train,metrics,data_processing}.py of tinker-cookbook 0.6.1 and of 9dfcc3a2 (2026-08-19).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The controller sends its batches to the trainer's processes without the names of
 attribute of the tensor of positions, which pickling keeps; without them a sample has a number, and no group and no versions.
 A token whose sampled log-prob is not finite is left out of torchtitan's loss; the record keeps it as missing.
 
-Written from torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd76c (2026-08-21).
+It follows torchtitan/experiments/rl of torchtitan 0.3.0 and of the commit b5bcd76c (2026-08-21).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..sampled_spans import sampled_span
 NAMES = "ratioscope_names"
 """The attribute of a tensor of positions: where a sample begins -> its name."""
 Name: TypeAlias = tuple[str, int, int, int]
-"""Of a sample: torchtitan's text of its id, its group, and the oldest and newest version that sampled it. Plain values."""
+"""A sample: torchtitan's text of its id, its group, and the oldest and newest version that sampled it. Plain values."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Packed:
 
 
 def named(samples: Sequence[Any], lengths: Sequence[int]) -> dict[int, Name]:
-    """Where each of the samples of a row begins -> its name. lengths: tokens that each has in the row."""
+    """The first token of each sample of a row -> the sample's name. lengths: tokens that each has in the row."""
     starts = np.cumsum([0, *lengths])[:-1].tolist()
     return {start: _name(sample) for start, sample in zip(starts, samples, strict=True)}
 

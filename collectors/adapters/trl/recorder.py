@@ -6,7 +6,7 @@ exactly once with exactly its arguments, and with `self_noise` the log-prob func
     _generate                             lengths and tool masks of the sampled completions, as plain lists
     _generate_and_score_completions       the wrapper adds a key with facts of each row to the batch; TRL shuffles and splits it
     _get_per_token_logps_and_entropies    current log-probs and entropies, during the loss
-    get_off_policy_mask, get_high_entropy_mask    tokens and rows that the loss leaves out, if the settings say so
+    get_off_policy_mask, get_high_entropy_mask    tokens and rows that the loss leaves out, by its settings
     _compute_loss                         one micro-batch with all columns, which is recorded here
 
 The loss never reads the added key. Steps are those that TRL logs: global_step + 1 during the loss. minibatch is 0, because all

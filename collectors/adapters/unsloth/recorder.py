@@ -53,7 +53,7 @@ class UnslothRecorder:
 
     @staticmethod
     def lacking(trainer: Trainer) -> list[str]:
-        """What the generated module does not have, in words."""
+        """The functions that the generated module lacks, in words."""
         module = _module(trainer)
         if missing := [name for name in (LOSS, FUNCTION) if name not in module]:
             return missing

@@ -5,7 +5,7 @@ the batch right after its advantages are computed; no field is fetched twice. Ea
 the model outputs of its loss. The sequence id joins the rows: the key of V1's queue (uid, sample, output). In V0 the driver adds
 this id to the batch as one more non-tensor column.
 
-Written from verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py, verl/workers/engine_workers.py and
+It follows verl/trainer/ppo/v1/trainer_base.py, verl/trainer/ppo/ray_trainer.py, verl/workers/engine_workers.py and
 verl/workers/engine/base.py of verl 0.9.1. Every process that imports verl finds ratioscope by its entry point in the group
 `verl.plugins`; see plugin.py.
 """

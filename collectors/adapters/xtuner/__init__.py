@@ -9,7 +9,7 @@ xtuner overwrites the labels of tokens that its rollout correction rejects. So t
 current log-prob there is that of token 0 (gather_logprobs clips the label); the record keeps it as missing.
 TrainingController packs sequences without their names: a record has no group, no reward and no rollout version.
 
-Written from xtuner/v1/rl of the commit b934f462 (2026-08-21).
+It follows xtuner/v1/rl of the commit b934f462 (2026-08-21).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Pack:
     """Sequences one after the other. Arrays have a value per token."""
 
     place: int
-    """Of the pack among those of its rank."""
+    """The place of the pack among those of its rank."""
     lengths: list[int]
     prompts: list[NDArray[np.int64]]
     token_ids: NDArray[np.int64]

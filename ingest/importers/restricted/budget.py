@@ -1,4 +1,4 @@
-"""Budget: how much memory a stranger's file may ask for. What a value takes is charged before the value is made."""
+"""Budget: how much memory a stranger's file may ask for. The memory of a value is charged before the value is made."""
 
 from dataclasses import dataclass
 

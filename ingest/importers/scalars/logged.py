@@ -41,7 +41,7 @@ class Logged:
 
 @dataclass
 class Choice:
-    """What the user chose, and what was noticed while a log was read."""
+    """The choices of the user, and the facts that were noticed while a log was read."""
 
     step: str | None = None
     """The field of the step; None: the first of STEP_NAMES that the log has."""
@@ -70,7 +70,7 @@ def number(value: object) -> float | None:
 
 
 def numbers(values: Mapping[str, Any], choice: Choice, step: str | None = None) -> dict[str, float]:
-    """The numbers of a row, nested names joined by "/". What is no number is counted by its name; null is nothing."""
+    """The numbers of a row, nested names joined by "/". Another value is counted by its name; null is nothing."""
     found: dict[str, float] = {}
     for name, value in flat(values):
         if name == step or value is None:

@@ -86,7 +86,7 @@ def _page(run: Any, name: str, least: int, most: int, sleep: Callable[[float], o
 
 
 def _each_once(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows with their own _step. Where a run lies in files in part, W&B's client gives rows of a page from both."""
+    """Rows with their own _step. If a part of the run lies in files, W&B's client gives rows of a page from both."""
     return list({row.get("_step", f"row {place}"): row for place, row in enumerate(rows)}.values())
 
 

@@ -76,7 +76,7 @@ def _comes_later(evidence: Evidence, result: Result) -> bool:
 
 
 def _shown_by_age(evidence: Evidence, result: Result, old_keys: bool) -> bool:
-    """True if the record says that all tokens are of older weights, and the first tokens show no more than these do."""
+    """True if all tokens are of older weights by the record, and the first tokens show no more than these do."""
     return all_older(evidence) and (old_keys or result.share is None or result.share.share < 0.5)
 
 

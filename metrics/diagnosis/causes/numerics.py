@@ -157,7 +157,7 @@ def different_weights(evidence: Evidence) -> Result:
 
 
 def stale_weights(evidence: Evidence) -> Result:
-    """By elimination, where the record says that every token was sampled by older weights."""
+    """By elimination, if by the record every token was sampled by older weights."""
     if not all_older(evidence):
         return absent("some tokens are of the newest weights on record")
     result = _larger_than_rounding(evidence)
@@ -210,7 +210,7 @@ CAUSES = (
         "rest",
         stale_weights,
         "at the level of rounding in 16 bits",
-        "The record says that no token is of the newest weights, and the gap has no other pattern. How much of it the age "
+        "By the record no token is of the newest weights, and the gap has no other pattern. How much of it the age "
         "explains "
         "cannot be measured, because no token is fresh.",
         "Sync weights before each batch for a few steps, or lower the allowed lag.",

@@ -173,7 +173,7 @@ CAUSES = (
         alike=("stale_prefix",),
         mistaken_for={
             "stale_prefix": "Old keys and values of the prompt grow, too; with cached_tokens on record they are seen.",
-            "version_lag": "A lag on record explains the gap by its size; here the record says that the weights are fresh.",
+            "version_lag": "A lag on record explains the gap by its size; here the weights are fresh by the record.",
         },
     ),
     Cause(

@@ -217,7 +217,7 @@ CAUSES = (
         "cluster",
         outlier_sequences,
         "without the worst sequences",
-        "Sequences fall into a clean and a bad class that no column tells: a replica, a version, the place in a packed "
+        "Sequences fall into a clean and a bad class that no column separates: a replica, a version, the place in a packed "
         "row, media, or responses that were encoded again.",
         "Record the replica, the version and the environment of each sequence, and look at the classes again.",
         "Compare hosts, lengths and prompts of ten bad and ten good sequences on the page Sequences.",

@@ -67,9 +67,9 @@ class Source:
     gap: WeightedGap
     chosen: range
     digests: Digests = field(compare=False)
-    """Of the rows that a Correction reads: those with the readings of the gap, if it has any."""
+    """The digests of the rows that a Correction reads: those with the readings of the gap, if it has any."""
     recorded: Digests = field(compare=False)
-    """Of all rows, which a trainer's own correction reads."""
+    """The digests of all rows, which a trainer's own correction reads."""
 
     @property
     def with_rows(self) -> list[int]:

@@ -162,7 +162,7 @@ def _table(name: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) ->
 
 
 def _read(scope: Scope, result: RunDiagnosis) -> None:
-    st.subheader("What was read", anchor=False)
+    st.subheader("Rows read", anchor=False)
     st.caption(label(result.read))
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="steps_read"):
         st.caption("Sequences of step", width="content")

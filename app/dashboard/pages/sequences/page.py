@@ -67,7 +67,7 @@ def render(scope: Scope) -> None:
 
 
 def rows_of(view: View, step: int, gap: str) -> pl.DataFrame:
-    """The sequences of a step at which the gap is known. Where there are none the page says why."""
+    """The sequences of a step at which the gap is known. If there are none, the reason is on the page."""
     frame = view.sequences(step, gap)
     if frame.is_empty():
         why = f"not available, because {view.run.no_tokens}" if view.run.no_tokens else NO_ROWS
