@@ -8,6 +8,7 @@ from ..arrays import Booleans
 from ..cause import Cause, Result
 from ..evidence import Evidence
 from ..grid import grid_of, widths
+from ..once import once
 from ..share import share_explained, undone_by_leaving
 
 APART = 0.05
@@ -21,7 +22,12 @@ RUN = 3
 SIDES = ("sampler", "trainer")
 
 
-def _fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
+@once
+def _fillers(evidence: Evidence) -> tuple[tuple[str, float, Booleans], ...]:
+    return tuple(_found_fillers(evidence))
+
+
+def _found_fillers(evidence: Evidence) -> Iterator[tuple[str, float, Booleans]]:
     """(side, constant, tokens) of each constant that stands where log-probs are missing.
 
     An honest value repeats where the same token follows the same prefix. There the other side repeats, too.
@@ -66,7 +72,7 @@ def _in_spans(evidence: Evidence, bad: Booleans) -> float:
 
 
 def _without_fillers(evidence: Evidence, spans: bool) -> Result:
-    found = list(_fillers(evidence))
+    found = _fillers(evidence)
     bad = np.logical_or.reduce([tokens for _, _, tokens in found]) if found else np.zeros(len(evidence), np.bool_)
     in_spans = _in_spans(evidence, bad)
     if not found or (in_spans >= 0.5) != spans:
