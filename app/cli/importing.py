@@ -122,7 +122,7 @@ def write(
                   queue_bytes=_QUEUE_BYTES, strict=True, resolution=resolution or None) as collector,
         Listing(staged / REJECTED, done, strict) as listing,
     ):  # fmt: skip
-        for batch in _batches(unique(rows, listing), listing):
+        for batch in _batches(unique(rows, listing)):
             collector.log(step=batch[0].step or 0, minibatch=batch[0].values.get("minibatch"), **arguments(batch))
             done.rows += len(batch)
             done.tokens += sum(map(_tokens, batch))
@@ -199,7 +199,7 @@ def _twice(row: Sample, first: Sample) -> str:
     return f"{reason}; if the folders are of two runs, import each by itself" if apart else reason
 
 
-def _batches(rows: Iterable[Sample], listing: Listing) -> Iterator[list[Sample]]:
+def _batches(rows: Iterable[Sample]) -> Iterator[list[Sample]]:
     """Rows of one step and minibatch that are written together, with or without ids alike."""
     batch: list[Sample] = []
     tokens = 0

@@ -109,7 +109,7 @@ def _print(asked: Asked, log: Found, choice: Choice, names: Names, done: Scalars
     size = f"{count(len(done.names), 'number')} of {count(len(done.steps), 'step')}, {count(done.values, 'value')}"
     say(f"{asked.output}: {size}, and no tokens: a scalar log holds none")
     say(f"{count(len(log.files), 'file')}: {log.source.title}" + (f", of {names.dialect}" if names.dialect else ""))
-    for line in _sentences(asked, log, choice, done):
+    for line in _sentences(log, choice, done):
         say(line)
     for metric, name in sorted((m, n) for m, n in names.drawn.items() if n != f"{OWN}/{m}"):
         say(f"  {metric} is drawn from {name}")
@@ -127,7 +127,7 @@ def _print(asked: Asked, log: Found, choice: Choice, names: Names, done: Scalars
     say(f"to look at it: ratioscope info {asked.output}")
 
 
-def _sentences(asked: Asked, log: Found, choice: Choice, done: ScalarsWritten) -> Iterable[str]:
+def _sentences(log: Found, choice: Choice, done: ScalarsWritten) -> Iterable[str]:
     if log.source.lacks:
         yield f"not in such files: {log.source.lacks}"
     if done.dialect_unknown:

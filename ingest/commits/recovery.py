@@ -7,6 +7,7 @@ whether the statistics of the step were written after the file. The sequences co
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -122,16 +123,22 @@ def _sequences(files: ParquetFiles, segment: Segment) -> dict[int, int]:
     return steps
 
 
-def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
-    """A merged file, read from the copy of its commit in its footer. The copy names the files it replaces, which must not be
-    counted beside it."""
+def commit_in_footer(files: ParquetFiles, path: str) -> dict[str, Any] | None:
+    """The copy of its commit line in the footer of a file; None if there is none of this path."""
     with files.opened(path, None, None) as parquet:
         stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
     try:
         entry = loaded(stored or b"")
     except ValueError:
-        entry = None
-    if not isinstance(entry, dict) or entry.get("file") != path:
+        return None
+    return entry if isinstance(entry, dict) and entry.get("file") == path else None
+
+
+def _recovered_merge(files: ParquetFiles, path: str) -> TokenFile | Segment:
+    """A merged file, read from the copy of its commit in its footer. The copy names the files it replaces, which must not be
+    counted beside it."""
+    entry = commit_in_footer(files, path)
+    if entry is None:
         raise SourceError("no commit names it, and its footer does not say what it replaces")
     item = committed({**entry, "bytes": 0, "sha256": ""}, writer_of(path), 0)
     return replace(item, sha256=None, recovered=True) if isinstance(item, TokenFile) else replace(item, sha256=None)

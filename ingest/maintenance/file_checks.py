@@ -77,6 +77,14 @@ def _says_its_keys(footer: pq.FileMetaData, file: TokenFile) -> bool:
     return True
 
 
+def demand_file(files: ParquetFiles, item: TokenFile | Segment, *, deep: bool) -> None:
+    """An error unless the file can be read and agrees with its commit. deep: every page of it."""
+    if isinstance(item, TokenFile):
+        demand_rows(files, item, deep=deep)
+    else:
+        demand_segment_file(files, item, deep=deep)
+
+
 def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) -> None:
     """SourceError unless the segment has the steps of its commit; more steps are right where its writer replaced it since."""
     with opened_segment(files, segment) as (parquet, is_newer):

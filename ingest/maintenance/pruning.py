@@ -18,7 +18,7 @@ from ..statistics.row_plan import RowPlan
 from ..statistics.segment_tables import SegmentTables
 from ..statistics.statistics_files import all_rows
 from .compaction import Skipped, merged_segments, raw_rows, row_plans
-from .file_checks import demand_rows, demand_segment_file
+from .file_checks import demand_file
 from .joint_statistics import measurable
 from .reading_checks import readings_of
 
@@ -103,10 +103,7 @@ def _is_before(files: list[TokenFile], before: float | None) -> bool:
 
 def _demand_equal(catalog: Catalog, item: TokenFile | Segment) -> None:
     """An error unless the merged file can be read and equals the files it replaced, as far as these can be read."""
-    if isinstance(item, TokenFile):
-        demand_rows(catalog.files, item, deep=True)
-    else:
-        demand_segment_file(catalog.files, item, deep=True)
+    demand_file(catalog.files, item, deep=True)
     try:
         reason = _difference(catalog, item)
     except RatioscopeError:  # an old file is damaged or gone: the new one has its per_writer digest

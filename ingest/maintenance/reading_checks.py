@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ratioscope.errors import RatioscopeError, SourceError
-from ratioscope.flat_json import loaded
 from ratioscope.inside import open_regular
-from ratioscope.layout import COMMIT_COPY, READINGS
+from ratioscope.layout import READINGS
 
 from ..commits.catalog import Catalog
 from ..commits.reading_files import ReadingFile, committed_reading
-from ..files.progress import OnProgress
+from ..commits.recovery import commit_in_footer
 from ..files.quarantine import faults_set_aside
 from ..remote.store import Unreachable
 from ..rows.reading_rows import Fit, demanded_rows
@@ -35,7 +34,7 @@ def reading_troubles(catalog: Catalog) -> Iterator[Trouble]:
         yield Trouble(path, "no commit names it, so that it is not read", "a commit line", _NO_COMMIT)
 
 
-def misfits(root: Path, progress: OnProgress | None = None) -> Iterator[Trouble]:
+def misfits(root: Path) -> Iterator[Trouble]:
     """Readings of sequences that are not on record, or of another length. This reads the rows."""
     for name, fit in open_run(root).reading_fits().items():
         if words := misfit_words(fit):
@@ -76,13 +75,8 @@ def readings_of(catalog: Catalog, attempt: int, steps: Iterable[int]) -> tuple[s
 
 
 def _commit(catalog: Catalog, path: str) -> dict[str, Any]:
-    with catalog.files.opened(path, None, None) as parquet:
-        stored = (parquet.metadata.metadata or {}).get(COMMIT_COPY.encode())
-    try:
-        entry = loaded(stored or b"")
-    except ValueError:
-        entry = None
-    if not isinstance(entry, dict) or entry.get("file") != path:
+    entry = commit_in_footer(catalog.files, path)
+    if entry is None:
         raise SourceError("no commit names it, and its footer does not say what it is a reading of")
     with open_regular(catalog.root, path) as content:
         data = content.read()

@@ -30,7 +30,7 @@ from ..files.listing import listing
 from ..rows.record_rows import RecordRows
 from ..statistics.segment_tables import SegmentTables
 from .compaction import MOST_STEPS, row_plans
-from .file_checks import RowsDisagree, demand_rows, demand_segment_file
+from .file_checks import RowsDisagree, demand_file
 from .reading_checks import damage_of
 
 _LONGEST_NAME = 240
@@ -166,10 +166,7 @@ def torn(catalog: Catalog) -> Iterator[Note]:
 
 def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:
     try:
-        if isinstance(item, TokenFile):
-            demand_rows(catalog.files, item, deep=True)
-        else:
-            demand_segment_file(catalog.files, item, deep=True)
+        demand_file(catalog.files, item, deep=True)
     except RowsDisagree:
         return None
     except SourceError as error:

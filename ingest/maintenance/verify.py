@@ -28,7 +28,7 @@ from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
 from ..remote.store import Unreachable
 from ..rows.claims import ADVICE, every_claim
-from .file_checks import RowsDisagree, Trouble, demand_rows, demand_segment_file
+from .file_checks import RowsDisagree, Trouble, demand_file
 from .reading_checks import misfits, reading_troubles
 from .statistics_check import differing
 
@@ -186,10 +186,7 @@ def _trouble(files: ParquetFiles, item: TokenFile | Segment, deep: bool) -> Trou
     is_rows = isinstance(item, TokenFile)
     try:
         with named_reasons():
-            if isinstance(item, TokenFile):
-                demand_rows(files, item, deep=deep)
-            else:
-                demand_segment_file(files, item, deep=deep)
+            demand_file(files, item, deep=deep)
     except RowsDisagree as error:
         return Trouble(item.path, str(error), "rows that agree with each other and with their commit", _RECORDED)
     except Unreachable:

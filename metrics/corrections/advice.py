@@ -98,7 +98,7 @@ def advice(risks: Mapping[str, Floats], nothing: Floats, verdict: Finding) -> Ad
             f"but {_too_little(gain, steps)}. {verdict.remedy}"
         )
         return Advice("none helps for sure", None, "None of these helps for sure", why, "low")
-    return _helps(best, risks, nothing, common, verdict)
+    return _helps(best, risks, nothing, common)
 
 
 def _not_needed(best: str, least: float, nothing: float, verdict: Finding) -> Advice:
@@ -119,9 +119,7 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
     )
 
 
-def _helps(
-    best: str, risks: Mapping[str, Floats], nothing: Floats, common: npt.NDArray[np.bool_], verdict: Finding
-) -> Advice:
+def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: npt.NDArray[np.bool_]) -> Advice:
     own, steps = risks[best][common], int(common.sum())
     better = int((own < nothing[common]).sum())
     why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better} of {steps} steps."

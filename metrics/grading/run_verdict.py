@@ -42,7 +42,7 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_f
         )  # fmt: skip
     worst = worst_episode(graded, in_force.rules)
     if worst is None:
-        return _healthy(graded, steps, checks(graded, missing, in_force), in_force)
+        return _healthy(steps, checks(graded, missing, in_force), in_force)
     now = episode_now(graded, in_force.rules)
     severity = worst.severity
     at_worst = steps.filter(pl.col("severity") == severity.label)
@@ -97,7 +97,7 @@ def _why(name: str, missing: Mapping[str, str]) -> str:
     return f"because {_METRIC[signal.reads].absent}"
 
 
-def _healthy(graded: pl.DataFrame, steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRules) -> Finding:
+def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRules) -> Finding:
     """The verdict if every step is healthy. Its evidence is the highest value.
 
     The highest value may exceed a bound by less than its uncertainty; then the confidence is lower.

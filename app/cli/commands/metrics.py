@@ -97,7 +97,7 @@ def metrics(
     frame = _with_pairs(opened_run, frame, keys, pairs)
     coarse = too_coarse(opened_run)
     frame = without_coarse(frame, coarse)
-    chosen = _chosen(frame, keys, comma_separated(gap), comma_separated(metric))
+    chosen = _chosen(frame, comma_separated(gap), comma_separated(metric))
     if as_json:
         from ..terminal import print_json
 
@@ -206,7 +206,7 @@ def _verdict(run: "Run") -> "Severity":
     return verdict_of(run).severity
 
 
-def _chosen(frame: "pl.DataFrame", keys: Sequence[str], gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":
+def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) -> "pl.DataFrame":
     """The frame with the columns of these gaps and metrics; an empty list stands for all."""
     import polars as pl
 

@@ -109,11 +109,7 @@ def _numbers(numbers: Callable[[], pl.DataFrame], key: str, alt: str, shown: Pag
     drawer = st.popover(
         "numbers", icon=":material/table_chart:", type="tertiary", key=f"{key}_numbers", on_change="rerun"
     )
-    if drawer.open:
-        with drawer:
-            frame = numbers()
-            _table(frame, alt)
-            _download(frame, key, shown)
+    _fill(drawer, numbers, alt, key, shown)
 
 
 def _download(frame: pl.DataFrame, key: str, shown: PageContents) -> None:
@@ -157,6 +153,14 @@ def _told_apart(names: pl.Series) -> pl.Series:
     return names.replace_strict(known, told_apart(known, CELL), return_dtype=pl.String) if known else names
 
 
+def _fill(drawer: Any, numbers: Callable[[], pl.DataFrame], name: str, key: str, shown: PageContents) -> None:
+    if drawer.open:
+        with drawer:
+            frame = numbers()
+            _table(frame, name)
+            _download(frame, key, shown)
+
+
 def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
     text = [column for column, kind in frame.schema.items() if kind == pl.String]
     return st.dataframe(changed(frame, visible, *text), hide_index=True, alt=name, **options)
@@ -167,8 +171,4 @@ def numbers_behind(frame: Callable[[], pl.DataFrame], key: str, title: str = "nu
     shown = page_contents()
     shown.tables[key] = frame
     drawer = st.expander(title, key=key, on_change="rerun")
-    if drawer.open:
-        with drawer:
-            found = frame()
-            _table(found, title)
-            _download(found, key, shown)
+    _fill(drawer, frame, title, key, shown)

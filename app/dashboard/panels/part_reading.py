@@ -34,7 +34,7 @@ def _read(scope: Scope, view: View, part: Part) -> int:
     results = jobs().part(view.path, part, scope.gap)
     digests = view.of(part_digests, scope.gap)
     chosen = [step for step in scope.steps.recorded(view.steps) if step in digests]
-    _say_without_rows(view, len(scope.steps.recorded(view.steps)) - len(chosen))
+    _say_without_rows(len(scope.steps.recorded(view.steps)) - len(chosen))
     missing = results.missing(digests, chosen)
     if missing and are_few(view, missing):
         with st.spinner("reading token rows"):
@@ -73,7 +73,7 @@ def _start(name: str, view: View, results: PartResults, missing: Sequence[int]) 
     jobs().read_part(name, view.run, results, missing)
 
 
-def _say_without_rows(view: View, steps: int) -> None:
+def _say_without_rows(steps: int) -> None:
     if steps:
         said, them = f"{count(steps, 'step')} {'has' if steps == 1 else 'have'}", "it" if steps == 1 else "them"
         st.caption(f":material/info: {said} no token rows, which this filter needs, so charts leave {them} out.")

@@ -101,7 +101,7 @@ class Flags:
         side, recording = self._training, self.recording
         if side is not None and side.rollout is not None and recording is not None:
             rollout = side.rollout
-            recording.watch(lambda: self._record_correction(side, rollout, args, given, masks))
+            recording.watch(lambda: self._record_correction(side, rollout, given, masks))
         return loss, masks, metrics
 
     def _record_batch(self, side: TrainSide, args: Arguments) -> None:
@@ -121,7 +121,7 @@ class Flags:
         )
 
     def _record_correction(
-        self, side: TrainSide, rollout: Rollout, args: Arguments, given: Mapping[str, Any], masks: Sequence[Tensor]
+        self, side: TrainSide, rollout: Rollout, given: Mapping[str, Any], masks: Sequence[Tensor]
     ) -> None:
         rows = rollout.rows_of(given["loss_masks"])
         if self._recorded_rows & set(rows):  # --recompute-loss-function calls the loss again in the backward pass

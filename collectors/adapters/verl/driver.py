@@ -105,7 +105,7 @@ class VerlDriver:
         if list(call.arguments["batch_keys"]) != list(batch.keys):
             raise SchemaError("advantages were computed for other rows than those of the batch")
         known = known_of_tags(batch.keys, batch.tags)
-        self._log(trainer, known, {**dict(call.result.batch.items()), **self._fields_before(trainer, batch)})
+        self._log(trainer, known, {**dict(call.result.batch.items()), **self._fields_before(batch)})
 
     def advantage_ends(self, call: Call) -> None:
         self._batch = self._scored = self._unfiltered = None
@@ -128,7 +128,7 @@ class VerlDriver:
             fields["entropy"] = self._entropy[1]
         self._recording.watch(lambda: self._log(trainer, known, fields))
         self._entropy = self._unfiltered = None
-        names = _objects(batch.non_tensor_batch, marks(known, step, len(known.ids)))
+        names = _objects(marks(known, step, len(known.ids)))
         copy = type(batch)(
             batch=batch.batch, non_tensor_batch={**batch.non_tensor_batch, ROW: names}, meta_info=batch.meta_info
         )
@@ -197,7 +197,7 @@ class VerlDriver:
         self._recording.say_once("mask_lost", step, words.MASK_LOST, logging.WARNING)
         return fields["response_mask"]
 
-    def _fields_before(self, trainer: Trainer, batch: Data) -> Mapping[str, Tensor]:
+    def _fields_before(self, batch: Data) -> Mapping[str, Tensor]:
         """Entropy if there is any, and the token ids of both parts: those that `compared` did not see, from the queue."""
         scored = self._scored
         known = dict(scored.fields) if scored is not None and scored.keys == list(batch.keys) else {}
@@ -217,7 +217,7 @@ def _bypasses(config: Any) -> bool:
     return bool(correction and correction.get("bypass_mode", False))
 
 
-def _objects(beside: Mapping[str, Any], values: list[str]) -> Any:
+def _objects(values: list[str]) -> Any:
     """The values in an array of objects, the form of DataProto's non-tensor columns."""
     import numpy as np
 

@@ -74,7 +74,7 @@ def shifted(evidence: Evidence) -> Result:
     )
 
 
-def _heads(evidence: Evidence, values: Floats, starts: Integers, ends: Integers) -> Floats:
+def _heads(values: Floats, starts: Integers, ends: Integers) -> Floats:
     """The first WIDTH values of each sequence, shape (rows, WIDTH), NaN after its end."""
     place = starts[:, None] + np.arange(WIDTH)
     inside = place < ends[:, None]
@@ -83,7 +83,7 @@ def _heads(evidence: Evidence, values: Floats, starts: Integers, ends: Integers)
 
 def _better_rows(evidence: Evidence, starts: Integers, ends: Integers) -> Integers:
     """For each sequence the sequence of its step whose sampler's list fits it much better than its own; else itself."""
-    sampler, trainer = (_heads(evidence, side, starts, ends) for side in (evidence.earlier, evidence.later))
+    sampler, trainer = (_heads(side, starts, ends) for side in (evidence.earlier, evidence.later))
     step = evidence.facts["step"][starts] if evidence.has("step") else np.zeros(len(starts))
     best = np.arange(len(starts))
     for value in np.unique(step):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers
+from ..arrays import Booleans, Floats, Integers, rank_among_equals
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
@@ -55,11 +55,7 @@ def places(evidence: Evidence) -> Places:
     """The sizes at the places of prompts. A text that several responses share is counted once: it is one measurement."""
     prompt, row = prompts(evidence), evidence.row_codes
     of_row = prompt[evidence.starts]
-    order = np.argsort(of_row, kind="stable")
-    begin = np.concatenate(([True], np.diff(of_row[order]) != 0))
-    rank = np.empty(len(of_row), np.int64)
-    rank[order] = np.arange(len(of_row)) - np.maximum.accumulate(np.where(begin, np.arange(len(of_row)), 0))
-    half = (rank % 2)[row]
+    half = (rank_among_equals(of_row) % 2)[row]
     sizes = _without_mean(_without_mean(log_sizes(evidence), row), evidence.position)
     longest = int(evidence.position.max(initial=0)) + 1
     cell = np.unique(prompt * longest + evidence.position, return_inverse=True)[1].astype(np.int64)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers
+from ..arrays import Booleans, Floats, Integers, rank_among_equals
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation
@@ -99,10 +99,7 @@ def outlier_prompts(evidence: Evidence) -> Result:
     _, group = codes(evidence.facts["group"])
     starts = evidence.starts
     of_row = group[starts]
-    order = np.argsort(of_row, kind="stable")
-    first = np.concatenate(([True], np.diff(of_row[order]) != 0))
-    rank = np.empty(len(of_row), np.int64)
-    rank[order] = np.arange(len(of_row)) - np.maximum.accumulate(np.where(first, np.arange(len(of_row)), 0))
+    rank = rank_among_equals(of_row)
     row = evidence.row_codes
     halves = _halves(evidence, group, rank[row] % 2, 8)
     if halves is None:

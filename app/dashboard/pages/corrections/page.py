@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.ingest.jobs.step_ledger import Digests
 from ratioscope.ingest.run import Run
-from ratioscope.metrics.corrections.advice import Advice, advice, risk_per_step
+from ratioscope.metrics.corrections.advice import advice, risk_per_step
 from ratioscope.metrics.corrections.correction import weighted_gap
 from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.distribution import Histogram
@@ -122,11 +122,11 @@ def _advise(scope: Scope, source: Source, outcomes: Sequence[Outcome], common: S
     nothing = outcome(source, Entry("none", "no correction", NOTHING), None)
     recommendation = advice(risks, risk_per_step(nothing.at(common), sizes), scope.view.verdict())
     st.markdown(f"#### {label(recommendation.title, 200)} :small[· {recommendation.confidence} confidence]")
-    st.caption(f"{label(recommendation.why, 900)} {_basis(recommendation, len(fair), outcomes, common)}")
+    st.caption(f"{label(recommendation.why, 900)} {_basis(len(fair), outcomes, common)}")
     cause_line(scope.view)
 
 
-def _basis(recommendation: Advice, fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str:
+def _basis(fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str:
     left_out = len(outcomes) - fair
     without = (
         f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
