@@ -12,6 +12,7 @@ from support.one_value import FACTS, values_of
 from support.real_runs import records
 from support.recorded import recorded
 from support.run_folders import by_step
+from support.site import material_of
 
 from ratioscope.app import cli
 from ratioscope.app.browser.policy import digest_source, inline_scripts
@@ -29,13 +30,8 @@ TEXT = "a very private answer"
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
 def stale(runs: Path) -> Material:
-    return material(open_run(made(runs, "stale")))
+    return material_of(runs, "stale")
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +105,13 @@ def test_the_pages_say_what_the_dashboard_says(pages: dict[str, str], stale: Mat
 
 @pytest.mark.parametrize("name", ["bypass", "one_token", "holes", "empty"])
 def test_every_run_has_pages(runs: Path, name: str) -> None:
-    found = material(open_run(made(runs, name)))
-    text = one_file(found)
+    text = one_file(material_of(runs, name))
     assert all(f'id="{page.path}"' in text for page in PAGES)
     assert "Traceback" not in text and ">None<" not in text and ">nan<" not in text
 
 
 def test_hostile_text_stays_text(runs: Path) -> None:
-    text = one_file(material(open_run(made(runs, "hostile"))))
+    text = one_file(material_of(runs, "hostile"))
     found = Tags()
     found.feed(text)
     assert not {tag for tag, _ in found.tags} & {"iframe", "object", "embed", "form", "base", "link"}
@@ -140,8 +135,8 @@ class Tags(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def private(runs: Path) -> Path:
-    folder = runs / "private"
+def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "private"
     lengths = [len(row or ()) for row in by_step(records("trl_vllm_stale4"))[0]["rollout_logprobs"].to_pylist()]
     recorded(
         "trl_vllm_stale4", folder, steps=1, name="/home/ann/secret-run", token_texts=[[TEXT] * size for size in lengths],
@@ -216,7 +211,7 @@ def test_the_form_of_the_output_selects_pages_or_the_zip_file(
 
 
 def test_several_runs_are_listed_worst_first_and_lead_to_their_files(runs: Path, stale: Material) -> None:
-    found = [material(open_run(made(runs, name))) for name in ("empty", "healthy", "one_token", "hostile")]
+    found = [material_of(runs, name) for name in ("empty", "healthy", "one_token", "hostile")]
     content = dict(folder_of([*found, stale]))
     start = content.pop(FIRST)
     rows = re.findall(r"<tr><td.*?</tr>", start)
@@ -240,7 +235,7 @@ def test_runs_of_one_name_have_a_file_each(stale: Material) -> None:
 
 
 def test_the_small_courses_of_all_runs_have_one_scale(runs: Path, stale: Material) -> None:
-    healthy = material(open_run(made(runs, "healthy")))
+    healthy = material_of(runs, "healthy")
     low, high = (
         [float(y) for y in re.findall(r"[ML]\S+ (\S+?)(?=[LMh]|$)", entry_of(run, "x.html").course)]
         for run in (healthy, stale)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from support.browser import ARGUMENTS, chromium
-from support.edge_runs import made
+from support.site import material_of
 
 from ratioscope.app.static_site.document import FIRST, files, one_file
 from ratioscope.app.static_site.material import material
@@ -48,14 +48,14 @@ def chrome() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder `pages` of a stale run, `one.html` of the same, `hostile.html`, and a folder `several` with a run of one token."""
     root = tmp_path_factory.mktemp("bundle")
-    stale = material(open_run(made(root, "stale")))
+    stale = material_of(runs, "stale")
     write_folder(root / "pages", files(stale).items())
-    write_folder(root / "several", folder_of([material(open_run(made(root, "one_token"))), stale]))
+    write_folder(root / "several", folder_of([material_of(runs, "one_token"), stale]))
     (root / "one.html").write_text(one_file(stale))
-    (root / "hostile.html").write_text(one_file(material(open_run(made(root, "hostile")))))
+    (root / "hostile.html").write_text(one_file(material_of(runs, "hostile")))
     return root
 
 
