@@ -143,14 +143,25 @@ def dashboards_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def dashboard_of_edge_runs(runs: Path) -> Iterator[Dashboard]:
+    """One server of all edge runs for the files that only read them: its start and its first pages take 8 s of a processor."""
+    from support.browser import Dashboard
+    from support.edge_runs import RUNS, made
+
+    with Dashboard([made(runs, name) for name in RUNS]) as served:
+        yield served
+
+
 @pytest.fixture(scope="module")
 def dashboard(request: pytest.FixtureRequest, runs: Path, dashboards_cache: Path) -> Iterator[Dashboard]:
-    """The dashboard of the edge runs that a file of tests names in SERVED (or makes there)."""
+    """The dashboard of the runs that a file of tests makes in SERVED; without SERVED that of the edge runs."""
     from support.browser import Dashboard
-    from support.edge_runs import made
 
-    folders = [made(runs, name) if isinstance(name, str) else name(runs) for name in request.module.SERVED]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(dashboards_cache))
-        with Dashboard(folders) as served:
+        if not hasattr(request.module, "SERVED"):
+            yield request.getfixturevalue("dashboard_of_edge_runs")
+            return
+        with Dashboard([make(runs) for make in request.module.SERVED]) as served:
             yield served

@@ -13,7 +13,6 @@ from ratioscope.app.browser.library import FILE, PLACE, SHA256, plotly_js
 from ratioscope.app.dashboard.server.asgi import Message, Receive, Scope, Send
 from ratioscope.app.dashboard.server.chart_library import ChartLibrary
 
-SERVED = ("healthy",)
 TRACES = frozenset(name for name in dir(go) if name.islower()) - {"layout"}
 FETCHED = "name => performance.getEntriesByType('resource').filter(entry => entry.name.endsWith(name)).length"
 

@@ -17,7 +17,6 @@ from ratioscope.app.presentation.theme import THEMES
 from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = RUNS
 
 APPEARANCES = [("stale", "light"), ("stale", "dark"), ("hostile", "light")]
 OTHERS = [(run, ("light", "dark")[at % 2]) for at, run in enumerate(RUNS) if run not in ("stale", "hostile")]

@@ -16,7 +16,6 @@ from ratioscope.app.static_site.material import material
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="needs Chromium: tests/support/install_chromium.sh")
-SERVED = ("stale", "healthy")
 OPEN_ALL = "for (const e of document.querySelectorAll('details')) e.open = true"
 SHOW_ALL = "for (const e of document.querySelectorAll('section.page')) e.hidden = false"
 

@@ -9,7 +9,6 @@ from ratioscope.app.browser.library import PLACE
 from ratioscope.app.browser.scripts import script
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale",)
 CHART = "document.querySelector('.st-key-chart_kl_k3 .rs-chart')"
 RANGE = f"[...{CHART}._fullLayout.xaxis.range].map(Number)"
 WATCH = """() => {

@@ -4,7 +4,6 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale", "healthy", "many_steps")
 
 
 def test_a_bar_of_the_ribbon_leads_to_its_step(dashboard: Dashboard, browser: Chromium) -> None:

@@ -4,7 +4,6 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale",)
 
 
 def test_a_dragged_cap_moves_the_numbers_and_the_link(dashboard: Dashboard, browser: Chromium) -> None:

@@ -4,7 +4,6 @@ import pytest
 from support.browser import Chromium, Dashboard, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale", "healthy", "one_step")
 ANSWER = "The sampler's weights are older than the trainer's"
 
 

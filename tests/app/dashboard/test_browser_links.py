@@ -17,7 +17,6 @@ from ratioscope.app.dashboard.pages import PAGES, Page
 from ratioscope.ingest.run import open_run
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale", "two_policies", "hostile")
 
 VIEWS = {
     "overview": "gap=total&more=true",

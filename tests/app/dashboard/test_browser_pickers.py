@@ -4,7 +4,6 @@ import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale",)
 
 
 def _pick(opened: Opened, key: str, typed: str) -> None:

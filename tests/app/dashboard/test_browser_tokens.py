@@ -1,10 +1,12 @@
 """From a distribution to a token in a real browser: clicks, keys, scrolling, deep links, and a response of 32,768 tokens."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
+from support.edge_runs import made
 
 from ratioscope.collectors.collector import Collector
 
@@ -34,7 +36,7 @@ def long_run(folder: Path) -> Path:
     return folder
 
 
-SERVED = ("stale", "hostile", lambda runs: long_run(runs / "long"))
+SERVED = (partial(made, name="stale"), partial(made, name="hostile"), lambda runs: long_run(runs / "long"))
 
 
 @pytest.mark.parametrize("over", ["run", "step&step=0"])

@@ -8,7 +8,6 @@ import pytest
 from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-SERVED = ("stale", "hostile")
 
 
 def test_a_click_on_a_bar_filters_every_page_until_it_is_clicked_again(dashboard: Dashboard, browser: Chromium) -> None:

@@ -84,7 +84,6 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-SERVED = ("stale",)
 MOVING = """() => [...document.querySelectorAll("[class*=rs-], [class*=rs-] *, .js-plotly-plot, .js-plotly-plot *")].filter(e => {
   const style = getComputedStyle(e)
   const lasts = (style.transitionDuration + "," + style.animationDuration).split(",").some(time => parseFloat(time) > 0)

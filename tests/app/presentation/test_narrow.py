@@ -12,7 +12,6 @@ from ratioscope.app.figures.drawing.canvas import _TAG, _wrapped, canvas
 from ratioscope.app.presentation.escape import plotly as escaped
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 
-SERVED = ("stale", "healthy")
 PAGES = (
     "",
     "metrics?groups=main&with=healthy",
