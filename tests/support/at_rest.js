@@ -100,6 +100,11 @@
   new MutationObserver((seen) => { if (!seen.every(ticks)) quiet = 0; }).observe(
     document, { subtree: true, childList: true, attributes: true, characterData: true });
 
+  window.unrest = () => ({ // what keeps the tab from being at rest, in an error's words
+    asked: [...asked.keys()].map((part) => part || "the whole script"),
+    drawn: Boolean(drawn()),
+    moving: document.getAnimations().filter(moves).length,
+  });
   window.runsAsked = () => asks;
   window.hasRun = (before) => asks > before && !asked.size; // since so many runs were asked for
   window.isAtRest = (number) => { // asked once a frame; a new number is a new look

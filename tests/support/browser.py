@@ -15,15 +15,17 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg, ForwardMsgMetadata, RunIdentity
 
 from support.paths import SUPPORT
+from support.serving import DEADLINE, killed_after
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -51,8 +53,9 @@ AT_REST = f"({(SUPPORT / 'at_rest.js').read_text()})({json.dumps(NUMBERS)})"
 LOOKS = count(1)
 Theme = Literal["light", "dark"]
 SHOWN = ":is([data-testid=stTopNav], [data-testid=stSidebar]) [aria-current=page]"
-EVERY_CHART = """() => !document.querySelector("[data-waits]") &&
+EVERY_CHART = """!document.querySelector("[data-waits]") &&
   [...document.querySelectorAll(".rs-chart")].every(chart => chart.querySelector(".main-svg") || !chart.clientWidth)"""
+COMPUTED = "!document.body.innerText.includes('is being computed')"
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 """Below a page's path Streamlit's own front end asks for these in vain before it finds them at the root."""
 
@@ -73,10 +76,11 @@ class Dashboard:
         self._errors = TemporaryFile("w+")  # a pipe that nobody reads stops the dashboard once it is full
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._errors, text=True)
         assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
+        with killed_after(DEADLINE, self._process):
+            self.url = self._process.stdout.readline().strip()
         if not self.url:
             self._process.wait()
-            raise RuntimeError(f"the dashboard did not start: {self._said()}")
+            raise RuntimeError(f"the dashboard did not print its address within {DEADLINE} s: {self._said()}")
         return self
 
     def __exit__(
@@ -109,21 +113,35 @@ class Opened:
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
+    def awaits(self, what: str, condition: str, given: Any = None) -> None:
+        """Waits for a condition on `given` in the page. Past the deadline the error says what was awaited, and what was there."""
+        try:
+            self.page.wait_for_function(f"given => {condition}", arg=given)
+        except PlaywrightTimeout as error:
+            there = self.page.evaluate("window.unrest?.()")
+            raise AssertionError(f"{self.page.url} was awaited in vain: {what}. What is there: {there}") from error
+
     def settled(self) -> None:
         """Waits until the script has run as often as the page has asked for it, all is drawn, and nothing moves."""
-        self.page.wait_for_function("number => isAtRest(number)", arg=next(LOOKS))
+        self.awaits("that its script has run, all is drawn and nothing moves", "isAtRest(given)", next(LOOKS))
+
+    def computed(self) -> None:
+        """Waits for what a page computes after it is shown, as the diagnosis."""
+        if not self.page.evaluate(COMPUTED):
+            self.awaits("what it computes after it is shown", COMPUTED)
+            self.settled()
 
     def drawn_whole(self) -> None:
         """Has every chart of the page drawn, however far from the screen it is, as a browser asks for before it prints."""
         self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        self.page.wait_for_function(EVERY_CHART)
+        self.awaits("every chart to be drawn", EVERY_CHART)
 
     @contextmanager
     def rerun(self) -> Iterator[None]:
         """What is done within asks for a run of the script, perhaps a moment later; the page is settled afterwards."""
         asked = self.page.evaluate("runsAsked()")
         yield
-        self.page.wait_for_function("asked => runsAsked() > asked", arg=asked)
+        self.awaits("a run of its script to be asked for", "runsAsked() > given", asked)
         self.settled()
 
     def go_to(self, title: str) -> None:
@@ -133,9 +151,7 @@ class Opened:
             link.click()
         else:
             link.dispatch_event("click")
-        self.page.wait_for_function(
-            f"title => document.querySelector('{SHOWN}')?.innerText.trim() === title", arg=title
-        )
+        self.awaits(f"the page {title}", f"document.querySelector('{SHOWN}')?.innerText.trim() === given", title)
         self.settled()
 
     def zoom(self, key: str) -> None:
@@ -225,7 +241,7 @@ class Chromium:
         """An empty tab of this appearance."""
         if theme not in self._contexts:
             self._contexts[theme] = self._browser.new_context(color_scheme=theme)
-            self._contexts[theme].set_default_timeout(180_000)
+            self._contexts[theme].set_default_timeout(1000 * DEADLINE)
             self._contexts[theme].add_init_script(AT_REST)
         return self._contexts[theme].new_page()
 

@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
+
+DEADLINE = 180
+"""Seconds that a test waits for a server or a page: far more than either takes on a busy machine."""
 
 
 @dataclass
@@ -22,6 +26,17 @@ class Serving:
     @property
     def root(self) -> str:
         return self.url.split("?")[0].rstrip("/")
+
+
+@contextmanager
+def killed_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kills the process if the context has not ended by then: who reads from it reads its end, and does not wait for ever."""
+    deadline = Timer(seconds, process.kill)
+    deadline.start()
+    try:
+        yield
+    finally:
+        deadline.cancel()
 
 
 @contextmanager
@@ -43,10 +58,11 @@ def serving(
     )
     assert process.stdout is not None and process.stderr is not None
     try:
-        line = next((line for line in process.stdout if "://" in line), "")
+        with killed_after(DEADLINE, process):
+            line = next((line for line in process.stdout if "://" in line), "")
         found = re.search(r"http://\S+", line)
         if found is None:
-            raise RuntimeError(f"the dashboard did not start: {line}{process.stderr.read()}")
+            raise RuntimeError(f"the dashboard printed no address within {DEADLINE} s: {line}{process.stderr.read()}")
         yield Serving(process, line, found.group())
     finally:
         process.send_signal(signal.SIGTERM)
