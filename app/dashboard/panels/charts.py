@@ -1,6 +1,5 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +25,6 @@ CELL = 24
 """Characters of a name that is cut to leave room for the numbers beside it."""
 LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
-_FREEING = threading.Lock()
 _LAST: list[ThemeName] = [LIGHT.name]
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
@@ -73,7 +71,6 @@ def draw(
     shown = page_contents()
     if st.session_state.get(LOG_X):
         figure = with_log_x(figure)
-    _free_axes(figure)
     shown.charts[key] = (alt, figure)
     config = (CONFIG if on_click is None else CLICKED) | {"toImageButtonOptions": _image(shown.file(key))}
     with st.container(gap=None, key=f"{key}_chart"):
@@ -81,20 +78,6 @@ def draw(
         if numbers is not None:
             shown.tables[key] = numbers
             _numbers(numbers, key, alt, shown)
-
-
-def _free_axes(figure: go.Figure) -> None:
-    """Turns the fixed ranges of the axes into automatic ones, so that a double click restores them after a zoom.
-
-    A second call changes nothing: sessions share a figure, and only the first of them frees it.
-    """
-    layout: Any = figure.layout  # plotly makes its attributes at run time
-    with _FREEING:
-        for axis in (layout[name] for name in layout if name.startswith(("xaxis", "yaxis"))):
-            if axis.range is not None and axis.type != "log" and not isinstance(axis.range[0], str):
-                low, high = sorted(axis.range)
-                way = True if axis.range[0] <= axis.range[1] else "reversed"
-                axis.update(range=None, autorange=way, autorangeoptions={"minallowed": low, "maxallowed": high})
 
 
 def _image(name: str) -> dict[str, Any]:

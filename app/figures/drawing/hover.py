@@ -20,8 +20,8 @@ EVENTS = "events"
 WIDEST = 38
 """The most characters of a label's line: Plotly breaks no line, and cuts off a line that is wider than the chart."""
 EXTRA = "<extra></extra>"
-ONE = 700
-"""Points nearer than the axis over this, less than a pixel, are at one place for the pointer."""
+ONE = 500
+"""Points nearer than the axis over this, about a pixel, are at one place for the pointer."""
 
 
 def in_lines(text: str, longest: int) -> list[str]:

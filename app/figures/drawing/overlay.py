@@ -46,10 +46,12 @@ def on_paper(x: float, xanchor: str, y: float, yanchor: str, **shift: float) -> 
 def lay_over(figure: go.Figure, shapes: Iterable[Overlay] = (), texts: Iterable[Overlay] = ()) -> go.Figure:
     """The figure with these shapes and texts besides its own."""
     layout: Any = figure.layout  # plotly makes its attributes at run time
-    figure.update_layout(
-        shapes=[*(shape.to_plotly_json() for shape in layout.shapes), *shapes],
-        annotations=[*(text.to_plotly_json() for text in layout.annotations), *texts],
-    )
+    added = {"shapes": [*shapes], "annotations": [*texts]}
+    for name in (name for name, overlays in added.items() if overlays):
+        layout[name] = [
+            *(each.to_plotly_json() for each in layout[name]),
+            *added[name],
+        ]  # update_layout takes twice as long
     return figure
 
 

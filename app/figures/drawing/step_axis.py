@@ -13,9 +13,14 @@ def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:
     """
     first, last = float(steps.min()), float(steps.max())
     room = max(width / 2, 0.01 * (last - first))
-    figure.update_xaxes(range=[first - room, last + room], tickformat="d", dtick=1 if last - first < 8 else None)
-    figure.update_xaxes(tickprefix="step ", showtickprefix="first")
-    figure.update_xaxes(unifiedhovertitle={"text": "step %{x:d}"})
+    figure.update_xaxes(
+        range=[first - room, last + room],
+        tickformat="d",
+        dtick=1 if last - first < 8 else None,
+        tickprefix="step ",
+        showtickprefix="first",
+        unifiedhovertitle={"text": "step %{x:d}"},
+    )
     figure.update_layout(margin={"autoexpand": False})
 
 

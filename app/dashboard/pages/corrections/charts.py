@@ -1,6 +1,6 @@
 """Charts of the comparison: the weights after each correction, over the steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -14,7 +14,7 @@ from ....figures.laid_over import Series, laid_over, series_key, series_of
 from ....presentation.digits import a_step, count
 from ....presentation.theme import THEMES, ThemeName
 from ...model.scope import Scope
-from ...model.view import View
+from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells
 from .outcomes import Outcome
@@ -44,16 +44,29 @@ def comparison_charts(scope: Scope, outcomes: Sequence[Outcome]) -> None:
 
 
 def _grid(scope: Scope, outcomes: Sequence[Outcome], charts: Sequence[tuple[str, str, str]]) -> None:
+    drawn = sum(len(each.steps) > 0 for each in outcomes)
+    for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
+        figure = scope.view.figure(*_drawing(scope.view, outcomes, (name, title, about), appearance().name))
+        with place:
+            alt = f"{title} of {count(drawn, 'correction')} over the steps"
+            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, outcomes, name))
+
+
+def charts_to_prefetch(view: View, outcomes: Sequence[Outcome], theme: ThemeName) -> list[CacheRequest]:
+    """Requests for the charts that are always shown."""
+    return [figure_request(*_drawing(view, outcomes, chart, theme)) for chart in CHARTS[:FIRST]]
+
+
+def _drawing(
+    view: View, outcomes: Sequence[Outcome], chart: tuple[str, str, str], theme: ThemeName
+) -> tuple[Callable[..., go.Figure], View, "ChartLines", str, str, str, ThemeName]:
+    """The function that draws a chart, and its arguments."""
+    name, title, about = chart
     sizes = (
         _size([each.steps for each in outcomes if each.over == f"{noun}s"], noun) for noun in ("token", "sequence")
     )
     size = " or ".join(each for each in sizes if each)
-    for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
-        laid = ChartLines.of(outcomes, name)
-        figure = scope.view.figure(_laid_over, scope.view, laid, title, about, size, appearance().name)
-        alt = f"{title} of {count(len(laid.series), 'correction')} over the steps"
-        with place:
-            draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, outcomes, name))
+    return _laid_over, view, ChartLines.of(outcomes, name), title, about, size, theme
 
 
 def _size(steps: Sequence[pl.DataFrame], noun: str) -> str:

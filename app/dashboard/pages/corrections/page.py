@@ -1,6 +1,6 @@
 """The Corrections page: the effect of corrections on the weights, the best one, and its configuration for a trainer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 
 import polars as pl
@@ -22,17 +22,17 @@ from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
 from ...model.scope import Scope, Steps
-from ...model.view import CacheRequest, View, metrics_of
+from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
 from ...panels.layout import columns
 from ...panels.verdict_box import cause_line
-from .charts import comparison_charts
+from .charts import charts_to_prefetch, comparison_charts
 from .config import trainer_config
 from .controls import DEFAULT, comparison_controls
 from .entries import Entry, comparison_of
 from .job import comparison_job
 from .outcomes import NOTHING, Outcome, Source, effects_to_prefetch, needs_rows, on_common_steps, outcome
-from .threshold import charts_to_prefetch, threshold_panel
+from .threshold import threshold_panel
 
 DRIFT = (
     "**Drift has no importance weights.** Its log-ratio is current − old, but the tokens were sampled from rollout, not from "
@@ -66,18 +66,20 @@ def render(scope: Scope) -> None:
         _compare(scope, source, comparison.entries, chosen, advised)
     else:
         st.caption("Nothing is compared. Add a threshold, a standard correction, a preset or your own configuration.")
-    with st.expander("try one threshold", key="try", on_change="rerun", bind="query-params"):
-        threshold_panel(source)
+    drawer = st.expander("try one threshold", key="try", on_change="rerun", bind="query-params")
+    if drawer.open:
+        with drawer:
+            threshold_panel(source)
 
 
-def prefetch(view: View) -> list[CacheRequest]:
-    """Requests for the default corrections of the default gap."""
+def prefetch(view: View) -> Iterator[CacheRequest]:
+    """Requests for the default corrections of the default gap; then for their charts, which are drawn from them."""
     gap = weighted_gap(next(iter(view.run.gaps), ""))
     if gap is None:
-        return []
-    source = Source(view, gap, Steps().of(view.steps), {}, {})
-    effects = effects_to_prefetch(source, comparison_of(DEFAULT).entries)
-    return [(metrics_of, ((), None)), *effects, *charts_to_prefetch(source, last_appearance())]
+        return
+    source, entries = Source(view, gap, Steps().of(view.steps), {}, {}), comparison_of(DEFAULT).entries
+    yield from effects_to_prefetch(source, entries)
+    yield from charts_to_prefetch(view, [outcome(source, entry, None) for entry in entries], last_appearance())
 
 
 def _digests(run: Run, gap: str) -> Digests:

@@ -24,7 +24,6 @@ from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import THEMES, ThemeName
 from ....presentation.weight_bounds import CAP_BY_NAME, FLOOR_BY_NAME, NONE, interval_text
 from ...model.scope import Scope
-from ...model.view import CacheRequest, figure_request
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice
 from ...panels.layout import cells, control_row
@@ -162,15 +161,6 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
     alt = f"Bias and ESS of every cap; chosen: {threshold.name}"
     with frontier:
         draw(figure, "frontier", alt, numbers=lambda: _curve_of(source, threshold))
-
-
-def charts_to_prefetch(source: Source, theme: ThemeName) -> list[CacheRequest]:
-    """Requests for the charts of the default threshold."""
-    first = Threshold(RULES[0], LEVELS[0], 0.0, CAP_BY_NAME[CAP])
-    outcomes: list[CacheRequest] = [
-        figure_request(_over_steps, source, first, names, title, LEVELS[0], theme) for _, names, title in COURSES
-    ]
-    return [*outcomes, figure_request(_frontier, source, first, LEVELS[0], theme)]
 
 
 def _over_steps(
