@@ -107,6 +107,13 @@ _TITLES = {
     "mean_length": "Mean length",
     "mean_reward": "Mean reward",
     "sd_of_reward": "Spread of rewards",
+    "sequence_id": "Sequence",
+    "group_id": "Prompt group",
+    "prompt_text": "Prompt",
+    "minibatch": "Minibatch",
+    "replica": "Engine replica",
+    "rank": "Trainer rank",
+    "finish_reason": "Finish reason",
 }
 """Titles of what only a sequence or a prompt has."""
 
@@ -127,8 +134,8 @@ def names_at(place: MetricPlace, gap: str) -> tuple[str, ...]:
 def title_of(name: str) -> str:
     """A metric, or a measure of a sequence, in words; a name without a title stays as it is.
 
-    >>> title_of("abs_log_ratio"), title_of("weight"), title_of("replica")
-    ('Mean |log-ratio|', 'Weight of the sequence', 'replica')
+    >>> title_of("abs_log_ratio"), title_of("weight"), title_of("group_id"), title_of("my_column")
+    ('Mean |log-ratio|', 'Weight of the sequence', 'Prompt group', 'my_column')
     """
     return _TITLES.get(name) or (BY_NAME[name].title if name in BY_NAME else name)
 

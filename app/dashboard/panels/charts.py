@@ -1,6 +1,6 @@
 """Charts and tables on a page: draw puts a figure on the page, with its numbers behind it; table shows a frame."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from ...browser.listener import is_narrow
 from ...figures.drawing.log_x import with_log_x
 from ...presentation.digits import count
 from ...presentation.escape import visible
+from ...presentation.metric_places import title_of
 from ...presentation.run_names import told_apart
 from ...presentation.theme import DARK, LIGHT, NARROW, Theme, ThemeName
 from ..model.export import PageContents, csv_of
@@ -129,6 +130,11 @@ def number_column(title: str, name: str, format: str | None = None) -> Any:
     """A column of numbers under a title, with its name as help. Below a short title a long number would lose its first digits."""
     width = WIDEST_NUMBER if format is not None and len(title) < SHORT_TITLE else None
     return st.column_config.NumberColumn(title, format=format, help=name, width=width)
+
+
+def worded(names: Iterable[str]) -> dict[str, Any]:
+    """The columns of text with a title in words, each with its name as help."""
+    return {name: st.column_config.Column(title, help=name) for name in names if (title := title_of(name)) != name}
 
 
 def _told_apart(names: pl.Series) -> pl.Series:

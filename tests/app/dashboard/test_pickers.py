@@ -52,8 +52,13 @@ def test_a_choice_that_another_gap_lacks_gives_way_to_the_usual_one(opened: Open
 
 
 def test_heads_of_the_table_of_sequences_are_titles(opened: Open) -> None:
-    config = opened("sequences", ["stale"]).dataframe[0].proto.columns
+    table = opened("sequences", ["stale"]).dataframe[0]
+    config = table.proto.columns
     assert '"Largest |log-ratio|"' in config and '"Weight of the sequence"' in config
+    heads = {name: each.get("label", name) for name, each in json.loads(config).items()}
+    slugs = [name for name in table.value.columns if "_" in heads.get(name, name)]
+    assert slugs == [] and heads["sequence_id"] == "Sequence" and heads["group_id"] == "Prompt group"
+    assert json.loads(config)["group_id"]["help"] == "group_id"
     assert "Largest |log-ratio|" in plain(opened("sequences", ["stale"], column="max_abs_log_ratio", least="2"))
 
 

@@ -15,7 +15,7 @@ from ....presentation.slice_names import part_words
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
 from ...model.view import View, asked_gap
-from ...panels.charts import number_column, table
+from ...panels.charts import number_column, table, worded
 from ...panels.choices import choice, dropdown
 from ...panels.clicked_rows import CELLS, clicked_row
 from ...panels.controls import nearest, severity_of, step_picker, steps_with_rows
@@ -149,6 +149,7 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
         selection_mode=CELLS,
         height="content" if len(ranked) < 20 else 720,
         column_config={
+            **worded(columns.columns),
             **HEADS,
             "": st.column_config.TextColumn("", width=28),
             "text": st.column_config.TextColumn("begins with", width=250),
