@@ -31,34 +31,72 @@ class RowPlan:
     """
 
 
-def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Mapping[tuple[str, int], Collection[str]]) -> RowPlan:
-    """The gaps to compute from rows. files: by step. measured: (writer, step) -> gaps in the writer's statistics.
+Measured = Mapping[tuple[str, int], Collection[str]]
+"""(writer, step) -> gaps in the writer's statistics."""
 
-    Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer.
-    """
-    per_writer: dict[int, RowJob] = {}
-    joint: dict[int, RowJob] = {}
-    for step, present in files.items():
-        policies = _policies(present)
-        split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
-        if any(file.slices for file in present):
-            split |= _gaps_of(frozenset().union(*policies.values()))
-        split |= _without_facts(present, policies)
-        split |= _gaps_of(
-            frozenset().union(*(held for file in present if file.unmeasured for _, held in file.policies_by_writer))
+
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What to compute from the rows of one step, and what that was found from."""
+
+    files: Sequence[TokenFile]
+    measured: tuple[tuple[str, frozenset[str]], ...]
+    """(writer, gaps in its statistics of the step) of all that recorded the step."""
+    per_writer: RowJob | None
+    joint: RowJob | None
+
+    def holds(self, step: int, files: Sequence[TokenFile], measured: Measured) -> bool:
+        """Whether it is still the plan of the step."""
+        return self.files == files and all(
+            measured.get((writer, step), _NONE) == gaps for writer, gaps in self.measured
         )
-        lacking = {writer: _gaps_of(held) - set(measured.get((writer, step), ())) for writer, held in policies.items()}
-        split |= _inseparable(present, lacking)
-        joint_gaps = frozenset(measured.get((joint_writer(sum(file.rows for file in present)), step), ()))
-        if split - joint_gaps:
-            joint[step] = RowJob(tuple(present), split - joint_gaps)
-        lacking = {writer: missing - split - joint_gaps for writer, missing in lacking.items()}
-        gaps = frozenset(gap for part in lacking.values() for gap in part)
-        if gaps:
-            per_writer[step] = RowJob(
-                tuple(file for file in present if any(lacking[writer] for writer, _ in file.policies_by_writer)), gaps
-            )
-    return RowPlan(per_writer, joint)
+
+
+def row_plan(
+    files: Mapping[int, Sequence[TokenFile]], measured: Measured, known: dict[int, StepPlan] | None = None
+) -> RowPlan:
+    """The gaps to compute from rows. files: by step. known: plans of an earlier call, which are kept up.
+
+    Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer. A reader that
+    follows a run plans the new steps alone: with 32 ranks and 1,000 steps, planning all again took 0.23 s of CPU at each step.
+    """
+    plans = {} if known is None else known
+    for step, present in files.items():
+        if step not in plans or not plans[step].holds(step, present, measured):
+            plans[step] = _step_plan(step, present, measured)
+    shown = {step: plans[step] for step in files}
+    return RowPlan(
+        {step: plan.per_writer for step, plan in shown.items() if plan.per_writer is not None},
+        {step: plan.joint for step, plan in shown.items() if plan.joint is not None},
+    )
+
+
+def _step_plan(step: int, present: Sequence[TokenFile], measured: Measured) -> StepPlan:
+    policies = _policies(present)
+    split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
+    if any(file.slices for file in present):
+        split |= _gaps_of(frozenset().union(*policies.values()))
+    split |= _without_facts(present, policies)
+    split |= _gaps_of(
+        frozenset().union(*(held for file in present if file.unmeasured for _, held in file.policies_by_writer))
+    )
+    together = joint_writer(sum(file.rows for file in present))
+    own = {writer: frozenset(measured.get((writer, step), ())) for writer in (*policies, together)}
+    lacking = {writer: _gaps_of(held) - own[writer] for writer, held in policies.items()}
+    split |= _inseparable(present, lacking)
+    joint = split - own[together]
+    lacking = {writer: missing - split - own[together] for writer, missing in lacking.items()}
+    gaps = frozenset(gap for part in lacking.values() for gap in part)
+    holders = tuple(file for file in present if any(lacking[writer] for writer, _ in file.policies_by_writer))
+    return StepPlan(
+        present,
+        tuple(own.items()),
+        RowJob(holders, gaps) if gaps else None,
+        RowJob(tuple(present), joint) if joint else None,
+    )
 
 
 def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:

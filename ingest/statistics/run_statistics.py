@@ -5,7 +5,7 @@ tells the reader.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 import pyarrow as pa
@@ -22,7 +22,7 @@ from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
-from .row_plan import RowJob, RowPlan, row_plan
+from .row_plan import RowJob, RowPlan, StepPlan, row_plan
 from .row_statistics import FromRows, RowStatistics, Steps
 from .segment_tables import MeasuredSteps, SegmentTables, holding
 from .statistics_files import SliceColumns
@@ -48,6 +48,8 @@ class RunStatistics:
     """Sentences on gaps that were computed from token rows."""
     _planned: tuple[VisibleFiles, RowPlan, Ingredients] | None = None
     """The visible files, what to compute from their rows, and what the statistics of each step are made of."""
+    _plans: dict[int, StepPlan] = field(default_factory=dict)
+    """What to compute from the rows of each step, as it was found last."""
 
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""
@@ -150,7 +152,7 @@ class RunStatistics:
 
     def _new_plan(self, visible: VisibleFiles) -> RowPlan:
         """The gaps to compute from rows; sets `notes`."""
-        plan = row_plan(visible.token_files, self.segments.gaps_by_writer(visible.segments, PREFETCH))
+        plan = row_plan(visible.token_files, self.segments.gaps_by_writer(visible.segments, PREFETCH), self._plans)
         self.notes = tuple(
             note
             for jobs, because in ((plan.per_writer, _LOST), (plan.joint, _SPLIT))
