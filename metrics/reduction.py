@@ -34,6 +34,8 @@ def reduced(matrix: Matrix, codes: Integers, order: Sequence[Statistic | Combine
         sorting = ascending(codes)
         matrix, codes = np.take(matrix, sorting, axis=1), codes[sorting]
     starts = first_of_each(codes)
+    if len(starts) == len(codes):  # one element each
+        return Cells(codes, matrix)
     result = np.empty((len(order), len(starts)))
     combines = [row.combine if isinstance(row, Statistic) else row for row in order]
     for combine in NEUTRAL if len(starts) else ():

@@ -1,12 +1,15 @@
 """The engine's loops in machine code: numpy's numbers, bit for bit. Importing this file imports llvmlite."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..reduction import LARGE, SMALL, Integers, Matrix
-from .loops import NUMPY_LOOPS, Buckets, Floats, Loops, Order
-from .machine_code import VERSION, functions
-from .numpy_program import CellSums, Columns
+from .loops import NUMPY_LOOPS, Buckets, Floats, Loops, Order, Partition
+from .machine_code import VERSION, address, functions
+from .numpy_program import Column, Columns, cell_sums
 from .program import Program, neighbour_programs
 from .program_code import LANES, exponents, program_code
 
@@ -33,6 +36,8 @@ end:
 }
 """
 """The next place of each cell receives the next element of the cell."""
+_CHUNK = 1 << 15
+"""Tokens whose exponentials are in memory at once, about."""
 
 
 def machine_loops() -> Loops:
@@ -46,36 +51,69 @@ def is_exact() -> bool:
     random, starts = np.random.default_rng(0), np.cumsum(np.arange(60) ** 2 // 2 + 1) - 1
     tokens = int(starts[-1]) + 5000
     columns = {name: random.normal(size=tokens).astype(np.float32) for name in program.columns}
-    found, wanted = _sums(program, columns)(starts), NUMPY_LOOPS.sums(program, columns)(starts)
+    (found,), (wanted,) = (sums(program, columns, starts, [(starts, None)]) for sums in (_sums, NUMPY_LOOPS.sums))
     return bool((found == wanted).all())
 
 
-def _sums(program: Program, columns: Columns) -> CellSums:
-    named = functions(program_code(program))
+def _sums(program: Program, columns: Columns, begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
     given = [np.ascontiguousarray(columns[name], np.float32) for name in program.columns]
-    tokens = len(given[0])
-    powers = np.empty((len(exponents(program)), tokens))
+    if len(given[0]) < LANES:
+        return NUMPY_LOOPS.sums(program, columns, begins, partitions)
+    bounds = [np.append(starts, len(given[0] if places is None else places)) for starts, places in partitions]
+    found = [np.empty((len(program.rows), len(starts))) for starts, _ in partitions]
+    _add_up(program, given, begins, partitions, bounds, found)
+    for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
+        _take_logarithms(program, columns, places, own, matrix)
+    return found
+
+
+def _add_up(
+    program: Program,
+    columns: list[Column],
+    begins: Integers,
+    partitions: Sequence[Partition],
+    bounds: list[Integers],
+    found: list[Matrix],
+) -> None:
+    """Fills the matrices chunk by chunk, so that exponentials stay in the processor's cache until all have read them."""
+    named, powers, tokens = functions(program_code(program)), len(exponents(program)), len(columns[0])
+    if not powers:
+        for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
+            named("sums")(matrix.shape[1], own, matrix.shape[1], matrix, places, columns)
+        return
+    whole = begins[np.searchsorted(begins, range(0, tokens, _CHUNK), side="right") - 1]
+    edges = [*np.unique(whole).tolist(), tokens]
+    addresses = [address(column) for column in columns]
+    cells = [
+        np.searchsorted(
+            np.searchsorted(edges, starts if places is None else places[starts], side="right"), range(1, len(edges) + 1)
+        )
+        for starts, places in partitions
+    ]
+    # a lane that is left out may hold what lies before the first exponential
+    room = np.zeros(LANES + powers * (int(np.diff(edges).max()) + LANES))[LANES:]
+    for chunk, (first, last) in enumerate(pairwise(edges)):
+        first, last = min(first, tokens - LANES), max(last, min(first, tokens - LANES) + LANES)
+        length, values = last - first, room[: powers * (last - first)]
+        named("exponents")(length, values, [each + 4 * first for each in addresses])
+        np.exp(values, out=values)
+        exponentials = [address(values) + 8 * (row * length - first) for row in range(powers)]
+        for (_, places), own, ranges, matrix in zip(partitions, bounds, cells, found, strict=True):
+            begin, count = int(ranges[chunk]), int(ranges[chunk + 1] - ranges[chunk])
+            to = address(matrix) + 8 * begin
+            named("sums")(count, address(own) + 8 * begin, matrix.shape[1], to, places, exponentials, addresses)
+
+
+def _take_logarithms(
+    program: Program, columns: Columns, places: Integers | None, bounds: Integers, found: Matrix
+) -> None:
     logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
-    if tokens >= LANES:
-        named("exponents")(tokens, powers, given)
-        np.exp(powers, out=powers)
-
-    def cell_sums(starts: Integers, places: Integers | None = None) -> Matrix:
-        if tokens < LANES:
-            return NUMPY_LOOPS.sums(program, columns)(starts, places)
-        bounds = np.append(starts, tokens if places is None else len(places))
-        found = np.empty((len(program.rows), len(starts)))
-        named("sums")(len(starts), bounds, found, places, list(powers), given)
-        if logs:
-            sums = found[logs]
-            beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
-            found[logs] = np.log(sums)
-            if len(beyond):
-                # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
-                _without_overflow(program, columns, bounds, places, beyond, found)
-        return found
-
-    return cell_sums
+    sums = found[logs]
+    beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
+    found[logs] = np.log(sums)
+    if len(beyond):
+        # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
+        _without_overflow(program, columns, bounds, places, beyond, found)
 
 
 def _without_overflow(
@@ -84,7 +122,7 @@ def _without_overflow(
     lengths = np.diff(bounds)[cells]
     ends = np.cumsum(lengths)
     chosen = np.arange(ends[-1]) + np.repeat(bounds[cells] - (ends - lengths), lengths)
-    found[:, cells] = NUMPY_LOOPS.sums(program, columns)(ends - lengths, chosen if places is None else places[chosen])
+    found[:, cells] = cell_sums(program, columns, ends - lengths, chosen if places is None else places[chosen])
 
 
 def _order(cells: Integers, count: int) -> Order:

@@ -1,16 +1,15 @@
 """The loops over tokens that the engine runs: in numpy, or in machine code (`compiled_engine.py`). Both give the same bits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..distribution import BUCKETS, bucket_of, bucket_table
-from ..reduction import Integers, ascending, first_of_each
-from .numpy_program import CellSums, Columns, cell_sums
+from ..reduction import Integers, Matrix, ascending, first_of_each
+from .numpy_program import Columns, cell_sums
 from .program import Program
 
 Floats = npt.NDArray[np.float64]
@@ -18,6 +17,9 @@ Buckets = tuple[Integers, npt.NDArray[Any], Floats, Floats]
 """Occupied cells, ascending; their counts; the logarithms of their sums of weights and of squared weights."""
 Order = tuple[Integers, Integers, Integers]
 """Indices that sort cells, where equal cells keep their order; the occupied cells; the first index of each."""
+Partition = tuple[Integers, Integers | None]
+"""Cells of tokens, each within one sequence, ascending: the first token of each; where these tokens are in the columns, or None
+if they are in their order."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Loops:
 
     name: str
     """The software that carries them out."""
-    sums: Callable[[Program, Columns], CellSums]
-    """(program, columns) -> the function that adds up cells of these tokens."""
+    sums: Callable[[Program, Columns, Integers, Sequence[Partition]], list[Matrix]]
+    """(program, columns, first token of each sequence, partitions) -> the statistics of the cells of each partition."""
     order: Callable[[Integers, int], Order]
     """(cells, number of cells) -> their order."""
     buckets: Callable[[Integers, Floats, int], Buckets]
@@ -47,4 +49,8 @@ def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
     return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
 
 
-NUMPY_LOOPS = Loops("numpy", lambda program, columns: partial(cell_sums, program, columns), _order, _buckets)
+def _sums(program: Program, columns: Columns, _begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
+    return [cell_sums(program, columns, starts, places) for starts, places in partitions]
+
+
+NUMPY_LOOPS = Loops("numpy", _sums, _order, _buckets)

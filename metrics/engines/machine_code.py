@@ -7,12 +7,13 @@ from threading import Lock
 from typing import Any
 
 import llvmlite.binding  # pyright: ignore[reportMissingImports]
+import numpy.typing as npt
 
 llvm: Any = llvmlite.binding
 """`Any`: llvmlite has no types."""
 VERSION = ".".join(map(str, llvm.llvm_version_info))
 Function = Callable[..., None]
-"""It receives whole numbers, arrays of numpy (None: a null pointer) and lists of them, and lets other threads run meanwhile."""
+"""It receives whole numbers, addresses, arrays (None: a null pointer) and lists of them. Other threads run meanwhile."""
 
 _MAKING = Lock()
 _IN_USE: list[Any] = []
@@ -52,5 +53,10 @@ def _flat(given: Sequence[Any]) -> list[Any]:
 
 
 def _word(given: Any) -> int:
-    """The number, or the address of the array, as a processor's word."""
-    return given if isinstance(given, int) else 0 if given is None else given.ctypes.data
+    return given if isinstance(given, int) else 0 if given is None else address(given)
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where the numbers of an array lie."""
+    place: int = array.__array_interface__["data"][0]  # `ctypes.data` takes three times as long
+    return place

@@ -14,8 +14,6 @@ from .program import Program, Step
 Column = npt.NDArray[np.floating[Any]]
 Columns = Mapping[str, Column]
 """Name of an input column -> a number per token."""
-CellSums = Callable[..., Matrix]
-"""(first token of each cell, places of the tokens or None) -> statistics of each cell, as `cell_sums` gives them."""
 _Values = npt.NDArray[Any]
 
 _NUMBERS: dict[str, Callable[..., Any]] = {

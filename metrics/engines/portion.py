@@ -15,9 +15,8 @@ from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
-from .loops import Floats, Loops
+from .loops import Floats, Loops, Partition
 from .neighbours import neighbour_sums
-from .numpy_program import CellSums
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
 _SEQUENCES = 256
@@ -72,17 +71,21 @@ def block_sums(
     """The token formulas of a block, evaluated and summed. first: the number of its first sequence within the portion."""
     by_token = [piece for piece in slices if piece.by_token]
     contiguous = [piece.name for piece in by_token if piece.name in CONTIGUOUS]
-    starts = changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)])
-    sums = loops.sums(tokens.program(whole=False), tokens.columns)
-    begins = first_of_each(tokens.sequence)
+    scattered = [piece for piece in by_token if piece.name not in CONTIGUOUS]
+    starts, begins = (
+        changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)]),
+        first_of_each(tokens.sequence),
+    )
+    orders = [_order(tokens, piece, loops) for piece in scattered]
+    partitions = [(starts, None), *(partition for _, partition in orders)]
+    sums = loops.sums(tokens.program(whole=False), tokens.columns, begins, partitions)
     return BlockSums(
-        Cells(tokens.sequence[starts] + first, sums(starts)),
+        Cells(tokens.sequence[starts] + first, sums[0]),
         {name: tokens.codes[name][starts] for name in contiguous},
         neighbour_sums(tokens, begins, len(levels.whole), loops),
         {
-            piece.name: _scattered(tokens, piece, first, sums, loops)
-            for piece in by_token
-            if piece.name not in CONTIGUOUS
+            piece.name: Cells(cells + first * len(piece.keys), matrix)
+            for piece, (cells, _), matrix in zip(scattered, orders, sums[1:], strict=True)
         },
     )
 
@@ -117,15 +120,14 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
     return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
-def _scattered(tokens: Tokens, piece: SliceCodes, first: int, sums: CellSums, loops: Loops) -> Cells:
-    """Statistics of each (sequence, code) from the tokens, brought into the order of their codes."""
-    code, sequence = tokens.codes[piece.name], tokens.sequence
+def _order(tokens: Tokens, piece: SliceCodes, loops: Loops) -> tuple[Integers, Partition]:
+    """The (sequence, code) that have tokens, coded by sequence * number of keys + code, and the partition into them."""
+    code, sequence, width = tokens.codes[piece.name], tokens.sequence, len(piece.keys)
     chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
     if chosen is not None:
         code, sequence = code[chosen], sequence[chosen]
-    width = len(piece.keys)
     order, cells, starts = loops.order(sequence * width + code, (int(tokens.sequence.max(initial=-1)) + 1) * width)
-    return Cells(cells + first * width, sums(starts, order if chosen is None else chosen[order]))
+    return cells, (starts, order if chosen is None else chosen[order])
 
 
 def _together(parts: Sequence[Cells]) -> Cells:

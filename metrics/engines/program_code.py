@@ -17,7 +17,6 @@ LEAF = 128
 _NUMBERS, _TRUTHS = f"<{LANES} x double>", f"<{LANES} x i1>"
 _BINARY = {"multiply": "fmul", "add": "fadd", "subtract": "fsub", "divide": "fdiv"}
 _COMPARED = {"greater": "ogt", "less": "olt", "equal": "oeq"}
-_MAXIMUM = f"call {_NUMBERS} @llvm.maximum.v{LANES}f64"
 _NOTHING = {"max": float("-inf"), "sum": -0.0, "logsumexp": -0.0}
 """What changes no result: even a sum of -0.0 stays -0.0 if -0.0 is added, and not if 0.0 is."""
 
@@ -32,8 +31,8 @@ def program_code(program: Program) -> str:
     """A module with two functions; the columns of float32 come last in both.
 
     `exponents(tokens, results, COLUMNS)`: the arguments of the exponentials, a row of tokens each.
-    `sums(cells, bounds, results, places, EXPONENTIALS, COLUMNS)`: a row of cells for each statistic; the row of a `logsumexp`
-    holds the plain sum of exponentials. A cell has the tokens places[bounds[cell]] to places[bounds[cell + 1] - 1]; the place
+    `sums(cells, bounds, width, results, places, EXPONENTIALS, COLUMNS)`: a row of `width` for each statistic; of a `logsumexp`
+    it holds the plain sum of exponentials. A cell has the tokens places[bounds[cell]] to places[bounds[cell + 1] - 1]; the place
     of a token is its number where `places` is null.
     """
     columns = [f"ptr %c{place}" for place in range(len(program.columns))]
@@ -42,9 +41,12 @@ def program_code(program: Program) -> str:
     text = (
         f"declare {_NUMBERS} @llvm.maximum.v{LANES}f64({_NUMBERS}, {_NUMBERS})",
         f"declare {_NUMBERS} @llvm.fabs.v{LANES}f64({_NUMBERS})",
+        "declare double @llvm.fabs.f64(double)",
         "declare double @llvm.maximum.f64(double, double)",
         "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare i64 @llvm.smax.i64(i64, i64)",
         *_exponents(program, ", ".join(columns)),
+        *_one(program, reductions, given),
         *_leaf(program, reductions, given, placed=False),
         *_leaf(program, reductions, given, placed=True),
         *_halves(reductions, given),
@@ -58,6 +60,8 @@ class _Lanes:
     """Lines that compute the steps of a program for eight tokens."""
 
     prefix: str
+    width: int = LANES
+    """1: the steps for one token."""
     lines: list[str] = field(default_factory=list)
     exponents: list[str] = field(default_factory=list)
     """The argument of each exponential of `steps`."""
@@ -79,19 +83,22 @@ class _Lanes:
         """The vector that each reduction reads. given: register -> the vector of a column. exponentials: in their order."""
         values, truths, read = dict[int, str](given), dict[int, str](), dict[Step, str]()
         results = iter(exponentials)
+        numbers, truth_type, suffix = (
+            ("double", "i1", "f64") if self.width == 1 else (_NUMBERS, _TRUTHS, f"v{LANES}f64")
+        )
 
         def number(place: int | float) -> str:
             if isinstance(place, float):
-                return splat(place)
+                return self.splat(place)
             if place not in values:
                 values[place] = self.put(
-                    f"select {_TRUTHS} {truths[place]}, {_NUMBERS} {splat(1.0)}, {_NUMBERS} {splat(0.0)}"
+                    f"select {truth_type} {truths[place]}, {numbers} {self.splat(1.0)}, {numbers} {self.splat(0.0)}"
                 )
             return values[place]
 
         def truth(place: int | float) -> str:
             if place not in truths or isinstance(place, float):
-                return self.put(f"fcmp une {_NUMBERS} {number(place)}, {splat(0.0)}")
+                return self.put(f"fcmp une {numbers} {number(place)}, {self.splat(0.0)}")
             return truths[place]
 
         for step in program.steps:
@@ -102,14 +109,14 @@ class _Lanes:
                 continue
             elif kind in _COMPARED or kind in ("and", "or", "isfinite"):
                 if kind == "isfinite":
-                    size = self.put(f"call {_NUMBERS} @llvm.fabs.v{LANES}f64({_NUMBERS} {number(places[0])})")
-                    made = self.put(f"fcmp olt {_NUMBERS} {size}, {splat(float('inf'))}")
+                    size = self.put(f"call {numbers} @llvm.fabs.{suffix}({numbers} {number(places[0])})")
+                    made = self.put(f"fcmp olt {numbers} {size}, {self.splat(float('inf'))}")
                 elif kind in _COMPARED:
                     one, other = map(number, places)
-                    made = self.put(f"fcmp {_COMPARED[kind]} {_NUMBERS} {one}, {other}")
+                    made = self.put(f"fcmp {_COMPARED[kind]} {numbers} {one}, {other}")
                 else:
                     one, other = map(truth, places)
-                    made = self.put(f"{kind} {_TRUTHS} {one}, {other}")
+                    made = self.put(f"{kind} {truth_type} {one}, {other}")
                 truths[step.result] = made
                 values.pop(step.result, None)
             else:
@@ -117,19 +124,23 @@ class _Lanes:
                     self.exponents.append(number(places[0]))
                     made = next(results)
                 elif kind == "abs":
-                    made = self.put(f"call {_NUMBERS} @llvm.fabs.v{LANES}f64({_NUMBERS} {number(places[0])})")
+                    made = self.put(f"call {numbers} @llvm.fabs.{suffix}({numbers} {number(places[0])})")
                 elif kind == "where":
                     chosen, one, other = truth(places[0]), number(places[1]), number(places[2])
-                    made = self.put(f"select {_TRUTHS} {chosen}, {_NUMBERS} {one}, {_NUMBERS} {other}")
+                    made = self.put(f"select {truth_type} {chosen}, {numbers} {one}, {numbers} {other}")
                 elif kind == "maximum":
                     one, other = map(number, places)
-                    made = self.put(f"{_MAXIMUM}({_NUMBERS} {one}, {_NUMBERS} {other})")
+                    made = self.put(f"call {numbers} @llvm.maximum.{suffix}({numbers} {one}, {numbers} {other})")
                 else:
                     one, other = map(number, places)
-                    made = self.put(f"{_BINARY[kind]} {_NUMBERS} {one}, {other}")
+                    made = self.put(f"{_BINARY[kind]} {numbers} {one}, {other}")
                 values[step.result] = made
                 truths.pop(step.result, None)
         return read
+
+    def splat(self, number: float) -> str:
+        """The number in each lane."""
+        return _single(number) if self.width == 1 else splat(number)
 
     def adjacent(self, column: str, kind: str, at: str) -> str:
         """The numbers of eight adjacent tokens."""
@@ -165,11 +176,11 @@ def _exponents(program: Program, columns: str) -> Iterator[str]:
     yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"
 
 
-def _columns(lanes: _Lanes, program: Program, places: Sequence[str] | None) -> dict[Step, str]:
-    """What each reduction reads of eight tokens: those from %at on, or those at these places."""
+def _columns(lanes: _Lanes, program: Program, places: Sequence[str] | None, at: str = "%at") -> dict[Step, str]:
+    """What each reduction reads of eight tokens: those from `at` on, or those at these places."""
 
     def column(name: str, kind: str) -> str:
-        return lanes.adjacent(name, kind, "%at") if places is None else lanes.gathered(name, kind, places)
+        return lanes.adjacent(name, kind, at) if places is None else lanes.gathered(name, kind, places)
 
     given = {place: column(f"%c{place}", "float") for place in range(len(program.columns))}
     return lanes.steps(program, given, [column(f"%e{place}", "double") for place in range(len(exponents(program)))])
@@ -208,7 +219,7 @@ def _leaf(program: Program, reductions: Sequence[Step], given: str, *, placed: b
     yield from _rest(program, reductions, rest, placed=placed)
     yield "  br label %end\nend:"
     for step in reductions:
-        yield f"  %r{step.result} = phi double [%f{step.result}, %few], [%s{step.result}_{LANES - 2}, %rest]"
+        yield f"  %r{step.result} = phi double [%f{step.result}, %few], [%s{step.result}_{LANES - 1}, %rest]"
     for step in reductions:
         yield f"  %o{step.result} = getelementptr double, ptr %results, i64 {step.result}"
         yield f"  store double %r{step.result}, ptr %o{step.result}"
@@ -227,26 +238,56 @@ def _of_lanes(step: Step) -> Iterator[str]:
 
 
 def _rest(program: Program, reductions: Sequence[Step], lanes: _Lanes, *, placed: bool) -> Iterator[str]:
-    """Fewer than eight tokens, added one after the other. Lanes beyond the last token repeat it, and are left out."""
+    """Fewer than eight tokens, added one after the other. Other lanes hold tokens beside them, and are left out.
+
+    Adjacent tokens are the last of eight, or the first eight of the columns. In the place of a token elsewhere is the last one.
+    """
     yield "  %begin = add i64 %first, %full\n  %end_of_it = add i64 %first, %tokens\n  %final = sub i64 %end_of_it, 1"
+    yield f"  %back = sub i64 %end_of_it, {LANES}\n  %at_rest = call i64 @llvm.smax.i64(i64 %back, i64 0)"
     places = []
-    for lane in range(LANES):
+    for lane in range(LANES if placed else 0):
         own = lanes.put(f"add i64 %begin, {lane}")
         own = lanes.put(f"call i64 @llvm.smin.i64(i64 {own}, i64 %final)")
-        if placed:
-            own = lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %places, i64 {own}')}")
-        places.append(own)
-    values = _columns(lanes, program, places)
+        places.append(lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %places, i64 {own}')}"))
+    values = _columns(lanes, program, places if placed else None, at="%at_rest")
     yield from lanes.lines
-    for lane in range(LANES - 1):
-        yield f"  %in{lane} = icmp ugt i64 %left, {lane}"
+    start = "%begin" if placed else "%at_rest"
+    for lane in range(LANES):
+        yield f"  %at{lane} = add i64 {start}, {lane}\n  %is_on{lane} = icmp sge i64 %at{lane}, %begin"
+        yield f"  %is_in{lane} = icmp slt i64 %at{lane}, %end_of_it\n  %in{lane} = and i1 %is_on{lane}, %is_in{lane}"
+    mask = "poison"
+    for lane in range(LANES):
+        yield f"  %mask{lane} = insertelement {_TRUTHS} {mask}, i1 %in{lane}, i32 {lane}"
+        mask = f"%mask{lane}"
     for step in reductions:
-        row, before, nothing = step.result, f"%f{step.result}", _single(_NOTHING[step.operation])
-        for lane in range(LANES - 1):
-            yield f"  %y{row}_{lane} = extractelement {_NUMBERS} {values[step]}, i32 {lane}"
-            yield f"  %z{row}_{lane} = select i1 %in{lane}, double %y{row}_{lane}, double {nothing}"
-            yield f"  %s{row}_{lane} = {_combined(step, 'double', before, f'%z{row}_{lane}')}"
+        row, before = step.result, f"%f{step.result}"
+        yield f"  %z{row} = select {_TRUTHS} {mask}, {_NUMBERS} {values[step]}, {_NUMBERS} {splat(_NOTHING[step.operation])}"
+        for lane in range(LANES):
+            yield f"  %y{row}_{lane} = extractelement {_NUMBERS} %z{row}, i32 {lane}"
+            yield f"  %s{row}_{lane} = {_combined(step, 'double', before, f'%y{row}_{lane}')}"
             before = f"%s{row}_{lane}"
+
+
+def _one(program: Program, reductions: Sequence[Step], given: str) -> Iterator[str]:
+    """`one(token, results, ...)`: what the reductions read of one token."""
+    lanes = _Lanes("v", 1)
+
+    def column(name: str, kind: str) -> str:
+        place = lanes.put(f"getelementptr {kind}, ptr {name}, i64 %at")
+        found = lanes.put(f"load {kind}, ptr {place}")
+        return found if kind == "double" else lanes.put(f"fpext float {found} to double")
+
+    columns = {place: column(f"%c{place}", "float") for place in range(len(program.columns))}
+    values = lanes.steps(program, columns, [column(f"%e{place}", "double") for place in range(len(exponents(program)))])
+    yield f"define internal void @one(i64 %token, ptr %results, {given}) {{"
+    yield "entry:\n  %adjacent = icmp eq ptr %places, null\n  br i1 %adjacent, label %here, label %placed"
+    yield "placed:\n  %place = getelementptr i64, ptr %places, i64 %token\n  %found = load i64, ptr %place\n  br label %here"
+    yield "here:\n  %at = phi i64 [%token, %entry], [%found, %placed]"
+    yield from lanes.lines
+    for step in reductions:
+        yield f"  %o{step.result} = getelementptr double, ptr %results, i64 {step.result}"
+        yield f"  store double {values[step]}, ptr %o{step.result}"
+    yield "  ret void\n}"
 
 
 def _halves(reductions: Sequence[Step], given: str) -> Iterator[str]:
@@ -279,13 +320,13 @@ def _added(reductions: Sequence[Step], other: str) -> Iterator[str]:
 def _sums(program: Program, reductions: Sequence[Step], given: str) -> Iterator[str]:
     """Numpy begins with the first token of a cell, and adds the sum of the others."""
     size = len(program.combines) + 8
-    yield f"define void @sums(i64 %cells, ptr %bounds, ptr %table, {given}) {{"
+    yield f"define void @sums(i64 %cells, ptr %bounds, i64 %width, ptr %table, {given}) {{"
     yield f"entry:\n  %results = alloca [{size} x double], align 64\n  %other = alloca [{size} x double], align 64"
     yield "  br label %loop\nloop:\n  %cell = phi i64 [0, %entry], [%next, %stored]"
     yield "  %bound = getelementptr i64, ptr %bounds, i64 %cell\n  %first = load i64, ptr %bound"
     yield "  %following = getelementptr i64, ptr %bound, i64 1\n  %last = load i64, ptr %following"
     yield "  %tokens = sub i64 %last, %first\n  %others = sub i64 %tokens, 1\n  %second = add i64 %first, 1"
-    yield f"  call void @halves(i64 %first, i64 1, ptr %results, {given})"
+    yield f"  call void @one(i64 %first, ptr %results, {given})"
     yield "  %single = icmp slt i64 %tokens, 2\n  br i1 %single, label %stored, label %several\nseveral:"
     yield f"  call void @halves(i64 %second, i64 %others, ptr %other, {given})"
     yield from _added(reductions, "%other")
@@ -300,7 +341,7 @@ def _sums(program: Program, reductions: Sequence[Step], given: str) -> Iterator[
             # of 0.0 and -0.0 the larger one depends on the processor
             plus = 0.0 if step.operation == "max" else -0.0
             yield f"  %g{place} = fadd double %j{place}, {_single(plus)}"
-        yield f"  %t{place} = mul i64 %cells, {place}\n  %u{place} = add i64 %t{place}, %cell"
+        yield f"  %t{place} = mul i64 %width, {place}\n  %u{place} = add i64 %t{place}, %cell"
         yield f"  %w{place} = getelementptr double, ptr %table, i64 %u{place}\n  store double %g{place}, ptr %w{place}"
     yield "  %next = add i64 %cell, 1\n  %more = icmp slt i64 %next, %cells"
     yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"

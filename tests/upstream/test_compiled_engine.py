@@ -19,9 +19,9 @@ from ratioscope.metrics.engines import compiled_engine
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, machine_loops
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
-from ratioscope.metrics.engines.numpy_program import CellSums, Columns
-from ratioscope.metrics.engines.program import Program, token_program
+from ratioscope.metrics.engines.program import token_program
 from ratioscope.metrics.merging import KEYS
+from ratioscope.metrics.reduction import Matrix
 
 pytest.importorskip("llvmlite", reason="llvmlite is not installed")
 pytestmark = pytest.mark.upstream
@@ -47,7 +47,7 @@ def test_a_program_gives_what_each_formula_gives(
     given, starts = columns(hostile=hostile, entropy=entropy), np.array([0, 1, 2, 17, 300, 899])
     with np.errstate(all="ignore"):
         program = token_program(gap, whole=whole, entropy=entropy, sound=False)
-        found, by_numpy = (each.sums(program, given)(starts) for each in (loops, NUMPY_LOOPS))
+        (found,), (by_numpy,) = (each.sums(program, given, starts, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
         wanted = one_by_one(gap, given, starts, whole=whole)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # exp(2x) is the square of exp(x) here
     np.testing.assert_array_equal(found, by_numpy)
@@ -60,9 +60,25 @@ def test_sums_of_cells_of_any_length_and_place_have_numpys_bits(loops: Loops, to
     earlier = -random.exponential(size=tokens).astype(np.float32)
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, tokens).astype(np.float32)}
     for starts in (np.array([0]), np.unique(np.append(0, random.integers(0, tokens, 9)))):
-        for places in (None, random.permutation(tokens)[: starts[-1] + 1]):
-            found, wanted = (each.sums(program, given)(starts, places) for each in (loops, NUMPY_LOOPS))
-            np.testing.assert_array_equal(found, wanted)
+        scattered = random.permutation(tokens)[: starts[-1] + 1]
+        partitions = [(starts, None), (starts, scattered)]
+        found, wanted = (each.sums(program, given, np.array([0]), partitions) for each in (loops, NUMPY_LOOPS))
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_sequences_of_several_chunks_have_numpys_bits(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_engine, "_CHUNK", 50)
+    random, program = np.random.default_rng(7), token_program("drift", whole=False, entropy=False, sound=True)
+    begins = np.unique(np.append(0, random.integers(0, 1000, 60)))
+    earlier = -random.exponential(size=1000).astype(np.float32)
+    given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, 1000).astype(np.float32)}
+    sequence = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, 1000)))
+    order, _, starts = NUMPY_LOOPS.order(sequence * 3 + random.integers(0, 3, 1000), len(begins) * 3)
+    partitions = [(begins, None), (starts, order)]
+    found, wanted = (each.sums(program, given, begins, partitions) for each in (loops, NUMPY_LOOPS))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
@@ -136,8 +152,8 @@ def test_loops_that_add_up_in_another_order_are_not_used(monkeypatch: pytest.Mon
     assert compiled_engine.is_exact()
     sums = compiled_engine.machine_loops().sums
 
-    def nudged(program: Program, given: Columns) -> CellSums:
-        return lambda starts, places=None: np.nextafter(sums(program, given)(starts, places), np.inf)
+    def nudged(*given: Any) -> list[Matrix]:
+        return [np.nextafter(matrix, np.inf) for matrix in sums(*given)]
 
     monkeypatch.setattr(compiled_engine, "_sums", nudged)
     assert not compiled_engine.is_exact()
