@@ -204,6 +204,28 @@ def test_the_page_of_a_room_is_short_and_names_every_folder_in_it(page: Path) ->
     assert not [folder for folder in folders if f"`{folder}" not in text.replace("/`", "`")]
 
 
+WAYS = {
+    "metrics": ("Add a metric", "Change what the verdict says", "Add a cause", "Add a dialect"),
+    "ingest": ("Add an importer", "Where results are cached", "Where a run is called live, silent or dead"),
+    "collectors": ("Add an adapter", "Why the trainer does not wait", "What each step writes"),
+}
+"""Questions of a newcomer, each answered on the page of one room: CONTRIBUTING.md leads to the page, the page to the code."""
+
+
+@pytest.mark.parametrize("room", WAYS)
+def test_a_newcomer_opens_two_pages_on_the_way_to_the_code(room: str) -> None:
+    assert f"`{room}/README.md`" in (ROOT / "CONTRIBUTING.md").read_text()
+    answers = dict(re.findall(r"^- \*\*(.*?):\*\* (.*)$", (ROOT / room / "README.md").read_text(), re.MULTILINE))
+    for question in WAYS[room]:
+        named = re.findall(r"`([\w/]+\.py)`", answers[question])
+        assert named and all(_is_there(file, room) for file in named), question
+
+
+def _is_there(file: str, room: str) -> bool:
+    """True if the repository has the file by its path, or the room or the tests have one whose path ends so."""
+    return (ROOT / file).exists() or any(any((ROOT / folder).rglob(file)) for folder in (room, "tests"))
+
+
 def test_the_glossary_names_the_code_of_every_term() -> None:
     page = ROOT / "docs" / "glossary.md"
     rows = [line for line in page.read_text().splitlines() if line.startswith("| ")]
