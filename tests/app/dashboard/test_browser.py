@@ -4,61 +4,16 @@ import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
-from support.browser import Chromium, Dashboard, Opened, chromium, is_well, query
-from support.edge_runs import RUNS
+from support.browser import Chromium, Dashboard, chromium, is_well, query
 
 from ratioscope.app.dashboard.pages import PAGES
 from ratioscope.app.presentation.page_letters import LETTERS
-from ratioscope.app.presentation.theme import THEMES
 from ratioscope.collectors.collector import Collector
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-
-APPEARANCES = [("stale", "light"), ("stale", "dark"), ("hostile", "light")]
-OTHERS = [(run, ("light", "dark")[at % 2]) for at, run in enumerate(RUNS) if run not in ("stale", "hostile")]
-
-
-@pytest.mark.parametrize(("run", "theme"), [*APPEARANCES, *OTHERS])
-def test_every_page_of_every_run_is_well_wide_and_narrow(
-    dashboard: Dashboard, browser: Chromium, run: str, theme: Literal["light", "dark"]
-) -> None:
-    """A page is opened in the width that the page before it was left in: of two appearances one opens it wide, one narrow."""
-    widths = {"light": (1280, 400), "dark": (400, 1280)}[theme]
-    opened = browser.visit(f"{dashboard.url}/?run={run}", theme=theme, width=widths[0])
-    for card in PAGES:
-        opened.go_to(card.title)
-        _looks_well(opened, card.title, run, theme)
-        opened.resize(widths[1])
-        _looks_well(opened, card.title, run, theme)
-        widths = widths[::-1]
-    opened.page.close()
-
-
-def _looks_well(opened: Opened, title: str, run: str, theme: Literal["light", "dark"]) -> None:
-    is_well(opened)
-    errors, hints = (opened.page.get_by_test_id(f"stAlertContent{kind}").count() for kind in ("Error", "Info"))
-    assert not errors and (not hints or run == "empty"), f"{title}: {errors} errors, {hints} hints"
-    colour = opened.page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
-    assert colour == _rgb(THEMES[theme].background)
-    wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0, f"{title} scrolls sideways"
-
-
-def test_nothing_in_the_data_runs_or_is_fetched(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/?run=hostile")
-    for card in PAGES:
-        opened.go_to(card.title)
-        for token in opened.page.locator(".rs-text i").all()[:12]:
-            token.hover()
-        for drawer in opened.page.locator("[data-testid=stExpander] summary").all():
-            drawer.click()
-            opened.settled()
-        assert opened.page.evaluate("window.hacked") is None
-        assert opened.foreign == [] and opened.exceptions == 0
 
 
 def test_from_a_red_step_to_a_token_in_three_clicks(dashboard: Dashboard, browser: Chromium) -> None:
@@ -183,7 +138,3 @@ def test_every_answer_says_what_a_browser_may_do_with_it(dashboard: Dashboard) -
                 answer.headers["x-content-type-options"] == "nosniff"
                 and answer.headers["referrer-policy"] == "no-referrer"
             )
-
-
-def _rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"

@@ -80,10 +80,3 @@ def test_a_pasted_configuration_travels_in_the_link(dashboard: Dashboard, browse
     again = browser.visit(page.url)
     assert "rollout_is token" in again.page.locator(".rs-compare-light").inner_text()
     is_well(again)
-
-
-def test_the_page_is_narrow_on_a_narrow_screen(dashboard: Dashboard, browser: Chromium) -> None:
-    opened = browser.visit(f"{dashboard.url}/corrections", theme="dark", width=400)
-    wide = opened.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0
-    is_well(opened)

@@ -22,12 +22,3 @@ def test_the_answer_arrives_on_the_first_page_and_leads_to_its_proof(dashboard: 
     opened.page.wait_for_url("**/sequences?*")
     assert query(opened)["step"] == "14"
     is_well(opened)
-
-
-@pytest.mark.parametrize("name", ["healthy", "one_step"])
-def test_a_narrow_page_is_no_wider_than_its_window(dashboard: Dashboard, browser: Chromium, name: str) -> None:
-    opened = browser.visit(f"{dashboard.url}/diagnosis?run={name}", width=420)
-    opened.page.get_by_role("heading", name="Rows read").wait_for()
-    opened.settled()
-    assert opened.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 420
-    is_well(opened)

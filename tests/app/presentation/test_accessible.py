@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from support.browser import Chromium, Dashboard, chromium
+from support.browser import Chromium, chromium
 from support.frames import tokens
 
 from ratioscope.app.dashboard import pages
@@ -84,12 +84,6 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-MOVING = """() => [...document.querySelectorAll("[class*=rs-], [class*=rs-] *, .js-plotly-plot, .js-plotly-plot *")].filter(e => {
-  const style = getComputedStyle(e)
-  const lasts = (style.transitionDuration + "," + style.animationDuration).split(",").some(time => parseFloat(time) > 0)
-  return lasts && !e.closest(".modebar")
-}).map(e => e.outerHTML.slice(0, 200))"""
-"""Elements that our HTML and our charts hold and that would move; but for Plotly's buttons, which fade in."""
 LIKED = "@media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }"
 MOVES = ("transition", "animation", "@keyframes", "<animate", "<marquee", "scroll-behavior")
 
@@ -97,7 +91,7 @@ MOVES = ("transition", "animation", "@keyframes", "<animate", "<marquee", "scrol
 def test_nothing_of_ours_moves_but_for_readers_who_like_it() -> None:
     """No transition and no animation, but for what the style of the report keeps from those who asked for less motion.
 
-    What plotly.js could move is looked for where it draws, in the browser below.
+    What plotly.js could move is looked for where it draws, in test_browser_every_page.py.
     """
     for path in Path(pages.__file__).parent.parent.rglob("*"):
         if path.suffix in (".py", ".css", ".html", ".js") and path.parent.name != "vendor":
@@ -114,15 +108,3 @@ def test_the_report_scrolls_at_once_for_readers_who_want_less_motion(browser: Ch
     for motion, scrolls in wanted.items():
         page.emulate_media(reduced_motion=motion)
         assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == scrolls
-
-
-@pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-@pytest.mark.parametrize("page", ["", "tokens", "runs"])
-def test_no_element_of_ours_moves_in_a_browser(dashboard: Dashboard, browser: Chromium, page: str) -> None:
-    """Also where the reader has asked for less motion: what moves is Streamlit's (its status icon, its skeletons)."""
-    opened = browser.visit(f"{dashboard.url}/{page}?run=stale")
-    motions: tuple[Literal["no-preference", "reduce"], ...] = ("no-preference", "reduce")
-    for motion in motions:
-        opened.page.emulate_media(reduced_motion=motion)
-        assert opened.page.locator("[class*=rs-], .js-plotly-plot").count() > 0 or page == "runs"
-        assert opened.page.evaluate(MOVING) == []

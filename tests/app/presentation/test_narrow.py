@@ -7,30 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.browser import Chromium, Dashboard, chromium, is_well
 from support.pages_open import Open, charts
+from support.tour import notes_outside
 
 from ratioscope.app.figures.drawing.canvas import _TAG, _wrapped, canvas
 from ratioscope.app.presentation.escape import plotly as escaped
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 
-PAGES = (
-    "",
-    "metrics?groups=main&with=healthy",
-    "distributions",
-    "corrections",
-    "where",
-    "staleness",
-    "alerts",
-    "compare",
-)
-OUTSIDE = """() => [...document.querySelectorAll(".js-plotly-plot")].flatMap(plot => {
-  const sheet = plot.getBoundingClientRect()
-  return [...plot.querySelectorAll(".g-gtitle text")].filter(text => text.getBoundingClientRect().right > sheet.right + 1)
-    .map(text => text.textContent)
-})"""
 NOTES = "() => [...document.querySelectorAll('.rs-chart')].map(chart => chart._fullLayout?.title.subtitle.text).join()"
 """What stands under the titles of the charts, broken into lines for the width they were drawn for."""
-OPEN = "() => document.querySelectorAll('details:not([open]) > summary').forEach(drawer => drawer.click())"
-"""The browser measures nothing anew within a closed drawer: a text there keeps the width of its first drawing."""
 browsed = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
 
 
@@ -67,14 +51,10 @@ def test_the_pages_are_drawn_for_a_narrow_window_once_it_is_told(opened: Open, p
 
 
 @browsed
-@pytest.mark.parametrize("page", PAGES)
-def test_no_note_runs_out_of_its_sheet(dashboard: Dashboard, browser: Chromium, page: str) -> None:
-    opened = browser.visit(f"{dashboard.url}/{page}{'&' if '?' in page else '?'}run=stale", width=400)
-    opened.page.evaluate(OPEN)
-    opened.page.wait_for_function(f"() => ({OUTSIDE})().length === 0", timeout=30_000)
-    opened.settled()
-    opened.whole()
-    assert opened.page.evaluate(OUTSIDE) == []
+def test_no_note_of_two_runs_runs_out_of_its_sheet(dashboard: Dashboard, browser: Chromium) -> None:
+    """The notes of the pages with their usual choices are seen in test_browser_every_page.py."""
+    opened = browser.visit(f"{dashboard.url}/metrics?groups=main&with=healthy&run=stale", width=400)
+    assert notes_outside(opened) == []
     is_well(opened)
 
 
