@@ -1,5 +1,6 @@
 """TRL's masks: tokens that a tool wrote, what the loss leaves out, and what its gradient says of it."""
 
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,12 @@ GIVEN = {
 LEAVES_OUT = set(FILTERS) - {"nothing", "a tool's tokens", "truncated ratios"}
 
 
+@cache
+def unrecorded(name: str) -> TrainingTrace:
+    """The training without a collector, once for all tests of a filter."""
+    return train(None, **FILTERS[name])
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_the_loss_mask_is_where_the_loss_has_a_gradient(tmp_path: Path, name: str) -> None:
     trace = train(tmp_path / "run", **FILTERS[name])
@@ -62,7 +69,7 @@ def test_the_loss_mask_is_where_the_loss_has_a_gradient(tmp_path: Path, name: st
             given |= {MASK_REASONS[number] for number in reasons} - {"kept"}
     assert (left_out > 0) == (name in LEAVES_OUT)
     assert given <= GIVEN.get(name, set()) and bool(given) == (name in LEAVES_OUT)
-    assert_equal(train(None, **FILTERS[name]).losses, trace.losses, "losses")
+    assert_equal(unrecorded(name).losses, trace.losses, "losses")
 
 
 def _begins(ids: list[int], wanted: tuple[int, ...]) -> bool:
@@ -78,7 +85,7 @@ def _unclipped(batch: dict[str, Any], index: int) -> bool:
 def test_a_batch_without_importance_weights_has_the_same_mask_and_reasons(name: str) -> None:
     settings = {**FILTERS[name], "use_vllm": True, "vllm_importance_sampling_correction": True, "loss_type": "dapo"}
     trainer, rejected = SimpleNamespace(**settings), 0
-    for batch in train(None, **FILTERS[name]).batches:
+    for batch in unrecorded(name).batches:
         mask = batch["completion_mask"].bool()
         assert RATIO in batch
         without = {key: value for key, value in batch.items() if key != RATIO}
