@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.serving import DEADLINE, killed_after
+
 RECORD = """
 import sys
 import numpy as np
@@ -38,16 +40,23 @@ class Writer:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        assert self._said() == "ready\n"
         return self
 
     def write(self, steps: int = 1) -> int:
         """Records so many steps and waits until they are committed; how many there are then."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        said = self._said()
+        assert said, f"the writer has ended, or committed no {steps} steps within {DEADLINE} s"
+        return int(said)
+
+    def _said(self) -> str:
+        """The next line that the process prints; empty once it has ended."""
+        assert self.process.stdout is not None
+        with killed_after(DEADLINE, self.process):
+            return self.process.stdout.readline()
 
     def close(self) -> None:
         """Ends the recording in order."""
