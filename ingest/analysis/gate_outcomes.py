@@ -8,6 +8,7 @@ import polars as pl
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.diagnosis.diagnosis import percent
+from ratioscope.metrics.digits import digits
 from ratioscope.metrics.grading.gate import ANY, Bound, Gate
 
 from .diagnosis import RunDiagnosis, diagnosis_of
@@ -99,7 +100,7 @@ def _absent(run: "Run", bound: Bound, lacking: int, steps: int) -> Outcome:
 
 def _found(bound: Bound, row: Mapping[str, Any], beyond: int, steps: int) -> str:
     value, error = row[bound.column], row.get(f"{bound.column}_se")
-    words = f"{value:.4g}" + ("" if error is None else f" ± {error:.2g}")
+    words = digits(value) + ("" if error is None else f" ± {digits(error, 2)}")
     if not bound.each:
         return words
     many = f"; {beyond} of {steps} steps are beyond the bound" if beyond else f", the worst of {steps} steps"

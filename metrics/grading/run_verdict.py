@@ -11,6 +11,7 @@ import polars as pl
 from ratioscope.record import GAPS
 
 from ..definitions.registry import METRICS
+from ..digits import digits
 from ..metric import Metric
 from .episodes import episode_now, worst_episode
 from .finding import Check, Confidence, Finding, Severity
@@ -110,7 +111,7 @@ def _healthy(steps: pl.DataFrame, all_checks: tuple[Check, ...], in_force: RunRu
     beyond = int((own["value"] >= signal.watch).sum()) if len(of_kl) else 0
     bound = f"; watch begins at {signal.watch:g}" if len(of_kl) else ""
     unsure = (
-        f" Two standard errors are subtracted before grading, which leaves {peak['tested']:.4g}. {beyond} of {len(own)} steps"
+        f" Two standard errors are subtracted before grading, which leaves {digits(peak['tested'])}. {beyond} of {len(own)} steps"
         " exceed the bound by less than that."
         if beyond
         else ""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from ..digits import digits
 from ..metric import Values
 from .finding import LABELS, Severity
 from .floor import Floors, floors
@@ -92,8 +93,9 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     """
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
-    most, ess = "at most " if row["at_least"] else "", 1 / (1 + max(value, 0.0))  # of signals on 1/ess - 1
-    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, times=times, most=most, ess=ess)
+    most, ess = "at most " if row["at_least"] else "", digits(1 / (1 + max(value, 0.0)))  # of signals on 1/ess - 1
+    words = {"size": digits(value), "of": digits(floor), "times": times, "most": most, "ess": ess}
+    return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, **words)
 
 
 def worst_of(signal: Signal, rows: pl.DataFrame) -> int:

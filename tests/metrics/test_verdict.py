@@ -158,7 +158,7 @@ def test_a_step_beyond_a_bound_by_less_than_its_uncertainty_is_said_to_be() -> N
     found = verdict(all_checks([0.004] * 5 + [0.0225], 0.45), {})
     assert found.severity == Severity.HEALTHY and found.confidence == "medium"
     assert "watch begins at 0.01" in found.evidence and "Two standard errors are subtracted" in found.evidence
-    assert "which leaves 0.009148" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
+    assert "which leaves 0.00915" in found.evidence and "1 of 6 steps exceed the bound" in found.evidence
     assert verdict(all_checks([0.0225] * 6, 0.45), {}).confidence == "low"
 
 

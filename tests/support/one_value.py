@@ -7,7 +7,8 @@ FACTS = {
     "share of the first cause": r"explains (\d+)% of the gap\)",
     "begin": r"since step (\d+)",
     "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)",
-    "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of",
+    "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of|"
+    r"\A(?s:.*?)kl_k3\W+[\d.]+ ± [\d.]+, [^|]*\|[^|]*\| ([\d.]+) ± ",
     "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",
     "gap that was diagnosed": r"the gap is ([\d.]+) nats/token as recorded|K3 ([\d.]+) nats/token at the \d+ steps",
     "rest of the gap": r"as rounding is: K3 ([\d.]+) nats/token",
@@ -23,6 +24,7 @@ OF_PAGES = {
     "ESS of the weights": r"ESS before (≤ [\d.]+)|ESS before → after (≤ [\d.]+)",
     "share above the cap": r"clipped share ([\d.]+)%|clipped ([\d.]+)%",
     "mass above the cap": r"mass removed ([\d.]+)%",
+    "size of the whole run": r"have the same KL: ([\d.]+ ± [\d.]+)|\A(?s:.*?)kl_k3\W+([\d.]+ ± [\d.]+), ",
     "newest size": r"KL nats/token ([\d.]+ ± [\d.]+)|newest KL ([\d.]+ ± [\d.]+)",
     "best correction": r"(\w+ \w+ at [\d.]+) (?:helps most|bridges the gap best)|\((\w+ \w+ at [\d.]+)\) bridges the gap best",
 }

@@ -192,7 +192,9 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
 
 
 def _shown(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4g}"
+    from ratioscope.metrics.digits import digits
+
+    return "n/a" if value is None else digits(value)
 
 
 def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:

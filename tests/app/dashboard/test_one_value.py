@@ -15,7 +15,20 @@ from ratioscope.app import cli
 from ratioscope.app.dashboard.model.diagnoses import diagnoses
 from ratioscope.app.presentation.digits import plus_minus
 
-PAGES = ("overview", "diagnosis", "metrics", "distributions", "staleness", "corrections", "alerts", "health", "runs")
+PAGES = (
+    "overview",
+    "diagnosis",
+    "metrics",
+    "distributions",
+    "staleness",
+    "corrections",
+    "alerts",
+    "health",
+    "runs",
+    "compare",
+)
+ASKED = {"corrections": {"try": "true"}, "compare": {"a": "stale", "b": "stale", "a_steps": ":", "b_steps": ":"}}
+"""Queries of pages that tell more of the run with them."""
 ONCE = {"newest size", "share above the cap", "floor"}
 """Facts that fewer than three texts tell."""
 
@@ -33,17 +46,21 @@ def test_a_fact_has_one_value_on_live_pages_in_the_terminal_and_in_the_report(
     for verb in ("info", "diagnose"):
         assert cli.main([verb, path]) == 0
         told[verb] = capsys.readouterr().out
+    assert cli.main(["diff", path, path]) == 0
+    told["diff"] = capsys.readouterr().out
     assert cli.main(["report", path, "-o", str(tmp_path / "report.md")]) == 0
     told["report"] = (tmp_path / "report.md").read_text()
     for fact, pattern in (FACTS | OF_PAGES).items():
         found = values_of(pattern, told)
         assert len(found) >= (2 if fact in OF_PAGES or fact in ONCE else 3), (fact, found)
         assert len(set().union(*found.values())) == 1, (fact, found)
+    assert {"compare", "diff", "report"} <= values_of(OF_PAGES["size of the whole run"], told).keys()
+    assert "report" in values_of(FACTS["size at the peak"], told), "a verdict and a scorecard round alike"
 
 
 def _told(opened: Open, page: str) -> str:
     """The words and numbers of a page once the diagnosis is there."""
-    app = opened(page, "stale")
+    app = opened(page, "stale", **ASKED.get(page, {}))
     diagnoses().answer_all()
     well(app.run())
     body = re.sub(r"<style.*?</style>", "", html(app), flags=re.DOTALL)
