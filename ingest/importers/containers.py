@@ -25,7 +25,7 @@ from .archives import json_members
 from .arrays import npz, safetensors
 from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compressed import laid_out, plain_name, unpacked
-from .csv_rows import LONGEST_LINE, csv_rows, demand_once
+from .csv_rows import LONGEST_LINE, csv_rows, demand_once, demand_utf8
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits
 from .restricted.inert import opened
@@ -73,6 +73,7 @@ def _json_rows(file: io.BufferedReader) -> Iterator[Any]:
         try:
             row = loaded(line, each_name_once=True)
         except ValueError as error:
+            demand_utf8(line)
             whole = "" if line.endswith(b"\n") else "; it is the last line and does not end: it was cut off"
             yield Unreadable(f"the line is no JSON ({str(error)[:80]}){whole}")
             continue

@@ -30,12 +30,22 @@ def csv_rows(file: io.BufferedReader) -> Iterator[Any]:
         raise UnsafeFile(f"it is no CSV in line {reader.line_num} ({str(error)[:80]})") from error
 
 
+def demand_utf8(line: bytes) -> None:
+    """UnsafeFile for the first line of a file that begins with the mark of UTF-16."""
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UnsafeFile(
+            "it is text in UTF-16, as PowerShell writes what is sent into a file; wanted UTF-8: write it anew"
+        )
+
+
 def _lines(file: io.BufferedReader) -> Iterator[str]:
     """The lines, whichever way they end, without the mark of UTF-8 that Excel writes before the first."""
     encoding = "utf-8-sig"
     while line := file.readline(LONGEST_LINE):
         if len(line) == LONGEST_LINE:
             raise UnsafeFile(f"it has a line of more than {LONGEST_LINE} bytes")
+        if encoding == "utf-8-sig":
+            demand_utf8(line)
         yield from _LONE_CR.split(line.decode(encoding, "backslashreplace"))
         encoding = "utf-8"
 

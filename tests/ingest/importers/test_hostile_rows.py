@@ -81,6 +81,20 @@ def test_lines_as_other_programs_end_and_encode_them(kind: str, tmp_path: Path) 
     assert [isinstance(one, Rejected) for one in found].count(True) == rejected, found
 
 
+ROWS = f"{SOUND.decode()}\r\n{SOUND.decode()}\r\n"
+TABLE = "step,rollout_logprobs\r\n1,[-1.0]\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [("rows.jsonl", ROWS, "utf-16-le"), ("rows.csv", TABLE, "utf-16-le"), ("rows.csv", TABLE, "utf-16-be")],
+)
+def test_lines_of_utf_16_are_named_as_such(name: str, text: str, encoding: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(f"\ufeff{text}".encode(encoding))
+    (found,) = outcomes(tmp_path / name)
+    assert isinstance(found, Rejected) and "it is text in UTF-16" in found.reason
+
+
 @pytest.mark.parametrize("known", [*FORMATS], ids=lambda known: known.name)
 def test_an_empty_file_of_each_format_is_named(known: Any, tmp_path: Path) -> None:
     endings = {
