@@ -56,7 +56,8 @@ def is_exact() -> bool:
 
 
 def _sums(program: Program, columns: Columns, begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
-    given = [np.ascontiguousarray(columns[name], np.float32) for name in program.columns]
+    wide = columns[program.columns[0]].dtype == np.float64
+    given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
     if len(given[0]) < LANES:
         return NUMPY_LOOPS.sums(program, columns, begins, partitions)
     bounds = [np.append(starts, len(given[0] if places is None else places)) for starts, places in partitions]
@@ -69,17 +70,21 @@ def _sums(program: Program, columns: Columns, begins: Integers, partitions: Sequ
 
 def _add_up(
     program: Program,
-    columns: list[Column],
+    columns: Sequence[Column],
     begins: Integers,
     partitions: Sequence[Partition],
     bounds: list[Integers],
     found: list[Matrix],
 ) -> None:
     """Fills the matrices chunk by chunk, so that exponentials stay in the processor's cache until all have read them."""
-    named, powers, tokens = functions(program_code(program)), len(exponents(program)), len(columns[0])
+    named, powers, tokens = (
+        functions(program_code(program, "double" if columns[0].itemsize == 8 else "float")),
+        len(exponents(program)),
+        len(columns[0]),
+    )
     if not powers:
         for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
-            named("sums")(matrix.shape[1], own, matrix.shape[1], matrix, places, columns)
+            named("sums")(matrix.shape[1], own, matrix.shape[1], matrix, places, list(columns))
         return
     whole = begins[np.searchsorted(begins, range(0, tokens, _CHUNK), side="right") - 1]
     edges = [*np.unique(whole).tolist(), tokens]
@@ -95,7 +100,7 @@ def _add_up(
     for chunk, (first, last) in enumerate(pairwise(edges)):
         first, last = min(first, tokens - LANES), max(last, min(first, tokens - LANES) + LANES)
         length, values = last - first, room[: powers * (last - first)]
-        named("exponents")(length, values, [each + 4 * first for each in addresses])
+        named("exponents")(length, values, [each + columns[0].itemsize * first for each in addresses])
         np.exp(values, out=values)
         exponentials = [address(values) + 8 * (row * length - first) for row in range(powers)]
         for (_, places), own, ranges, matrix in zip(partitions, bounds, cells, found, strict=True):

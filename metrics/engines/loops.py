@@ -34,7 +34,7 @@ class Loops:
     """(cells, number of cells) -> their order."""
     buckets: Callable[[Integers, Floats, int], Buckets]
     """(group of each log-weight, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
-    block_tokens: int = 1 << 16
+    block_tokens: int = 1 << 17
     """Tokens of a block, about. Sums are added up within blocks first, so other blocks give other last bits."""
 
 

@@ -68,7 +68,9 @@ def gap_cells(
                 if has_spread:
                     _spread_tokens(spread, tokens, rows, block, groups)
             sums, group = portion_sums(rows, portion, of_blocks, levels), groups.of_row[here]
-            cells = portion_cells(sums, group, [(piece, piece.codes[here]) for piece in slices], levels)
+            cells = portion_cells(
+                rows.gap, sums, group, [(piece, piece.codes[here]) for piece in slices], levels, loops
+            )
             for place, own in zip(found, cells, strict=True):
                 place.append(own)
             if has_spread:

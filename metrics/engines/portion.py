@@ -19,7 +19,7 @@ from .loops import Floats, Loops, Partition
 from .neighbours import neighbour_sums
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
-_SEQUENCES = 256
+_SEQUENCES = 1024
 """Sequences of a portion, about: the sums of more would not stay in the cache, and of many short ones not in memory."""
 
 

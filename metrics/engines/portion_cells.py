@@ -7,13 +7,19 @@ import numpy as np
 from ..reduction import Cells, Integers, Matrix, reduced
 from ..statistic import Statistic
 from .level_statistics import LevelStatistics
-from .loops import Floats
+from .loops import Floats, Loops
 from .portion import PortionSums, named_rows
+from .program import TIMES, cluster_program
 from .slices import Codes, SliceCodes
 
 
 def portion_cells(
-    sums: PortionSums, group: Integers, slices: Sequence[tuple[SliceCodes, Codes]], levels: LevelStatistics
+    gap: str,
+    sums: PortionSums,
+    group: Integers,
+    slices: Sequence[tuple[SliceCodes, Codes]],
+    levels: LevelStatistics,
+    loops: Loops,
 ) -> Iterator[Cells]:
     """The cells of each slice, coded by group * number of keys + code; a cell of several blocks is there once for each.
 
@@ -21,7 +27,7 @@ def portion_cells(
     """
     for piece, codes in slices:
         if piece.by_token:
-            yield _token_cells(sums, piece, group, levels)
+            yield _token_cells(sums, piece, group, levels, loops, gap)
         else:
             order, chosen = statistics_of_cells(levels, piece), np.flatnonzero(codes >= 0)
             matrix = _weighted(sums.sequences, order, sums.stands_for)
@@ -39,15 +45,22 @@ def merged(cells: Sequence[Cells], order: Sequence[Statistic]) -> Cells:
     return reduced(np.concatenate([c.matrix for c in cells], axis=1), np.concatenate([c.codes for c in cells]), order)
 
 
-def _token_cells(sums: PortionSums, piece: SliceCodes, group: Integers, levels: LevelStatistics) -> Cells:
-    width = len(piece.keys)
+def _token_cells(
+    sums: PortionSums, piece: SliceCodes, group: Integers, levels: LevelStatistics, loops: Loops, gap: str
+) -> Cells:
+    """Sums are added up within blocks first, so that they do not depend on what a portion is."""
+    width, blocks = len(piece.keys), int(sums.blocks[-1]) + 1 if len(sums.blocks) else 1
     pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
-    named, order = named_rows(pairs.matrix, levels.sliced), statistics_of_cells(levels, piece)
-    clusters = np.stack([s.formula(named, np) for s in levels.cluster])
     sequence = pairs.codes // width
-    times = None if sums.stands_for is None else sums.stands_for[sequence]
-    matrix = _weighted(np.concatenate((pairs.matrix, clusters)), order, times)
-    return _by_block(matrix, group[sequence] * width + pairs.codes % width, sums.blocks[sequence], order)
+    codes = (group[sequence] * width + pairs.codes % width) * blocks + sums.blocks[sequence]
+    order, cells, starts = loops.order(codes, int(codes.max(initial=-1)) + 1)
+    columns = named_rows(pairs.matrix, levels.sliced)
+    if sums.stands_for is not None:
+        times = sums.stands_for[sequence]
+        columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
+    program = cluster_program(gap, weighted=sums.stands_for is not None)
+    (matrix,) = loops.sums(program, columns, np.zeros(1, np.int64), [(starts, order)])
+    return Cells(cells // blocks, matrix)
 
 
 def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:

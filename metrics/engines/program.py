@@ -13,12 +13,15 @@ from ratioscope.record import kin
 
 from ..columns import SHIFTS, Pair, token_columns
 from ..metric import SAMPLED
-from ..statistic import Combine
+from ..statistic import Combine, Statistic
 from .expressions import Graph, Symbol
 from .level_statistics import statistics_by_level
 
 LOGPROBS = ("earlier", "later", "entropy")
 """The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
+
+TIMES = ("times", "log times")
+"""The columns of weighted sequences."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,29 @@ def neighbour_programs(gap: str) -> Mapping[int, tuple[Program, tuple[int, ...]]
         combines: list[Combine] = [levels.whole[place].combine for place in places]
         found[shift] = _program(graph, names, values, combines), tuple(places)
     return found
+
+
+@cache
+def cluster_program(gap: str, *, weighted: bool) -> Program:
+    """The program of the statistics of a slice by token, from those of each sequence's tokens in it.
+
+    weighted: a sequence counts `times` times. The logarithm of this number is a column, too.
+    """
+    levels, graph = statistics_by_level(gap), Graph()
+    names = [statistic.name for statistic in levels.sliced]
+    named = {name: graph.column(name) for name in names}
+    values = [named[name] for name in names] + [graph.symbol(s.formula(named, graph)) for s in levels.cluster]
+    order = (*levels.sliced, *levels.cluster)
+    if weighted:
+        values = [_weighted(graph, value, s) for value, s in zip(values, order, strict=True)]
+    return _program(graph, (*names, *(TIMES if weighted else ())), values, [s.combine for s in order])
+
+
+def _weighted(graph: Graph, value: Symbol, statistic: Statistic) -> Symbol:
+    times, log_times = map(graph.column, TIMES)
+    if statistic.combine == "sum":
+        return value * (times * times if statistic.level == "cluster" else times)
+    return value + log_times if statistic.combine == "logsumexp" else value
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Literal
 
 from .program import Program, Step
 
@@ -17,6 +18,8 @@ LEAF = 128
 _NUMBERS, _TRUTHS = f"<{LANES} x double>", f"<{LANES} x i1>"
 _BINARY = {"multiply": "fmul", "add": "fadd", "subtract": "fsub", "divide": "fdiv"}
 _COMPARED = {"greater": "ogt", "less": "olt", "equal": "oeq"}
+Kind = Literal["float", "double"]
+"""The numbers of the columns, as LLVM calls them."""
 _NOTHING = {"max": float("-inf"), "sum": -0.0, "logsumexp": -0.0}
 """What changes no result: even a sum of -0.0 stays -0.0 if -0.0 is added, and not if 0.0 is."""
 
@@ -27,8 +30,8 @@ def exponents(program: Program) -> tuple[Step, ...]:
 
 
 @cache
-def program_code(program: Program) -> str:
-    """A module with two functions; the columns of float32 come last in both.
+def program_code(program: Program, kind: Kind) -> str:
+    """A module with two functions; the columns, of this kind of numbers, come last in both.
 
     `exponents(tokens, results, COLUMNS)`: the arguments of the exponentials, a row of tokens each.
     `sums(cells, bounds, width, results, places, EXPONENTIALS, COLUMNS)`: a row of `width` for each statistic; of a `logsumexp`
@@ -45,10 +48,10 @@ def program_code(program: Program) -> str:
         "declare double @llvm.maximum.f64(double, double)",
         "declare i64 @llvm.smin.i64(i64, i64)",
         "declare i64 @llvm.smax.i64(i64, i64)",
-        *_exponents(program, ", ".join(columns)),
-        *_one(program, reductions, given),
-        *_leaf(program, reductions, given, placed=False),
-        *_leaf(program, reductions, given, placed=True),
+        *_exponents(program, kind, ", ".join(columns)),
+        *_one(program, kind, reductions, given),
+        *_leaf(program, kind, reductions, given, placed=False),
+        *_leaf(program, kind, reductions, given, placed=True),
         *_halves(reductions, given),
         *_sums(program, reductions, given),
     )
@@ -158,10 +161,10 @@ class _Lanes:
         return found if kind == "double" else self.put(f"fpext <{LANES} x float> {found} to {_NUMBERS}")
 
 
-def _exponents(program: Program, columns: str) -> Iterator[str]:
+def _exponents(program: Program, kind: Kind, columns: str) -> Iterator[str]:
     """Eight tokens at a time; the last eight may be computed twice, and fewer than eight are in columns of eight."""
     lanes = _Lanes("v")
-    given = {place: lanes.adjacent(f"%c{place}", "float", "%at") for place in range(len(program.columns))}
+    given = {place: lanes.adjacent(f"%c{place}", kind, "%at") for place in range(len(program.columns))}
     lanes.steps(program, given, [splat(0.0)] * len(exponents(program)))
     yield f"define void @exponents(i64 %tokens, ptr %results, {columns}) {{"
     yield "entry:\n  %last = sub i64 %tokens, 8\n  br label %loop"
@@ -176,17 +179,19 @@ def _exponents(program: Program, columns: str) -> Iterator[str]:
     yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"
 
 
-def _columns(lanes: _Lanes, program: Program, places: Sequence[str] | None, at: str = "%at") -> dict[Step, str]:
+def _columns(
+    lanes: _Lanes, program: Program, kind: Kind, places: Sequence[str] | None, at: str = "%at"
+) -> dict[Step, str]:
     """What each reduction reads of eight tokens: those from `at` on, or those at these places."""
 
-    def column(name: str, kind: str) -> str:
-        return lanes.adjacent(name, kind, at) if places is None else lanes.gathered(name, kind, places)
+    def column(name: str, of: str) -> str:
+        return lanes.adjacent(name, of, at) if places is None else lanes.gathered(name, of, places)
 
-    given = {place: column(f"%c{place}", "float") for place in range(len(program.columns))}
+    given = {place: column(f"%c{place}", kind) for place in range(len(program.columns))}
     return lanes.steps(program, given, [column(f"%e{place}", "double") for place in range(len(exponents(program)))])
 
 
-def _leaf(program: Program, reductions: Sequence[Step], given: str, *, placed: bool) -> Iterator[str]:
+def _leaf(program: Program, kind: Kind, reductions: Sequence[Step], given: str, *, placed: bool) -> Iterator[str]:
     """`leaf(first, tokens, results, ...)`: the sums of at most 128 tokens, one number of each reduction."""
     name = "placed" if placed else "adjacent"
     whole, rest = _Lanes("v"), _Lanes("t")
@@ -196,7 +201,7 @@ def _leaf(program: Program, reductions: Sequence[Step], given: str, *, placed: b
         places = [
             whole.put(f"load i64, ptr {whole.put(f'getelementptr i64, ptr {at}, i64 {lane}')}") for lane in range(LANES)
         ]
-    values = _columns(whole, program, places)
+    values = _columns(whole, program, kind, places)
     yield f"define internal void @leaf_{name}(i64 %first, i64 %tokens, ptr %results, {given}) {{"
     yield f"entry:\n  %full = and i64 %tokens, -{LANES}\n  %any = icmp sgt i64 %full, 0"
     yield "  br i1 %any, label %loop, label %few\nloop:\n  %i = phi i64 [0, %entry], [%next, %loop]"
@@ -216,7 +221,7 @@ def _leaf(program: Program, reductions: Sequence[Step], given: str, *, placed: b
         yield f"  %f{step.result} = phi double [{nothing}, %entry], [%l{step.result}_6, %lanes]"
     yield f"  %left = and i64 %tokens, {LANES - 1}\n  %is_whole = icmp eq i64 %left, 0"
     yield "  br i1 %is_whole, label %end, label %rest\nrest:"
-    yield from _rest(program, reductions, rest, placed=placed)
+    yield from _rest(program, kind, reductions, rest, placed=placed)
     yield "  br label %end\nend:"
     for step in reductions:
         yield f"  %r{step.result} = phi double [%f{step.result}, %few], [%s{step.result}_{LANES - 1}, %rest]"
@@ -237,7 +242,7 @@ def _of_lanes(step: Step) -> Iterator[str]:
         yield f"  %l{row}_{number} = {_combined(step, 'double', one, other)}"
 
 
-def _rest(program: Program, reductions: Sequence[Step], lanes: _Lanes, *, placed: bool) -> Iterator[str]:
+def _rest(program: Program, kind: Kind, reductions: Sequence[Step], lanes: _Lanes, *, placed: bool) -> Iterator[str]:
     """Fewer than eight tokens, added one after the other. Other lanes hold tokens beside them, and are left out.
 
     Adjacent tokens are the last of eight, or the first eight of the columns. In the place of a token elsewhere is the last one.
@@ -249,7 +254,7 @@ def _rest(program: Program, reductions: Sequence[Step], lanes: _Lanes, *, placed
         own = lanes.put(f"add i64 %begin, {lane}")
         own = lanes.put(f"call i64 @llvm.smin.i64(i64 {own}, i64 %final)")
         places.append(lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %places, i64 {own}')}"))
-    values = _columns(lanes, program, places if placed else None, at="%at_rest")
+    values = _columns(lanes, program, kind, places if placed else None, at="%at_rest")
     yield from lanes.lines
     start = "%begin" if placed else "%at_rest"
     for lane in range(LANES):
@@ -268,16 +273,16 @@ def _rest(program: Program, reductions: Sequence[Step], lanes: _Lanes, *, placed
             before = f"%s{row}_{lane}"
 
 
-def _one(program: Program, reductions: Sequence[Step], given: str) -> Iterator[str]:
+def _one(program: Program, kind: Kind, reductions: Sequence[Step], given: str) -> Iterator[str]:
     """`one(token, results, ...)`: what the reductions read of one token."""
     lanes = _Lanes("v", 1)
 
-    def column(name: str, kind: str) -> str:
-        place = lanes.put(f"getelementptr {kind}, ptr {name}, i64 %at")
-        found = lanes.put(f"load {kind}, ptr {place}")
-        return found if kind == "double" else lanes.put(f"fpext float {found} to double")
+    def column(name: str, of: str) -> str:
+        place = lanes.put(f"getelementptr {of}, ptr {name}, i64 %at")
+        found = lanes.put(f"load {of}, ptr {place}")
+        return found if of == "double" else lanes.put(f"fpext float {found} to double")
 
-    columns = {place: column(f"%c{place}", "float") for place in range(len(program.columns))}
+    columns = {place: column(f"%c{place}", kind) for place in range(len(program.columns))}
     values = lanes.steps(program, columns, [column(f"%e{place}", "double") for place in range(len(exponents(program)))])
     yield f"define internal void @one(i64 %token, ptr %results, {given}) {{"
     yield "entry:\n  %adjacent = icmp eq ptr %places, null\n  br i1 %adjacent, label %here, label %placed"
