@@ -136,7 +136,7 @@ def bucket_table(
             logs = np.stack((log_ratio, 2 * log_ratio)) + np.log(times)
             sums = reduced(logs, cells, ("logsumexp", "logsumexp")).matrix
             return occupied, counts[occupied], sums[0], sums[1]
-        if np.abs(log_ratio).max(initial=0.0) > PLAIN:
+        if max(log_ratio.max(initial=0.0), -log_ratio.min(initial=0.0)) > PLAIN:
             sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
         else:
             w = np.exp(log_ratio)

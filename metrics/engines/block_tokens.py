@@ -65,9 +65,10 @@ class Tokens:
 
 def token_weights(tokens: Tokens) -> tuple[Integers, Floats]:
     """The sequence and the log-weight of every token that is not set aside."""
-    earlier, later = (tokens.columns[name].astype(np.float64) for name in ("earlier", "later"))
+    earlier, later = (tokens.columns[name] for name in ("earlier", "later"))
     if tokens.sound:
-        return tokens.sequence, later - earlier
+        return tokens.sequence, np.subtract(later, earlier, dtype=np.float64)
+    earlier, later = earlier.astype(np.float64), later.astype(np.float64)
     token, log_weight = log_weights(earlier, later, np.ones(len(earlier), np.bool_), np)
     return tokens.sequence[token], log_weight[token]
 

@@ -5,7 +5,8 @@ from functools import cache
 from .loops import NUMPY_LOOPS, Loops
 
 WORTH_COMPILING = 5_000_000
-"""Tokens from which compiling pays: it takes half a second of a core, and saves at least a tenth of a microsecond a token."""
+"""Tokens from which compiling pays: it takes half a second to a second of a core, and saves a tenth to a quarter of a
+microsecond a token."""
 
 
 def loops_for(tokens: int) -> Loops:

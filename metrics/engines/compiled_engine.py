@@ -142,21 +142,25 @@ def _order(cells: Integers, count: int) -> Order:
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
-    if np.abs(log_weight).max(initial=0.0) > PLAIN:
+    if max(log_weight.max(initial=0.0), -log_weight.min(initial=0.0)) > PLAIN:
         return NUMPY_LOOPS.buckets(group, log_weight, groups)
     lowest, nearby = lowest_buckets()
     sums = np.zeros((groups * BUCKETS, 3))
-    given = [np.ascontiguousarray(group), np.ascontiguousarray(log_weight), np.exp(log_weight), lowest, UPPER, sums]
-    functions(_bucket_code(nearby))("buckets")(len(log_weight), given)
+    step, log_weight = group.strides[0] // group.itemsize, np.ascontiguousarray(log_weight)
+    given = [log_weight, np.exp(log_weight), lowest, UPPER, sums]
+    functions(_bucket_code(nearby))("buckets")(len(log_weight), step, group, given)
     occupied = np.flatnonzero(sums[:, 0])
     found = sums[occupied]
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])
 
 
 def _bucket_code(nearby: int) -> str:
-    """`buckets(count, groups, log-weights, weights, lowest buckets, upper edges, sums)`: adds 1, w and w^2 to (group, bucket)."""
+    """`buckets(count, step, groups, log-weights, weights, lowest, upper, sums)`: adds 1, w and w^2 to (group, bucket).
+
+    step: between the groups of two log-weights; 0 if they have the same one. lowest, upper: of `lowest_buckets`, and UPPER.
+    """
     lines = [
-        "define void @buckets(i64 %count, ptr %group, ptr %x, ptr %w, ptr %lowest, ptr %upper, ptr %sums) {",
+        "define void @buckets(i64 %count, i64 %step, ptr %group, ptr %x, ptr %w, ptr %lowest, ptr %upper, ptr %sums) {",
         "entry:\n  %any = icmp sgt i64 %count, 0\n  br i1 %any, label %loop, label %end",
         "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]",
         "  %px = getelementptr double, ptr %x, i64 %i\n  %log = load double, ptr %px",
@@ -171,7 +175,7 @@ def _bucket_code(nearby: int) -> str:
             f"  %b{k + 1} = add i64 %b{k}, %one{k}",
         ]
     lines += [
-        "  %pg = getelementptr i64, ptr %group, i64 %i\n  %g = load i64, ptr %pg",
+        "  %gi = mul i64 %i, %step\n  %pg = getelementptr i64, ptr %group, i64 %gi\n  %g = load i64, ptr %pg",
         f"  %start = mul i64 %g, {BUCKETS}\n  %cell = add i64 %start, %b{nearby}\n  %row = mul i64 %cell, 3",
         "  %pw = getelementptr double, ptr %w, i64 %i\n  %weight = load double, ptr %pw",
         "  %square = fmul double %weight, %weight",

@@ -89,7 +89,7 @@ def _spread_tokens(spread: Spread, tokens: Tokens, rows: GapRows, block: Block, 
     names, place = np.unique(groups.of_row[block.first : block.last], return_inverse=True)
     of_token, log_weight = token_weights(tokens)
     times = None if rows.stands_for is None else rows.stands_for[block.first : block.last][of_token]
-    own = place[of_token] if len(names) > 1 else np.broadcast_to(np.int64(0), len(of_token))
+    own = place[of_token] if len(names) > 1 else np.broadcast_to(np.int64(0), len(of_token))  # takes no memory
     spread.add("token", names, own, log_weight, times)
 
 

@@ -20,7 +20,7 @@ from .neighbours import neighbour_sums
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
 _SEQUENCES = 1024
-"""Sequences of a portion, about: the sums of more would not stay in the cache, and of many short ones not in memory."""
+"""Sequences of a portion, about: fewer cost more calls, and the sums of many more would not stay in memory."""
 
 
 def portions(rows: GapRows, tokens: int) -> Iterator[list[Block]]:
@@ -126,7 +126,9 @@ def _order(tokens: Tokens, piece: SliceCodes, loops: Loops) -> tuple[Integers, P
     chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
     if chosen is not None:
         code, sequence = code[chosen], sequence[chosen]
-    order, cells, starts = loops.order(sequence * width + code, (int(tokens.sequence.max(initial=-1)) + 1) * width)
+    codes = sequence * width
+    codes += code
+    order, cells, starts = loops.order(codes, (int(tokens.sequence.max(initial=-1)) + 1) * width)
     return cells, (starts, order if chosen is None else chosen[order])
 
 

@@ -56,17 +56,16 @@ class Spread:
         cells = names[occupied // BUCKETS] * BUCKETS + occupied % BUCKETS
         self._cells[level].append((cells, np.stack([np.asarray(part, np.float64) for part in sums])))
         if self._tails and level in _TAIL_OF:
-            owner = names[place]
-            largest = self._candidates(level, names, owner, log_weight)
-            self._largest[level].append((owner[largest], log_weight[largest]))
+            largest = self._candidates(level, names, place, log_weight)
+            self._largest[level].append((names[place[largest]], log_weight[largest]))
 
-    def _candidates(self, level: Level, names: Integers, owner: Integers, log_weight: Floats) -> Integers:
+    def _candidates(self, level: Level, names: Integers, place: Integers, log_weight: Floats) -> Integers:
         """Indices of the largest log-weights of each group, without those that K of an earlier block exceed."""
         if names[0] != names[-1]:
-            return largest_of_each(owner, log_weight)
+            return largest_of_each(names[place], log_weight)
         least = self._least.get((level, int(names[0])))
         above = np.arange(len(log_weight)) if least is None else np.flatnonzero(log_weight > least)
-        chosen = above[largest_of_each(owner[above], log_weight[above])]
+        chosen = above[largest_of_each(np.zeros(len(above), np.int64), log_weight[above])]
         if len(chosen) == K:
             self._least[level, int(names[0])] = float(log_weight[chosen].min())
         return chosen
