@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("numpy", "pyarrow", "polars", "pandas", "torch")
-CONTENDERS = ("wandb", "martingale", "rlprobe", "tensorboard", "trackio", "duckdb", "daft", "polars", "llvmlite", "verl")
+CONTENDERS = (
+    "wandb",
+    "martingale",
+    "rlprobe",
+    "tensorboard",
+    "trackio",
+    "duckdb",
+    "daft",
+    "polars",
+    "llvmlite",
+    "verl",
+)
 Clock = Callable[[], float]
 
 

@@ -129,7 +129,7 @@ def test_every_chart_and_table_has_words_for_those_who_do_not_see_it(tour: Tour)
 @pytest.mark.parametrize("run", ["healthy", "one_step"])
 def test_the_diagnosis_is_whole_when_it_is_looked_at(tour: Tour, run: str) -> None:
     sights = [each for each in tour(run, dict(OTHERS)[run]) if each.title == "Diagnosis"]
-    assert [("What was read" in each.headings, each.sideways <= 0) for each in sights] == [(True, True)] * 2
+    assert [("Rows read" in each.headings, each.sideways <= 0) for each in sights] == [(True, True)] * 2
 
 
 def _more(sights: list[Sight], name: str) -> dict[str, list[str]]:
