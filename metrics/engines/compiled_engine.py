@@ -57,7 +57,9 @@ def is_exact() -> bool:
 
 def _sums(program: Program, columns: Columns, begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
     wide = columns[program.columns[0]].dtype == np.float64
-    given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
+    given: list[Column] = [
+        np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns
+    ]
     if len(given[0]) < LANES:
         return NUMPY_LOOPS.sums(program, columns, begins, partitions)
     bounds = [np.append(starts, len(given[0] if places is None else places)) for starts, places in partitions]

@@ -172,7 +172,7 @@ def test_a_writers_process_uses_it_after_some_steps_and_writes_the_same_statisti
     monkeypatch.setattr(writer_process.WriterProcess, "_hear", hear)
     random, tokens = np.random.default_rng(0), WORTH_COMPILING // 4
     rollout = -random.exponential(size=(tokens // 1000, 1000)).astype(np.float32)
-    given = {"rollout_logprobs": rollout, "old_logprobs": rollout - np.float32(0.01)}
+    given: dict[str, Any] = {"rollout_logprobs": rollout, "old_logprobs": rollout - np.float32(0.01)}
     loaded, written = list[bool](), list[pl.DataFrame]()
     for writer in WRITERS:
         with Collector(tmp_path / writer, writer=writer) as collector:

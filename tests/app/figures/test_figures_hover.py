@@ -10,7 +10,7 @@ from support.frames import grades, metric_frame, traces
 
 from ratioscope.app import figures
 from ratioscope.app.figures.alert_lanes import alert_lanes
-from ratioscope.app.figures.drawing import marks
+from ratioscope.app.figures.drawing import hover, marks
 from ratioscope.app.figures.drawing.hover import WIDEST, tell_steps
 from ratioscope.app.figures.drawing.lines import Line
 from ratioscope.app.figures.several_runs import metric_of_runs
@@ -63,7 +63,7 @@ def test_marks_of_a_long_run_have_silent_points_beside_them_alone() -> None:
     figure = figures.metric_over_steps(metric_frame(400), K3, "mismatch", events=events)
     for step in range(400):
         assert sum("weight_sync" in words for words in told(figure, step)) == (step in (3, 51, 52, 399))
-    (shown,) = (trace for trace in traces(figure) if trace.name == marks.EVENTS)
+    (shown,) = (trace for trace in traces(figure) if trace.name == hover.EVENTS)
     assert np.isfinite(np.asarray(shown.x, np.float64)).sum() <= 3 * 4, "Plotly makes a page element of each"
 
 
