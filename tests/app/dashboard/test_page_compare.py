@@ -1,5 +1,6 @@
 """The page Compare: what is compared unless chosen, what is said, and what the reader can take away."""
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from support.run_folders import write_run_file
 from ratioscope.app.dashboard.model.jobs import jobs
 from ratioscope.app.dashboard.model.scope import Steps
 from ratioscope.app.dashboard.model.view import View
+from ratioscope.app.dashboard.pages.compare import page as compare_page
 from ratioscope.app.dashboard.pages.compare.courses import _events
 from ratioscope.app.dashboard.pages.compare.sides import Side
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
@@ -320,3 +322,12 @@ def test_foreign_names_of_runs_are_onlyplain() -> None:
         for trace in figure.data:
             told = [trace.name or "", *(trace.customdata if trace.customdata is not None else [])]
             assert not any("<" in words or "%{" in words for words in told)
+
+
+def test_a_narrow_window_shows_both_sides_whole(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare_page, "is_narrow", lambda: True)
+    table = opened("compare", ["stale"], a_steps="4:6", b_steps="4:6").dataframe[0]
+    widths = {name: each.get("width") for name, each in json.loads(table.proto.columns).items()}
+    assert sum(widths[name] for name in ("metric", "A", "B")) <= 380, "a window of 420 pixels has 390 for it"
+    assert widths["A"] == widths["B"] >= 130, "0.00177 ± 4.4·10⁻⁵ takes 120"
+    assert "ESS, tokens" in list(table.value["metric"])

@@ -1,6 +1,7 @@
 """The Compare page, A against B: runs, seeds or ranges of steps; the differences, their size and certainty, and settings."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import streamlit as st
@@ -8,6 +9,7 @@ import streamlit as st
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 
+from ....browser.listener import is_narrow
 from ....figures.sides import graded_shares, survivals
 from ....presentation.comparison_words import compared_metrics, numbers_of, sentence, settings_table, table_of, titled
 from ....presentation.digits import count
@@ -89,17 +91,26 @@ def _cautions(a: Side, b: Side) -> None:
 
 
 def _metrics(comparisons: Sequence[Compared]) -> None:
+    shown = titled(table_of(comparisons))
+    if is_narrow():
+        shown = shown.with_columns(pl.col("metric").str.replace("Effective sample size", "ESS", literal=True))
     table(
-        titled(table_of(comparisons)),
+        shown,
         "Metrics of A and B",
         key="compared",
         height="content" if len(comparisons) < 14 else 460,
         column_config={
-            "metric": st.column_config.TextColumn(width=230),
+            **_widths(),
             "z": st.column_config.TextColumn(help="the difference in its standard errors"),
         },
     )
     numbers_behind(lambda: numbers_of(comparisons), "compared_numbers", "as plain numbers")
+
+
+def _widths() -> dict[str, Any]:
+    """The widths of the columns that a window shows first: a narrow one shows both sides whole, with their errors."""
+    widths = {"metric": 104, "A": 134, "B": 134} if is_narrow() else {"metric": 230}
+    return {name: st.column_config.TextColumn(width=width) for name, width in widths.items()}
 
 
 def _weights(a: Side, b: Side, gap: str) -> None:
