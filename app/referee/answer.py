@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NEARER = 10.0
 """A policy stands beside the referee, and another off, if their K3 differ by this factor. A convention."""
+FARTHER = 2.0
+"""Between this factor and NEARER both differ, and the farther one is the first to look at. A convention."""
 ROUNDING = 1e-4
 """mean |x| in nats/token up to which two float32 computations agree. A convention: ten times what two of ours differ by."""
 CURRENT_STEPS = 3.0
@@ -103,7 +105,10 @@ def _judged(found: Mapping[str, Distance], between: Distance | None) -> tuple[Si
         first = f"the {WHO[near]} stands at {words(nearest)} from the referee, the {WHO[far]} at {words(farthest)}"
         return far, f"{first}: the difference is the {WHO[far]}'s"  # type: ignore[return-value]
     by = " and ".join(f"the {WHO[policy]} by {words(d)}" for policy, d in found.items())
-    return "both", f"both sides differ from the referee: {by}. So neither side alone explains the gap between them"
+    differ = f"both sides differ from the referee: {by}"
+    if certain and farthest.k3 >= FARTHER * nearest.k3:
+        return "both", f"{differ}. The {WHO[far]} is {farthest.k3 / nearest.k3:.2g} times as far: look there first"
+    return "both", f"{differ}. So neither side alone explains the gap between them"
 
 
 def words(found: Distance) -> str:

@@ -105,6 +105,15 @@ def test_the_answer_names_the_trainer_both_or_neither(
     assert answer(opened, "referee", done.steps).off == off
 
 
+def test_of_two_sides_that_differ_the_farther_one_is_named(weights: Any, folder: Path, tmp_path: Path) -> None:
+    opened = open_run(tiny.record(tmp_path / "run", noisy(weights, 0.05, 1), noisy(weights, 0.025, 2), sampler=weights))
+    done = rescore(opened, referee(folder, device="cpu"), EVERYTHING)
+    found = answer(opened, "referee", done.steps)
+    assert (
+        found.off == "both" and "The engine is" in found.sentence and "times as far: look there first" in found.sentence
+    )
+
+
 def test_a_wrong_checkpoint_is_told_from_a_wrong_side(run: Path, tmp_path: Path) -> None:
     other = tiny.saved(tiny.model(seed=5), tmp_path / "other")
     opened = open_run(run)
