@@ -1,6 +1,7 @@
 """The page Corrections without a browser: what it says is what the weights say, all of it in the URL, nothing read unasked."""
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,6 +253,13 @@ def test_the_configuration_is_shown_for_the_chosen_trainer(opened: Open) -> None
     app.selectbox(key="shown").set_value("reject:token:0.5:2").run()
     is_well(app)
     assert "trl cannot express reject token" in words(app).replace("\\", "")
+
+
+@pytest.mark.parametrize(("asked", "name"), [("mask:token:0.5:5", "mask token"), ("no such", "truncate token at 2")])
+def test_the_address_names_the_correction_to_show(opened: Open, asked: str, name: str) -> None:
+    app = opened("corrections", "stale", shown=asked)
+    assert app.selectbox(key="shown").value in (asked, "truncate:token:2")
+    assert re.search(rf"weights before and after .{{0,20}}{name}", charts(app)[-1])
 
 
 def test_ten_thousand_steps_are_thinned(opened: Open) -> None:

@@ -24,6 +24,7 @@ from ...model.jobs import jobs
 from ...model.scope import Scope, Steps
 from ...model.view import CacheRequest, View
 from ...panels.charts import appearance, draw, last_appearance, numbers_behind
+from ...panels.choices import dropdown
 from ...panels.layout import columns
 from ...panels.verdict_box import cause_line
 from .charts import charts_to_prefetch, comparison_charts
@@ -182,20 +183,12 @@ def _note(each: Outcome) -> str:
 
 def _one_of(outcomes: Sequence[Outcome]) -> Outcome:
     """The picker of the correction whose weights and configuration are shown."""
-    texts = [each.entry.text for each in outcomes]
     names = {each.entry.text: each.entry.name for each in outcomes}
-    if st.session_state.get("shown") not in texts and st.query_params.get("shown") not in texts:
-        st.session_state["shown"] = texts[1] if len(texts) > 1 and texts[0] == "none" else texts[0]
-    chosen = st.selectbox(
-        "correction to show",
-        texts,
-        index=None,
-        key="shown",
-        bind="query-params",
-        format_func=lambda text: names.get(str(text), str(text)),
-        width=480,
+    usual = outcomes[1] if len(outcomes) > 1 and outcomes[0].entry.text == "none" else outcomes[0]
+    chosen = dropdown(
+        "correction to show", list(names), "shown", default=usual.entry.text, shown=names.__getitem__, width=480
     )
-    return next((each for each in outcomes if each.entry.text == chosen), outcomes[0])
+    return next(each for each in outcomes if each.entry.text == chosen)
 
 
 def _weights(source: Source, outcomes: Sequence[Outcome], shown: Outcome, common: Sequence[int]) -> None:
