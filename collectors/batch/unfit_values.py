@@ -21,7 +21,7 @@ T = TypeVar("T")
 DECIDING = (*POLICY_COLUMNS, "mask", "loss_mask", "positions")
 """Columns of tokens whose faults drop rows."""
 UNFIT = (SchemaError, TypeError, ValueError, OverflowError, pa.ArrowException)
-"""What a value raises that a field cannot hold."""
+"""A value that its field cannot hold raises one of them."""
 
 
 def fitting_column(name: str, value: Any, cuts: Lengths | None, faults: list[str]) -> Column | None:

@@ -40,7 +40,7 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What to compute from the rows of one step, and what that was found from."""
+    """The jobs of one step, computed from its rows, and the facts that they were planned from."""
 
     files: Sequence[TokenFile]
     measured: tuple[tuple[str, frozenset[str]], ...]

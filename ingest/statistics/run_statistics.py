@@ -49,7 +49,7 @@ class RunStatistics:
     _planned: tuple[VisibleFiles, RowPlan, Ingredients] | None = None
     """The visible files, what to compute from their rows, and what the statistics of each step are made of."""
     _plans: dict[int, StepPlan] = field(default_factory=dict)
-    """What to compute from the rows of each step, as it was found last."""
+    """The jobs of each step, computed from its rows, as the last plan had them."""
 
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""

@@ -57,6 +57,6 @@ def _word(given: Any) -> int:
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where the numbers of an array lie."""
+    """The address of the numbers of an array."""
     place: int = array.__array_interface__["data"][0]  # `ctypes.data` takes three times as long
     return place

@@ -21,7 +21,7 @@ _COMPARED = {"greater": "ogt", "less": "olt", "equal": "oeq"}
 Kind = Literal["float", "double"]
 """The numbers of the columns, as LLVM calls them."""
 _NOTHING = {"max": float("-inf"), "sum": -0.0, "logsumexp": -0.0}
-"""What changes no result: even a sum of -0.0 stays -0.0 if -0.0 is added, and not if 0.0 is."""
+"""The number that changes no result: even a sum of -0.0 stays -0.0 if -0.0 is added, and not if 0.0 is."""
 
 
 def exponents(program: Program) -> tuple[Step, ...]:
@@ -182,7 +182,7 @@ def _exponents(program: Program, kind: Kind, columns: str) -> Iterator[str]:
 def _columns(
     lanes: _Lanes, program: Program, kind: Kind, places: Sequence[str] | None, at: str = "%at"
 ) -> dict[Step, str]:
-    """What each reduction reads of eight tokens: those from `at` on, or those at these places."""
+    """The numbers of eight tokens that each reduction reads: those from `at` on, or those at these places."""
 
     def column(name: str, of: str) -> str:
         return lanes.adjacent(name, of, at) if places is None else lanes.gathered(name, of, places)
