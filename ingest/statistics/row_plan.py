@@ -49,7 +49,7 @@ class StepPlan:
     joint: RowJob | None
 
     def holds(self, step: int, files: Sequence[TokenFile], measured: Measured) -> bool:
-        """Whether it is still the plan of the step."""
+        """True while it is still the plan of the step."""
         return self.files == files and all(
             measured.get((writer, step), _NONE) == gaps for writer, gaps in self.measured
         )

@@ -79,11 +79,8 @@ def _add_up(
     found: list[Matrix],
 ) -> None:
     """Fills the matrices chunk by chunk, so that exponentials stay in the processor's cache until all have read them."""
-    named, powers, tokens = (
-        functions(program_code(program, "double" if columns[0].itemsize == 8 else "float")),
-        len(exponents(program)),
-        len(columns[0]),
-    )
+    named = functions(program_code(program, "double" if columns[0].itemsize == 8 else "float"))
+    powers, tokens = len(exponents(program)), len(columns[0])
     if not powers:
         for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
             named("sums")(matrix.shape[1], own, matrix.shape[1], matrix, places, list(columns))

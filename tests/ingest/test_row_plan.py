@@ -1,4 +1,4 @@
-"""What is computed from token rows: found once per step while a run is followed, and again where the step changed."""
+"""The plan of statistics to compute from token rows: made once per step that a reader follows, and again after a change."""
 
 from pathlib import Path
 from typing import Any

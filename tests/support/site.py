@@ -10,5 +10,5 @@ from support.edge_runs import made
 
 @cache
 def material_of(runs: Path, name: str) -> Material:
-    """What the pages of the edge run of this name are made of; it keeps its figures once they are drawn."""
+    """The source of the pages of the edge run of this name; it keeps its figures once they are drawn."""
     return material(open_run(made(runs, name)))

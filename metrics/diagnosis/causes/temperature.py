@@ -129,7 +129,7 @@ def _row_shift(evidence: Evidence) -> float:
 
 
 def _has_whole_groups(evidence: Evidence) -> bool:
-    """Whether every prompt has the same number of sequences, and more than one: none was left out."""
+    """True if every prompt has the same number of sequences, and more than one: none was left out."""
     if not evidence.has("group"):
         return False
     sizes = np.unique(evidence.facts["group"][evidence.starts], return_counts=True)[1]

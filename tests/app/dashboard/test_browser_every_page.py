@@ -34,7 +34,7 @@ Tour = Callable[[str, Theme], list[Sight]]
 
 @pytest.fixture(scope="module")
 def tours(dashboard: Dashboard) -> Callable[[Chromium, str, Theme], list[Sight]]:
-    """What the tour of a run in a theme has seen. Nobody writes into it."""
+    """The sights of the tour of a run in a theme. Nobody writes into them."""
     looks = {"stale": _look_for_readers, "hostile": _touch_everything}
 
     @cache

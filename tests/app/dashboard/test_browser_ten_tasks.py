@@ -62,19 +62,19 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Found:
-    """What a newcomer sees at the end of a way."""
+    """The page that a newcomer sees at the end of a way."""
 
     address: str
     """The page's."""
     words: str
-    """What can be read in the window, without the joiners that keep a text from being read as Markdown."""
+    """The text that can be read in the window, without the joiners that keep a text from being read as Markdown."""
     wrong: list[str]
     """Tracebacks, and errors of the console."""
 
 
 @pytest.fixture(scope="module")
 def ends(dashboard: Dashboard) -> Callable[[Chromium, tuple[str, ...]], Found]:
-    """What stands at the end of a way from the address that the dashboard prints.
+    """The page at the end of a way from the address that the dashboard prints.
 
     The ways that only follow the navigation are gone in one tab: each page is one click away from each other page.
     """
