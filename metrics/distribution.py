@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .exponential import exp
 from .reduction import reduced
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def bucket_table(
         if max(log_ratio.max(initial=0.0), -log_ratio.min(initial=0.0)) > PLAIN:
             sums = reduced(np.stack((log_ratio, 2 * log_ratio)), cells, ("logsumexp", "logsumexp")).matrix
         else:
-            w = np.exp(log_ratio)
+            w = exp(log_ratio)
             sums = np.log(np.stack([np.bincount(cells, power, count)[occupied] for power in (w, w * w)]))
     return occupied, counts[occupied], sums[0], sums[1]
 

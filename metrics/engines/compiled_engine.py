@@ -1,17 +1,19 @@
 """The engine's loops in machine code: numpy's numbers, bit for bit. Importing this file imports llvmlite."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import cache
 
 import numpy as np
 
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
+from ..exponential import shares
 from ..reduction import LARGE, SMALL, Integers, Matrix
+from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
 from .loops import NUMPY_LOOPS, Buckets, Floats, Loops, Order, Partition
-from .machine_code import VERSION, address, functions
-from .numpy_program import Column, Columns, cell_sums
-from .program import Program, neighbour_programs
-from .program_code import LANES, exponents, program_code
+from .machine_code import VERSION, functions
+from .numpy_program import Columns, cell_sums
+from .program import Program, token_program
+from .program_code import program_code
 
 _ORDER = """
 define void @order(i64 %count, ptr %cells, ptr %places, ptr %order) {
@@ -36,8 +38,6 @@ end:
 }
 """
 """The next place of each cell receives the next element of the cell."""
-_CHUNK = 1 << 15
-"""Tokens whose exponentials are in memory at once, about."""
 
 
 def machine_loops() -> Loops:
@@ -47,65 +47,26 @@ def machine_loops() -> Loops:
 
 def is_exact() -> bool:
     """True if cells of all kinds of lengths have numpy's bits here: another numpy may add up in another order."""
-    program, _ = neighbour_programs("mismatch")[1]
+    program = token_program("drift", whole=False, entropy=False, sound=True)
     random, starts = np.random.default_rng(0), np.cumsum(np.arange(60) ** 2 // 2 + 1) - 1
     tokens = int(starts[-1]) + 5000
     columns = {name: random.normal(size=tokens).astype(np.float32) for name in program.columns}
-    (found,), (wanted,) = (sums(program, columns, starts, [(starts, None)]) for sums in (_sums, NUMPY_LOOPS.sums))
+    (found,), (wanted,) = (sums(program, columns, [(starts, None)]) for sums in (_sums, NUMPY_LOOPS.sums))
     return bool((found == wanted).all())
 
 
-def _sums(program: Program, columns: Columns, begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
+def _sums(program: Program, columns: Columns, partitions: Sequence[Partition]) -> list[Matrix]:
     wide = columns[program.columns[0]].dtype == np.float64
-    given: list[Column] = [
-        np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns
-    ]
+    given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
     if len(given[0]) < LANES:
-        return NUMPY_LOOPS.sums(program, columns, begins, partitions)
-    bounds = [np.append(starts, len(given[0] if places is None else places)) for starts, places in partitions]
-    found = [np.empty((len(program.rows), len(starts))) for starts, _ in partitions]
-    _add_up(program, given, begins, partitions, bounds, found)
-    for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
-        _take_logarithms(program, columns, places, own, matrix)
+        return NUMPY_LOOPS.sums(program, columns, partitions)
+    add_up, found = functions(program_code(program, "double" if wide else "float"))("sums"), list[Matrix]()
+    for starts, places in partitions:
+        bounds = np.append(starts, len(given[0] if places is None else places))
+        found.append(np.empty((len(program.rows), len(starts))))
+        add_up(len(starts), bounds, found[-1], places, shares(), given)
+        _take_logarithms(program, columns, places, bounds, found[-1])
     return found
-
-
-def _add_up(
-    program: Program,
-    columns: Sequence[Column],
-    begins: Integers,
-    partitions: Sequence[Partition],
-    bounds: list[Integers],
-    found: list[Matrix],
-) -> None:
-    """Fills the matrices chunk by chunk, so that exponentials stay in the processor's cache until all have read them."""
-    named = functions(program_code(program, "double" if columns[0].itemsize == 8 else "float"))
-    powers, tokens = len(exponents(program)), len(columns[0])
-    if not powers:
-        for (_, places), own, matrix in zip(partitions, bounds, found, strict=True):
-            named("sums")(matrix.shape[1], own, matrix.shape[1], matrix, places, list(columns))
-        return
-    whole = begins[np.searchsorted(begins, range(0, tokens, _CHUNK), side="right") - 1]
-    edges = [*np.unique(whole).tolist(), tokens]
-    addresses = [address(column) for column in columns]
-    cells = [
-        np.searchsorted(
-            np.searchsorted(edges, starts if places is None else places[starts], side="right"), range(1, len(edges) + 1)
-        )
-        for starts, places in partitions
-    ]
-    # a lane that is left out may hold what lies before the first exponential
-    room = np.zeros(LANES + powers * (int(np.diff(edges).max()) + LANES))[LANES:]
-    for chunk, (first, last) in enumerate(pairwise(edges)):
-        first, last = min(first, tokens - LANES), max(last, min(first, tokens - LANES) + LANES)
-        length, values = last - first, room[: powers * (last - first)]
-        named("exponents")(length, values, [each + columns[0].itemsize * first for each in addresses])
-        np.exp(values, out=values)
-        exponentials = [address(values) + 8 * (row * length - first) for row in range(powers)]
-        for (_, places), own, ranges, matrix in zip(partitions, bounds, cells, found, strict=True):
-            begin, count = int(ranges[chunk]), int(ranges[chunk + 1] - ranges[chunk])
-            to = address(matrix) + 8 * begin
-            named("sums")(count, address(own) + 8 * begin, matrix.shape[1], to, places, exponentials, addresses)
 
 
 def _take_logarithms(
@@ -141,30 +102,43 @@ def _order(cells: Integers, count: int) -> Order:
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
-    if max(log_weight.max(initial=0.0), -log_weight.min(initial=0.0)) > PLAIN:
+    largest = max(log_weight.max(initial=0.0), -log_weight.min(initial=0.0))
+    if len(log_weight) < LANES or largest > PLAIN:
         return NUMPY_LOOPS.buckets(group, log_weight, groups)
     lowest, nearby = lowest_buckets()
-    sums = np.zeros((groups * BUCKETS, 3))
+    sums = np.zeros((groups * BUCKETS, len(_TERMS)))
     step, log_weight = group.strides[0] // group.itemsize, np.ascontiguousarray(log_weight)
-    given = [log_weight, np.exp(log_weight), lowest, UPPER, sums]
-    functions(_bucket_code(nearby))("buckets")(len(log_weight), step, group, given)
+    functions(_bucket_code(nearby))("buckets")(len(log_weight), step, group, log_weight, shares(), lowest, UPPER, sums)
     occupied = np.flatnonzero(sums[:, 0])
     found = sums[occupied]
     return occupied, found[:, 0].astype(np.int64), np.log(found[:, 1]), np.log(found[:, 2])
 
 
-def _bucket_code(nearby: int) -> str:
-    """`buckets(count, step, groups, log-weights, weights, lowest, upper, sums)`: adds 1, w and w^2 to (group, bucket).
+_TERMS = ("1.0", "%weight", "%square", "0.0")
+"""The summands of a bucket. The last one is there because a processor adds four numbers at once."""
 
-    step: between the groups of two log-weights; 0 if they have the same one. lowest, upper: of `lowest_buckets`, and UPPER.
+
+@cache
+def _bucket_code(nearby: int) -> str:
+    """`buckets(count, step, groups, log-weights, shares, lowest, upper, sums)`: adds the terms to each (group, bucket).
+
+    step: between the groups of two log-weights; 0 if they have the same one. lowest, upper: of `lowest_buckets`, and UPPER. The
+    last eight log-weights are read together, though some of them have been added before.
     """
+    lanes = Lanes("v")
+    weights = lanes.exp(lanes.adjacent("%x", "double", "%at"))
+    vector, terms = f"<{len(_TERMS)} x double>", "poison"
     lines = [
-        "define void @buckets(i64 %count, i64 %step, ptr %group, ptr %x, ptr %w, ptr %lowest, ptr %upper, ptr %sums) {",
-        "entry:\n  %any = icmp sgt i64 %count, 0\n  br i1 %any, label %loop, label %end",
-        "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]",
-        "  %px = getelementptr double, ptr %x, i64 %i\n  %log = load double, ptr %px",
-        "  %bits = bitcast double %log to i64",
-        f"  %first = lshr i64 %bits, {REST}",
+        *DECLARATIONS,
+        "define void @buckets(i64 %count, i64 %step, ptr %group, ptr %x, ptr %shares, ptr %lowest, ptr %upper, ptr %sums) {",
+        f"entry:\n  %weights = alloca {NUMBERS}, align 64\n  %last = sub i64 %count, {LANES}\n  br label %eight",
+        "eight:\n  %i = phi i64 [0, %entry], [%following, %added]\n  %at = call i64 @llvm.smin.i64(i64 %i, i64 %last)",
+        *lanes.lines,
+        f"  store {NUMBERS} {weights}, ptr %weights\n  %begin = sub i64 %i, %at\n  br label %one",
+        "one:\n  %k = phi i64 [%begin, %eight], [%next, %one]\n  %j = add i64 %at, %k",
+        "  %px = getelementptr double, ptr %x, i64 %j\n  %log = load double, ptr %px",
+        "  %pw = getelementptr double, ptr %weights, i64 %k\n  %weight = load double, ptr %pw",
+        f"  %bits = bitcast double %log to i64\n  %first = lshr i64 %bits, {REST}",
         "  %pl = getelementptr i64, ptr %lowest, i64 %first\n  %b0 = load i64, ptr %pl",
     ]
     for k in range(nearby):
@@ -174,21 +148,18 @@ def _bucket_code(nearby: int) -> str:
             f"  %b{k + 1} = add i64 %b{k}, %one{k}",
         ]
     lines += [
-        "  %gi = mul i64 %i, %step\n  %pg = getelementptr i64, ptr %group, i64 %gi\n  %g = load i64, ptr %pg",
-        f"  %start = mul i64 %g, {BUCKETS}\n  %cell = add i64 %start, %b{nearby}\n  %row = mul i64 %cell, 3",
-        "  %pw = getelementptr double, ptr %w, i64 %i\n  %weight = load double, ptr %pw",
+        "  %gi = mul i64 %j, %step\n  %pg = getelementptr i64, ptr %group, i64 %gi\n  %g = load i64, ptr %pg",
+        f"  %start = mul i64 %g, {BUCKETS}\n  %cell = add i64 %start, %b{nearby}",
         "  %square = fmul double %weight, %weight",
-        "  %p0 = getelementptr double, ptr %sums, i64 %row",
     ]
-    for k, term in enumerate(("1.0", "%weight", "%square")):
-        lines += [
-            f"  %p{k + 1} = getelementptr double, ptr %p0, i64 {k}"
-            if k
-            else "  %p1 = getelementptr double, ptr %p0, i64 0",
-            f"  %s{k} = load double, ptr %p{k + 1}\n  %t{k} = fadd double %s{k}, {term}\n  store double %t{k}, ptr %p{k + 1}",
-        ]
+    for k, term in enumerate(_TERMS):
+        lines.append(f"  %term{k} = insertelement {vector} {terms}, double {term}, i32 {k}")
+        terms = f"%term{k}"
     lines += [
-        "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %count",
-        "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}",
+        f"  %to = getelementptr {vector}, ptr %sums, i64 %cell\n  %before = load {vector}, ptr %to, align 8",
+        f"  %after = fadd {vector} %before, {terms}\n  store {vector} %after, ptr %to, align 8",
+        f"  %next = add i64 %k, 1\n  %more = icmp slt i64 %next, {LANES}\n  br i1 %more, label %one, label %added",
+        f"added:\n  %following = add i64 %i, {LANES}\n  %further = icmp slt i64 %following, %count",
+        "  br i1 %further, label %eight, label %end\nend:\n  ret void\n}",
     ]
     return "\n".join(lines)

@@ -28,8 +28,8 @@ class Loops:
 
     name: str
     """The software that carries them out."""
-    sums: Callable[[Program, Columns, Integers, Sequence[Partition]], list[Matrix]]
-    """(program, columns, first token of each sequence, partitions) -> the statistics of the cells of each partition."""
+    sums: Callable[[Program, Columns, Sequence[Partition]], list[Matrix]]
+    """(program, columns, partitions) -> the statistics of the cells of each partition."""
     order: Callable[[Integers, int], Order]
     """(cells, number of cells) -> their order."""
     buckets: Callable[[Integers, Floats, int], Buckets]
@@ -49,7 +49,7 @@ def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:
     return bucket_table(group * BUCKETS + bucket_of(log_weight), log_weight, groups * BUCKETS)
 
 
-def _sums(program: Program, columns: Columns, _begins: Integers, partitions: Sequence[Partition]) -> list[Matrix]:
+def _sums(program: Program, columns: Columns, partitions: Sequence[Partition]) -> list[Matrix]:
     return [cell_sums(program, columns, starts, places) for starts, places in partitions]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..exponential import exp
 from ..reduction import Integers, Matrix, log_sums
 from .program import Program, Step
 
@@ -18,7 +19,7 @@ _Values = npt.NDArray[Any]
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "multiply": np.multiply, "add": np.add, "subtract": np.subtract, "divide": np.divide, "maximum": np.maximum,
-    "abs": np.abs, "exp": np.exp,
+    "abs": np.abs, "exp": exp,
 }  # fmt: skip
 _TRUTHS: dict[str, Callable[..., Any]] = {
     "greater": np.greater, "less": np.less, "equal": np.equal, "and": np.logical_and, "or": np.logical_or,

@@ -78,7 +78,7 @@ def block_sums(
     )
     orders = [_order(tokens, piece, loops) for piece in scattered]
     partitions = [(starts, None), *(partition for _, partition in orders)]
-    sums = loops.sums(tokens.program(whole=False), tokens.columns, begins, partitions)
+    sums = loops.sums(tokens.program(whole=False), tokens.columns, partitions)
     return BlockSums(
         Cells(tokens.sequence[starts] + first, sums[0]),
         {name: tokens.codes[name][starts] for name in contiguous},

@@ -59,7 +59,7 @@ def _token_cells(
         times = sums.stands_for[sequence]
         columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
     program = cluster_program(gap, weighted=sums.stands_for is not None)
-    (matrix,) = loops.sums(program, columns, np.zeros(1, np.int64), [(starts, order)])
+    (matrix,) = loops.sums(program, columns, [(starts, order)])
     return Cells(cells // blocks, matrix)
 
 

@@ -47,7 +47,7 @@ def test_a_program_gives_what_each_formula_gives(
     given, starts = columns(hostile=hostile, entropy=entropy), np.array([0, 1, 2, 17, 300, 899])
     with np.errstate(all="ignore"):
         program = token_program(gap, whole=whole, entropy=entropy, sound=False)
-        (found,), (by_numpy,) = (each.sums(program, given, starts, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
+        (found,), (by_numpy,) = (each.sums(program, given, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
         wanted = one_by_one(gap, given, starts, whole=whole)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # exp(2x) is the square of exp(x) here
     np.testing.assert_array_equal(found, by_numpy)
@@ -62,13 +62,12 @@ def test_sums_of_cells_of_any_length_and_place_have_numpys_bits(loops: Loops, to
     for starts in (np.array([0]), np.unique(np.append(0, random.integers(0, tokens, 9)))):
         scattered = random.permutation(tokens)[: starts[-1] + 1]
         partitions = [(starts, None), (starts, scattered)]
-        found, wanted = (each.sums(program, given, np.array([0]), partitions) for each in (loops, NUMPY_LOOPS))
+        found, wanted = (each.sums(program, given, partitions) for each in (loops, NUMPY_LOOPS))
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def test_sequences_of_several_chunks_have_numpys_bits(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_engine, "_CHUNK", 50)
+def test_partitions_of_the_same_tokens_have_numpys_bits(loops: Loops) -> None:
     random, program = np.random.default_rng(7), token_program("drift", whole=False, entropy=False, sound=True)
     begins = np.unique(np.append(0, random.integers(0, 1000, 60)))
     earlier = -random.exponential(size=1000).astype(np.float32)
@@ -76,9 +75,23 @@ def test_sequences_of_several_chunks_have_numpys_bits(loops: Loops, monkeypatch:
     sequence = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, 1000)))
     order, _, starts = NUMPY_LOOPS.order(sequence * 3 + random.integers(0, 3, 1000), len(begins) * 3)
     partitions = [(begins, None), (starts, order)]
-    found, wanted = (each.sums(program, given, begins, partitions) for each in (loops, NUMPY_LOOPS))
+    found, wanted = (each.sums(program, given, partitions) for each in (loops, NUMPY_LOOPS))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_exponentials_of_any_size_have_numpys_bits(loops: Loops) -> None:
+    random, program = np.random.default_rng(4), token_program("mismatch", whole=False, entropy=False, sound=False)
+    odd = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -708, 709, -708.01, 709.01, 1e-300, 1e30])
+    sizes = np.concatenate([size * random.normal(size=2000) for size in (1e-5, 1.0, 100.0, 1000.0)])
+    given = {
+        "earlier": np.append(np.append(odd, odd), sizes).astype(np.float32),
+        "later": np.append(np.append(odd, odd[::-1]), sizes[::-1]).astype(np.float32),
+    }
+    starts = np.arange(len(given["earlier"]))
+    with np.errstate(all="ignore"):
+        (found,), (wanted,) = (each.sums(program, given, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("groups", [1, 3])
