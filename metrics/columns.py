@@ -108,7 +108,7 @@ def token_columns(
         earlier_probability=xp.exp(floor),
         later_probability=xp.exp(xp.where(token, later, -infinity)),
         has_entropy=present * 1.0,
-        surprisal_gap=xp.where(present, -at - entropy, 0.0) if entropy is not None else at * 0.0,
+        surprisal_gap=xp.where(present, -at - entropy, 0.0) if entropy is not None else finite * 0.0,
         pairs={shift: _pair(shifted, at, finite, xp) for shift, shifted in pairs.items()},
     )
 
