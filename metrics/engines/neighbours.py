@@ -5,7 +5,7 @@ import numpy as np
 from ..reduction import Integers, Matrix
 from .block_tokens import Tokens
 from .loops import Loops
-from .program import Program, neighbour_programs
+from .program import APART, Program, neighbour_programs
 
 
 def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loops) -> Matrix:
@@ -16,22 +16,22 @@ def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loo
         return loops.sums(tokens.program(whole=True), tokens.columns, [(begins, None)])[0]
     result = np.zeros((statistics, len(begins)))
     lengths = np.diff(np.append(begins, len(tokens.sequence)))
-    for shift, (program, places) in neighbour_programs(tokens.gap).items():
-        have = np.flatnonzero(lengths > abs(shift))
+    for distance, (program, places) in neighbour_programs(tokens.gap).items():
+        have = np.flatnonzero(lengths > distance)
         if len(have):
-            result[np.ix_(np.array(places), have)] = _sums(tokens, begins[have], lengths[have], shift, program, loops)
+            result[np.ix_(np.array(places), have)] = _sums(
+                tokens, begins[have], lengths[have], distance, program, loops
+            )
     return result
 
 
-def _sums(tokens: Tokens, begins: Integers, lengths: Integers, shift: int, program: Program, loops: Loops) -> Matrix:
-    """The sums over the pairs of a token and the one `shift` positions before, of sequences that are longer than the shift.
+def _sums(tokens: Tokens, begins: Integers, lengths: Integers, distance: int, program: Program, loops: Loops) -> Matrix:
+    """The sums over the pairs of tokens so far apart, of sequences that are longer than the distance.
 
-    The two are columns moved against each other. Behind the pairs of a sequence come those of two sequences, which are left out.
+    Their columns are moved against each other. Behind the pairs of a sequence come those of two sequences, which are left out.
     """
-    size = abs(shift)
-    before, behind = slice(None, -size), slice(size, None)
-    earlier, later = (before, behind) if shift > 0 else (behind, before)
-    columns = {f"pair {shift}": tokens.columns["earlier"][earlier], "later": tokens.columns["later"][later]}
-    bounds = np.stack((begins, begins + lengths - size), axis=1).reshape(-1)
-    within = bounds[bounds < len(tokens.sequence) - size]
+    first, behind = slice(None, -distance), slice(distance, None)
+    columns = dict(zip(APART, (tokens.columns[n][part] for part in (first, behind) for n in APART[:2]), strict=True))
+    bounds = np.stack((begins, begins + lengths - distance), axis=1).reshape(-1)
+    within = bounds[bounds < len(tokens.sequence) - distance]
     return loops.sums(program, columns, [(within, None)])[0][:, ::2]

@@ -20,6 +20,9 @@ from .level_statistics import statistics_by_level
 LOGPROBS = ("earlier", "later", "entropy")
 """The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
 
+APART = ("earlier", "later", "earlier behind", "later behind")
+"""The columns of two tokens of a sequence: the first one, and the one behind it."""
+
 TIMES = ("times", "log times")
 """The columns of weighted sequences."""
 
@@ -75,22 +78,22 @@ def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Progr
 
 @cache
 def neighbour_programs(gap: str) -> Mapping[int, tuple[Program, tuple[int, ...]]]:
-    """shift -> the program of the statistics that relate each token to this neighbour, and their places in `levels.whole`.
+    """distance -> the program of the statistics that relate two tokens so far apart, and their places in `levels.whole`.
 
-    For tokens that all have this neighbour, and hold finite numbers only: such programs need no choice between a number and 0.
+    For tokens that are in one sequence and hold finite numbers only: such programs need no choice between a number and 0.
     """
     levels, found = statistics_by_level(gap), dict[int, tuple[Program, tuple[int, ...]]]()
-    for shift in SHIFTS if levels.whole and kin(gap) in SAMPLED else ():
-        names = (f"pair {shift}", "later")
-        graph = Graph(frozenset(names))
-        pair = Pair(graph.constant(1.0), *map(graph.column, names))
+    for distance in sorted({*map(abs, SHIFTS)}) if levels.whole and kin(gap) in SAMPLED else ():
+        graph = Graph(frozenset(APART))
+        one, earlier, later, earlier_behind, later_behind = graph.constant(1.0), *map(graph.column, APART)
+        pairs = {distance: Pair(one, earlier, later_behind), -distance: Pair(one, earlier_behind, later)}
         places, values = list[int](), list[Symbol]()
         for place, statistic in enumerate(levels.whole):
-            with suppress(KeyError):  # it is about another neighbour
-                values.append(graph.symbol(statistic.formula(_Neighbour({shift: pair}), graph)))
+            with suppress(KeyError):  # it is about another distance
+                values.append(graph.symbol(statistic.formula(_Neighbour(pairs), graph)))
                 places.append(place)
         combines: list[Combine] = [levels.whole[place].combine for place in places]
-        found[shift] = _program(graph, names, values, combines), tuple(places)
+        found[distance] = _program(graph, APART, values, combines), tuple(places)
     return found
 
 

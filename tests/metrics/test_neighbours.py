@@ -53,6 +53,6 @@ def test_tokens_that_a_mask_parts_are_no_neighbours() -> None:
 
 def test_each_statistic_of_neighbours_has_one_program() -> None:
     for gap in ("mismatch", "total", "rollout:referee"):
-        places = [place for _, of_shift in neighbour_programs(gap).values() for place in of_shift]
+        places = [place for _, of_distance in neighbour_programs(gap).values() for place in of_distance]
         assert sorted(places) == list(range(len(statistics_by_level(gap).whole)))
     assert not neighbour_programs("drift")
