@@ -113,7 +113,7 @@ def probability_slice(gap: GapRows) -> SliceCodes:
             earlier, own = gap.earlier[start : start + _CHUNK], codes[start : start + _CHUNK]
             np.subtract(np.isfinite(earlier), 1, out=own, dtype=np.int8)
             for edge in _LOG_PROBABILITY_EDGES:
-                own += earlier >= edge
+                own += (earlier >= edge).view(np.int8)  # numpy takes three times as long for truths
             own[earlier == np.inf] = -1
     return SliceCodes("probability", tuple(f"{edge:g}" for edge in PROBABILITY_EDGES), codes, True)
 
