@@ -1,5 +1,7 @@
 """Collects distributions and tails of a gap block by block; the result is the list columns of slice `all`."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -87,16 +89,9 @@ class Spread:
         matrix = np.concatenate([sums for _, sums in parts], axis=1) if parts else np.empty((3, 0))
         merged = reduced(matrix, codes, ("sum", "logsumexp", "logsumexp"))
         counts, weights, squares = merged.matrix
-        flat = (
-            pa.array(merged.codes % BUCKETS, pa.int16()),
-            pa.array(whole_counts(counts)),
-            pa.array(weights),
-            pa.array(squares),
-        )
-        owner = merged.codes // BUCKETS
-        return {
-            name: _lists(values, owner, groups) for name, values in zip(histogram_columns(level), flat, strict=True)
-        }
+        flat = (merged.codes % BUCKETS).astype(np.int16), whole_counts(counts), weights, squares
+        offsets = _offsets(merged.codes // BUCKETS, groups)
+        return {name: _lists(values, offsets) for name, values in zip(histogram_columns(level), flat, strict=True)}
 
     def _tail(self, level: Level, groups: Integers) -> ArrowColumn:
         parts = self._largest[level]
@@ -104,7 +99,7 @@ class Spread:
         values = np.concatenate([value for _, value in parts]) if parts else np.empty(0)
         order = np.lexsort((-values, owner))
         order = order[rank_in_group(owner[order]) < K]
-        return _lists(pa.array(values[order].astype(np.float32)), owner[order], groups)
+        return _lists(values[order].astype(np.float32), _offsets(owner[order], groups))
 
 
 def whole_counts(counts: Floats) -> Integers:
@@ -136,7 +131,11 @@ def rank_in_group(group: Integers) -> Integers:
     return index - np.maximum.accumulate(np.where(begins, index, 0)) if len(group) else index
 
 
-def _lists(values: ArrowColumn, owner: Integers, groups: Integers) -> ArrowColumn:
-    """One list per group with its values. owner: the group of each value, ascending."""
-    offsets = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+def _offsets(owner: Integers, groups: Integers) -> ArrowColumn:
+    """The bounds of a list for each group. owner: the group of each value, ascending."""
+    bounds = np.append(np.searchsorted(owner, groups), np.searchsorted(owner, groups[-1:], side="right"))
+    return pa.array(bounds.astype(np.int32))  # numpy casts in a third of Arrow's time
+
+
+def _lists(values: npt.NDArray[Any], offsets: ArrowColumn) -> ArrowColumn:
+    return pa.ListArray.from_arrays(offsets, pa.array(values))
