@@ -9,35 +9,11 @@ from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..exponential import shares
 from ..reduction import LARGE, SMALL, Integers, Matrix
 from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
-from .loops import NUMPY_LOOPS, Buckets, Floats, Loops, Order, Partition
+from .loops import NUMPY_LOOPS, Buckets, Codes, Floats, Loops, Order, Partition
 from .machine_code import VERSION, functions
 from .numpy_program import Columns, cell_sums
 from .program import Program, token_program
 from .program_code import program_code
-
-_ORDER = """
-define void @order(i64 %count, ptr %cells, ptr %places, ptr %order) {
-entry:
-  %any = icmp sgt i64 %count, 0
-  br i1 %any, label %loop, label %end
-loop:
-  %i = phi i64 [0, %entry], [%next, %loop]
-  %own = getelementptr i64, ptr %cells, i64 %i
-  %cell = load i64, ptr %own
-  %counter = getelementptr i64, ptr %places, i64 %cell
-  %place = load i64, ptr %counter
-  %to = getelementptr i64, ptr %order, i64 %place
-  store i64 %i, ptr %to
-  %further = add i64 %place, 1
-  store i64 %further, ptr %counter
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %end
-end:
-  ret void
-}
-"""
-"""The next place of each cell receives the next element of the cell."""
 
 
 def machine_loops() -> Loops:
@@ -90,15 +66,48 @@ def _without_overflow(
     found[:, cells] = cell_sums(program, columns, ends - lengths, chosen if places is None else places[chosen])
 
 
-def _order(cells: Integers, count: int) -> Order:
-    if count > 4 * len(cells):  # most of them are empty, such as those of a slice by token id
-        return NUMPY_LOOPS.order(cells, count)
-    counts = np.bincount(cells, minlength=count)
+def _order(rows: Integers, codes: Codes, width: int) -> Order:
+    count = (int(rows.max(initial=-1)) + 1) * width
+    if count > 4 * len(rows):  # most cells are empty, such as those of a slice by token id
+        return NUMPY_LOOPS.order(rows, codes, width)
+    codes = np.ascontiguousarray(codes, np.int8 if codes.dtype == np.int8 else np.int64)
+    named = functions(_order_code(8 * codes.itemsize))
+    rows, counts, order = np.ascontiguousarray(rows), np.zeros(count, np.int64), np.empty(len(rows), np.int64)
+    named("count")(len(rows), width, rows, codes, counts, None)
     places = np.cumsum(counts) - counts
     occupied = np.flatnonzero(counts)
-    starts, order = places[occupied], np.empty(len(cells), np.int64)
-    functions(_ORDER)("order")(len(cells), np.ascontiguousarray(cells), places, order)
+    starts = places[occupied]
+    named("order")(len(rows), width, rows, codes, places, order)
     return order, occupied, starts
+
+
+@cache
+def _order_code(bits: int) -> str:
+    """`count(elements, width, rows, codes, places, order)` adds 1 to the place of the cell of each element.
+
+    codes: of so many bits each. `order` also writes the number of each element to the place that its cell had before.
+    """
+    text = list[str]()
+    for name in ("count", "order"):
+        text += [
+            f"define void @{name}(i64 %elements, i64 %width, ptr %rows, ptr %codes, ptr %places, ptr %order) {{",
+            "entry:\n  %any = icmp sgt i64 %elements, 0\n  br i1 %any, label %loop, label %end",
+            "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]",
+            "  %row_at = getelementptr i64, ptr %rows, i64 %i\n  %row = load i64, ptr %row_at",
+            f"  %code_at = getelementptr i{bits}, ptr %codes, i64 %i\n  %code = load i{bits}, ptr %code_at",
+            "  %start = mul i64 %row, %width",
+            f"  %own = {'sext i8 %code to i64' if bits == 8 else 'add i64 %code, 0'}\n  %cell = add i64 %start, %own",
+            "  %counter = getelementptr i64, ptr %places, i64 %cell\n  %place = load i64, ptr %counter",
+            "  %further = add i64 %place, 1\n  store i64 %further, ptr %counter",
+            *(
+                ("  %to = getelementptr i64, ptr %order, i64 %place\n  store i64 %i, ptr %to",)
+                if name == "order"
+                else ()
+            ),
+            "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %elements",
+            "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}",
+        ]
+    return "\n".join(text)
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:

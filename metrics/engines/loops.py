@@ -13,6 +13,7 @@ from .numpy_program import Columns, cell_sums
 from .program import Program
 
 Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.integer[Any]]
 Buckets = tuple[Integers, npt.NDArray[Any], Floats, Floats]
 """Occupied cells, ascending; their counts; the logarithms of their sums of weights and of squared weights."""
 Order = tuple[Integers, Integers, Integers]
@@ -30,15 +31,17 @@ class Loops:
     """The software that carries them out."""
     sums: Callable[[Program, Columns, Sequence[Partition]], list[Matrix]]
     """(program, columns, partitions) -> the statistics of the cells of each partition."""
-    order: Callable[[Integers, int], Order]
-    """(cells, number of cells) -> their order."""
+    order: Callable[[Integers, Codes, int], Order]
+    """(rows, codes below a width, this width) -> the order of the cells row * width + code."""
     buckets: Callable[[Integers, Floats, int], Buckets]
     """(group of each log-weight, log-weights, number of groups) -> a cell per group and bucket: group * BUCKETS + bucket."""
     block_tokens: int = 1 << 17
     """Tokens of a block, about. Sums are added up within blocks first, so other blocks give other last bits."""
 
 
-def _order(cells: Integers, _count: int) -> Order:
+def _order(rows: Integers, codes: Codes, width: int) -> Order:
+    cells = rows * width
+    cells += codes
     order = ascending(cells) if len(cells) else cells
     cells = cells[order]
     starts = first_of_each(cells)

@@ -126,9 +126,7 @@ def _order(tokens: Tokens, piece: SliceCodes, loops: Loops) -> tuple[Integers, P
     chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
     if chosen is not None:
         code, sequence = code[chosen], sequence[chosen]
-    codes = sequence * width
-    codes += code
-    order, cells, starts = loops.order(codes, (int(tokens.sequence.max(initial=-1)) + 1) * width)
+    order, cells, starts = loops.order(sequence, code, width)
     return cells, (starts, order if chosen is None else chosen[order])
 
 

@@ -52,8 +52,8 @@ def _token_cells(
     width, blocks = len(piece.keys), int(sums.blocks[-1]) + 1 if len(sums.blocks) else 1
     pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
     sequence = pairs.codes // width
-    codes = (group[sequence] * width + pairs.codes % width) * blocks + sums.blocks[sequence]
-    order, cells, starts = loops.order(codes, int(codes.max(initial=-1)) + 1)
+    keys = group[sequence] * width + pairs.codes % width
+    order, cells, starts = loops.order(keys, sums.blocks[sequence], blocks)
     columns = named_rows(pairs.matrix, levels.sliced)
     if sums.stands_for is not None:
         times = sums.stands_for[sequence]

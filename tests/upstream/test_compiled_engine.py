@@ -73,7 +73,7 @@ def test_partitions_of_the_same_tokens_have_numpys_bits(loops: Loops) -> None:
     earlier = -random.exponential(size=1000).astype(np.float32)
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, 1000).astype(np.float32)}
     sequence = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, 1000)))
-    order, _, starts = NUMPY_LOOPS.order(sequence * 3 + random.integers(0, 3, 1000), len(begins) * 3)
+    order, _, starts = NUMPY_LOOPS.order(sequence, random.integers(0, 3, 1000), 3)
     partitions = [(begins, None), (starts, order)]
     found, wanted = (each.sums(program, given, partitions) for each in (loops, NUMPY_LOOPS))
     for one, other in zip(found, wanted, strict=True):
@@ -113,9 +113,16 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
 
 def test_order_keeps_equal_cells_in_place(loops: Loops) -> None:
     random = np.random.default_rng(2)
-    for count in (1, 7, 5000, 10**9):
-        cells = random.integers(0, count, 3000)
-        order, occupied, starts = loops.order(cells, count)
+    for count, width, kind in (
+        (1, 1, np.int8),
+        (7, 1, np.int64),
+        (10, 12, np.int8),
+        (100, 50, np.int16),
+        (10**9, 3, np.int64),
+    ):
+        rows, codes = random.integers(0, count, 3000), random.integers(0, width, 3000).astype(kind)
+        cells = rows * width + codes
+        order, occupied, starts = loops.order(rows, codes, width)
         np.testing.assert_array_equal(order, np.argsort(cells, kind="stable"))
         np.testing.assert_array_equal(occupied, np.unique(cells))
         np.testing.assert_array_equal(cells[order][starts], occupied)
