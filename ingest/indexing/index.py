@@ -38,7 +38,7 @@ class Indexed:
     tokens: int = 0
     """Tokens in the rows of the computed steps."""
     loops: str = ""
-    """The software that carried out the engine's loops: numpy, or LLVM with its version."""
+    """The software of the engine's loops here: numpy, or LLVM with its version."""
     seconds: float = 0.0
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
     """(slice, step) -> why it could not be computed in ATTEMPTS attempts. The slice is `all` for all written ones, and

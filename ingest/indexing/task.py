@@ -48,7 +48,7 @@ class Task:
     corrections: tuple[AnyCorrection, ...] = ()
     """If there are any, the result is the effect of each on the step, and no statistics."""
     loops: str = NUMPY_LOOPS.name
-    """Name of the engine's loops that compute the statistics, the same for all tasks."""
+    """Name of the caller's loops of the engine. A process that lacks them computes the same bits with numpy's."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,12 @@ def carried_out(task: Task) -> Result:
         table = effects(joined(rows.table(task.files)), task.corrections, task.step, task.name)
     else:
         statistics = RowStatistics(rows, Cache(None), aside)
-        table = statistics.step(task.step, task.files, slice_named(task.slice), loops=_loops(task.loops))
+        table = statistics.step(task.step, task.files, slice_named(task.slice), loops=_loops(task))
     return Result(_stream(table), tuple(refused))
 
 
-def _loops(name: str) -> Loops:
-    """The loops of this name. SourceError where this process cannot have them."""
-    found = NUMPY_LOOPS if name == NUMPY_LOOPS.name else loops_for(WORTH_COMPILING)
-    if found.name != name:
-        raise SourceError(
-            f"{socket.gethostname()} computes with {found.name}, the caller with {name}: install the same llvmlite on both, or "
-            "on none"
-        )
-    return found
+def _loops(task: Task) -> Loops:
+    return NUMPY_LOOPS if task.loops == NUMPY_LOOPS.name else loops_for(WORTH_COMPILING)
 
 
 def table_of(result: Result) -> pa.Table:

@@ -28,7 +28,7 @@ from ..files.quarantine import CountedSetAside
 from ..rows.readings import Pair
 from ..rows.record_rows import RecordRows
 from ..rows.slices import OnDemand
-from .step_tables import folded, frame_of, is_sampled, loops_of, marked, merged
+from .step_tables import folded, frame_of, is_sampled, marked, merged
 
 _READ = (
     "mask", "rollout_logprobs", "old_logprobs", "current_logprobs", "entropy", "replica", "rollout_version_min",
@@ -127,7 +127,7 @@ class RowStatistics:
         table = self.cache.load(key)
         if table is None or table.schema.names != schema().names:
             return None
-        return marked(table.cast(schema()), is_sampled(table), loops_of(table))
+        return marked(table.cast(schema()), is_sampled(table))
 
     def block(
         self,
@@ -174,8 +174,7 @@ class RowStatistics:
             for name in list(self._recent)[: -2 * SEGMENT_STEPS]:
                 del self._recent[name]
         sampled = any(is_sampled(table) for table in tables)
-        loops = frozenset[str]().union(*map(loops_of, tables))
-        return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled, loops)
+        return marked(pa.concat_tables(table.replace_schema_metadata() for table in tables), sampled)
 
     def step(
         self, step: int, files: Sequence[TokenFile], made: OnDemand | None, pair: Pair | None = None, *, loops: Loops
@@ -187,11 +186,11 @@ class RowStatistics:
         gaps = (pair.gap,) if pair else tuple(GAPS)
         sampled = bool(pc.any(pc.less(records["inclusion_probability"], 1.0)).as_py())
         if made is None:
-            return marked(statistics(records, gaps=gaps, loops=loops), sampled, {loops.name})
+            return marked(statistics(records, gaps=gaps, loops=loops), sampled)
         if any(records[name].null_count == len(records) for name in made.columns):
-            return marked(schema().empty_table(), sampled, ())
+            return marked(schema().empty_table(), sampled)
         slices = {made.name: made.labels(records)}
-        return marked(statistics(records, slices=slices, written=False, gaps=gaps, loops=loops), sampled, {loops.name})
+        return marked(statistics(records, slices=slices, written=False, gaps=gaps, loops=loops), sampled)
 
     def _name(self, file: TokenFile) -> str:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"

@@ -1,6 +1,6 @@
 """Tables of statistics in the engine's schema: merged over steps, and marked where a budget kept rows by chance."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
@@ -8,20 +8,19 @@ import pyarrow as pa
 from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.metrics.merging import KEYS, merge
 
-_SAMPLED, _LOOPS = b"ratioscope.sampled", b"ratioscope.loops"
+_SAMPLED = b"ratioscope.sampled"
 
 
 def folded(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """One table: the parts merged over steps. Merges whenever the waiting parts have as many rows as the merged ones."""
-    total, waiting, sampled, loops = frame_of(schema().empty_table()), [], False, frozenset[str]()
+    total, waiting, sampled = frame_of(schema().empty_table()), [], False
     for part in parts:
         sampled |= is_sampled(part)
-        loops |= loops_of(part)
         waiting.append(frame_of(part))
         if sum(map(len, waiting)) > len(total):
             total, waiting = merged(pl.concat([total, *waiting])), []
     total = merged(pl.concat([total, *waiting]))
-    yield marked(total.to_arrow().cast(schema()), sampled, loops)
+    yield marked(total.to_arrow().cast(schema()), sampled)
 
 
 def merged(frame: pl.DataFrame) -> pl.DataFrame:
@@ -36,17 +35,11 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     return pl.DataFrame(table.replace_schema_metadata())
 
 
-def marked(table: pa.Table, sampled: bool, loops: Iterable[str]) -> pa.Table:
-    """The table with marks: whether a budget kept some of its rows by chance, and the names of the loops that computed it."""
-    named = {_LOOPS: ", ".join(sorted(loops)).encode()}
-    return table.replace_schema_metadata({**named, _SAMPLED: b"1"} if sampled else named)
+def marked(table: pa.Table, sampled: bool) -> pa.Table:
+    """The table, with a mark if a budget kept some of its rows by chance."""
+    return table.replace_schema_metadata({_SAMPLED: b"1"} if sampled else None)
 
 
 def is_sampled(table: pa.Table) -> bool:
     """True if the table has that mark."""
     return _SAMPLED in (table.schema.metadata or {})
-
-
-def loops_of(table: pa.Table) -> frozenset[str]:
-    """Names of the loops that computed the table."""
-    return frozenset(filter(None, (table.schema.metadata or {}).get(_LOOPS, b"").decode().split(", ")))

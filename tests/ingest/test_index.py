@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from support import run_folders
 from support.run_folders import FakeWriter
@@ -234,21 +233,17 @@ def test_the_place_of_the_work_is_named_without_contradiction(
         assert wanted in capsys.readouterr().err
 
 
-def test_the_index_says_which_loops_made_it_and_no_process_uses_others(
+def test_the_index_says_which_loops_made_it(
     run: Path, kept: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cache = kept("index")
-    done = indexed(run, Here())
-    assert done.loops == "numpy"
-    tables = [pq.read_schema(file).metadata for file in cache.rglob("*.parquet")]
-    assert tables and all(each[b"ratioscope.loops"] == b"numpy" for each in tables)
+    kept("index")
+    assert indexed(run, Here()).loops == "numpy"
     assert main(["index", str(run), "--by", "group_id", "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["loops"] == "numpy"
 
 
-def test_a_process_that_lacks_the_callers_loops_says_what_to_install(run: Path, kept: Callable[[str], Path]) -> None:
+def test_a_process_that_lacks_the_callers_loops_gives_the_same_bytes(run: Path, kept: Callable[[str], Path]) -> None:
     kept("index")
     task = next(Plan.of(open_run(run), "token_id").tasks())
     assert task.loops == "numpy"
-    with pytest.raises(SourceError, match=r"computes with .*, the caller with LLVM 0\.0: install the same llvmlite"):
-        carried_out(replace(task, loops="LLVM 0.0"))
+    assert carried_out(replace(task, loops="LLVM 0.0")) == carried_out(task)
