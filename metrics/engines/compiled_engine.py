@@ -49,11 +49,13 @@ def _take_logarithms(
     program: Program, columns: Columns, places: Integers | None, bounds: Integers, found: Matrix
 ) -> None:
     logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
+    if not logs or not found.shape[1]:
+        return
     sums = found[logs]
-    beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
     found[logs] = np.log(sums)
-    if len(beyond):
+    if not (sums.min() > SMALL and sums.max() < LARGE):
         # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
+        beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
         _without_overflow(program, columns, bounds, places, beyond, found)
 
 

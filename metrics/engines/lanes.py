@@ -126,6 +126,15 @@ class Lanes:
             vector = self.put(f"insertelement <{LANES} x {kind}> {vector}, {kind} {single}, i32 {lane}")
         return self._wide(vector, kind)
 
+    def repeated(self, column: str, kind: Kind, at: str) -> str:
+        """The number of one token, eight times."""
+        number = self.put(f"load {kind}, ptr {self.put(f'getelementptr {kind}, ptr {column}, i64 {at}')}")
+        lone = self.put(f"insertelement <{LANES} x {kind}> poison, {kind} {number}, i32 0")
+        vector = f"<{LANES} x {kind}>"
+        return self._wide(
+            self.put(f"shufflevector {vector} {lone}, {vector} poison, <{LANES} x i32> zeroinitializer"), kind
+        )
+
     def _wide(self, vector: str, kind: str) -> str:
         return self.put(f"fpext <{LANES} x float> {vector} to {NUMBERS}") if kind == "float" else vector
 

@@ -26,6 +26,7 @@ def program_code(program: Program, kind: Kind) -> str:
     reductions = [step for step in program.steps if step.operation in NOTHING]
     text = (
         *DECLARATIONS,
+        *_one(program, kind, reductions, given),
         *_leaf(program, kind, reductions, given, placed=False),
         *_leaf(program, kind, reductions, given, placed=True),
         *_halves(reductions, given),
@@ -127,6 +128,23 @@ def _rest(program: Program, kind: Kind, reductions: Sequence[Step], lanes: Lanes
             before = f"%s{row}_{lane}"
 
 
+def _one(program: Program, kind: Kind, reductions: Sequence[Step], given: str) -> Iterator[str]:
+    """`one(token, results, ...)`: the numbers of one token, which is in all eight lanes."""
+    lanes = Lanes("v")
+    columns = [lanes.repeated(f"%c{place}", kind, "%at") for place in range(len(program.columns))]
+    values = lanes.steps(program, columns)
+    yield f"define internal void @one(i64 %token, ptr %results, {given}) {{"
+    yield "entry:\n  %adjacent = icmp eq ptr %places, null\n  br i1 %adjacent, label %here, label %placed"
+    yield "placed:\n  %place = getelementptr i64, ptr %places, i64 %token\n  %found = load i64, ptr %place\n  br label %here"
+    yield "here:\n  %at = phi i64 [%token, %entry], [%found, %placed]"
+    yield from lanes.lines
+    for step in reductions:
+        yield f"  %s{step.result} = extractelement {NUMBERS} {values[step]}, i32 0"
+        yield f"  %o{step.result} = getelementptr double, ptr %results, i64 {step.result}"
+        yield f"  store double %s{step.result}, ptr %o{step.result}"
+    yield "  ret void\n}"
+
+
 def _halves(reductions: Sequence[Step], given: str) -> Iterator[str]:
     """`halves(first, tokens, results, ...)`: the sums of any number of tokens, by halves."""
     yield f"define internal void @halves(i64 %first, i64 %tokens, ptr %results, {given}) {{"
@@ -163,7 +181,7 @@ def _sums(program: Program, reductions: Sequence[Step], given: str) -> Iterator[
     yield "  %bound = getelementptr i64, ptr %bounds, i64 %cell\n  %first = load i64, ptr %bound"
     yield "  %following = getelementptr i64, ptr %bound, i64 1\n  %last = load i64, ptr %following"
     yield "  %tokens = sub i64 %last, %first\n  %others = sub i64 %tokens, 1\n  %second = add i64 %first, 1"
-    yield f"  call void @halves(i64 %first, i64 1, ptr %results, {given})"
+    yield f"  call void @one(i64 %first, ptr %results, {given})"
     yield "  %single = icmp slt i64 %tokens, 2\n  br i1 %single, label %stored, label %several\nseveral:"
     yield f"  call void @halves(i64 %second, i64 %others, ptr %other, {given})"
     yield from _added(reductions, "%other")
