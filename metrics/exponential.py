@@ -55,22 +55,22 @@ def _exp(x: Floats, out: Floats) -> None:
     given = x if is_plain else np.clip(x, LOWEST, HIGHEST)
     whole = given * PER_UNIT
     whole += ROUNDER
-    bits = whole.view(np.int64)
-    rest = np.subtract(whole, ROUNDER)
-    product = rest * STEP
-    np.subtract(given, product, out=product)
+    bits, rest = whole.view(np.int64), whole - ROUNDER
+    np.multiply(rest, STEP, out=out)
+    np.subtract(given, out, out=out)
     rest *= STEP_REST
-    rest = np.subtract(product, rest, out=product)
-    scale = shares().take(bits & (SHARES - 1))
+    np.subtract(out, rest, out=rest)
+    share = bits & (SHARES - 1)
+    shares().take(share, mode="clip", out=share)  # numpy copies less than where it checks each index
     bits <<= 52 - LOG_SHARES
-    scale += bits
-    power = scale.view(np.float64)
-    sums = np.multiply(rest, CUBE, out=whole)
-    sums += SQUARE
-    sums *= rest
-    sums *= rest
-    sums += rest
-    sums *= power
-    np.add(sums, power, out=out)
+    share += bits
+    power = share.view(np.float64)
+    np.multiply(rest, CUBE, out=out)
+    out += SQUARE
+    out *= rest
+    out *= rest
+    out += rest
+    out *= power
+    out += power
     if not is_plain:
         out[x < LOWEST], out[x > HIGHEST] = 0.0, np.inf
