@@ -12,6 +12,7 @@ from support.ragged import sampled_rows, stats, table
 from ratioscope.metrics import distribution
 from ratioscope.metrics.corrections.threshold import Rule, Threshold
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
+from ratioscope.metrics.definitions.tail import K
 from ratioscope.metrics.distribution import (
     EDGES,
     THRESHOLDS,
@@ -23,6 +24,7 @@ from ratioscope.metrics.distribution import (
     share_beyond,
     summed_weights,
 )
+from ratioscope.metrics.engines.spread import largest_of_each
 from ratioscope.metrics.merging import merge
 
 examples = settings(max_examples=100)
@@ -204,3 +206,12 @@ def test_the_median_size_is_that_of_the_lower_edges(x: Ratios) -> None:
     part = histogram(x)
     edges = np.repeat(np.where(part.buckets == 0, EDGES[0], EDGES[part.buckets - 1]), part.counts)
     assert median_size(part.buckets, part.counts) == (np.sort(np.abs(edges))[(len(x) - 1) // 2], np.abs(edges).max())
+
+
+@pytest.mark.parametrize("size", [255, 256, 257, 8192, 8193, 50_000])
+def test_the_largest_values_are_found_wherever_they_stand(size: int) -> None:
+    drawn = np.random.default_rng(size).normal(size=size)
+    for values in (drawn, np.sort(drawn), -np.sort(drawn), np.round(drawn, 1), np.full(size, -np.inf)):
+        found = largest_of_each(np.zeros(size, np.int64), values)
+        assert len(set(found.tolist())) == min(size, K)
+        np.testing.assert_array_equal(np.sort(values[found]), np.sort(values)[-K:])
