@@ -93,5 +93,5 @@ def _scalars(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
 def _lists(parts: Sequence[SliceCells]) -> Iterator[tuple[str, ArrowColumn]]:
     for name, kind in spread_fields():
         own: list[ArrowColumn] = [part.spread.get(name) for part in parts]
-        absent: ArrowColumn = pa.nulls(max(map(len, parts)), kind)
+        absent: ArrowColumn = pa.array([None] * max(map(len, parts)), kind)
         yield name, pa.concat_arrays([absent[: len(p)] if o is None else o for o, p in zip(own, parts, strict=True)])

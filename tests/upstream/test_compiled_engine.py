@@ -114,11 +114,11 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
 def test_order_keeps_equal_cells_in_place(loops: Loops) -> None:
     random = np.random.default_rng(2)
     for count, width, kind in (
-        (1, 1, np.int8),
-        (7, 1, np.int64),
-        (10, 12, np.int8),
-        (100, 50, np.int16),
-        (10**9, 3, np.int64),
+        (1, 1, "int8"),
+        (7, 1, "int64"),
+        (10, 12, "int8"),
+        (100, 50, "int16"),
+        (10**9, 3, "int64"),
     ):
         rows, codes = random.integers(0, count, 3000), random.integers(0, width, 3000).astype(kind)
         cells = rows * width + codes
