@@ -25,7 +25,7 @@ _FAILURES = (OSError, pa.ArrowException, MemoryError)
 
 
 class Segments:
-    """Takes rows of statistics with `add`. `save` writes those that are not on disk.
+    """Takes rows of statistics with `add`. `save` writes those that are not on disk. They lie in one chunk.
 
     write: makes a segment durable, given its number, its rows and their steps, and returns its commit line.
     """
@@ -45,7 +45,7 @@ class Segments:
 
     def add(self, rows: pa.Table) -> None:
         """Adds statistics of a step. If far too many wait, the oldest are given up."""
-        every = pa.concat_tables([self._rows, rows]) if len(self._rows) else rows
+        every = pa.concat_tables([self._rows, rows]).combine_chunks() if len(self._rows) else rows
         self.is_saved &= not len(rows)
         if (extra := len(every) - _MOST_WAITING) > 0:
             self.lost |= set(_steps(every.slice(self._saved, max(0, extra - self._saved))))

@@ -25,6 +25,7 @@ STATISTICS_ONLY = "in the statistics only"
 _LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
 _MOST_BYTES = 1 << 28
+_SMALL_BYTES = 1 << 20  # copied in the time that a further chunk costs
 
 
 class Writer:
@@ -165,7 +166,7 @@ class Writer:
             return
         try:
             tokens = sum(tokens_of(batch) for batch in batches)
-            rows = pa.Table.from_batches(batches)
+            rows = _table(batches)
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
             outcome = self._sink.write(step, rows, earlier, self._ledger.counts.sequences, self._late())
         except Exception as error:
@@ -254,6 +255,12 @@ def _dropped_line(dropped: Dropped) -> dict[str, Any]:
         "tokens": dropped.tokens,
         "reason": reason,
     }
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The rows of the batches; in one chunk if the batches are small, because whatever follows costs a fee for each chunk."""
+    rows = pa.Table.from_batches(batches)
+    return rows.combine_chunks() if _bytes(batches) < len(batches) * _SMALL_BYTES else rows
 
 
 def _bytes(batches: list[pa.RecordBatch]) -> int:

@@ -83,7 +83,10 @@ def test_token_files_keep_to_the_format(tmp_path: Path) -> None:
     parquet = pq.ParquetFile(file)
     assert parquet.schema_arrow.equals(arrow_schema())
     columns = [parquet.metadata.row_group(0).column(index) for index in range(parquet.metadata.num_columns)]
-    assert {column.compression for column in columns} == {"ZSTD"}
+    assert {column.compression for column in columns} == {"ZSTD", "UNCOMPRESSED"}
+    zstd = {column.path_in_schema.split(".")[0] for column in columns if column.compression == "ZSTD"}
+    assert zstd == {*logprobs(1), "token_ids", "token_texts"}  # the others hold nothing, or some bytes
+    assert not any(column.has_dictionary_page for column in columns if column.compression == "UNCOMPRESSED")
     for column in columns:
         assert ("BYTE_STREAM_SPLIT" in column.encodings) == (column.physical_type in ("FLOAT", "DOUBLE"))
     damaged = bytearray(file.read_bytes())
