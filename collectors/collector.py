@@ -42,13 +42,14 @@ from .process.ranks import label, part_of, part_of_parent, rank_told
 from .process.trainer_process import TrainerProcess
 from .self_noise import Score, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
+from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.live_scalars import LiveScalars
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
 from .writing.task import Task
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
-from .writing.writer_thread import Backlog, BeginItem, DroppedItem, EventItem, Item, Target, WeightsItem, WriterThread
+from .writing.writer_thread import BeginItem, DroppedItem, EventItem, Item, Target, WeightsItem, WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
@@ -56,8 +57,9 @@ dtype, with or without gradient) or plain lists. `Any`, because torch is no depe
 PerSequence = Any
 """One value per sequence: a list or a one-dimensional array."""
 
-QUEUE_BATCHES = 128
 QUEUE_BYTES = 1 << 30
+QUEUE_BATCHES = QUEUE_BYTES // LEAST_BYTES
+"""Bytes bound the queue first, unless the user gives another number."""
 WRITER = "RATIOSCOPE_WRITER"
 """The environment variable that says who writes if the argument `writer` does not: process (the default) or thread."""
 QUEUE_FULL = "queue full"
@@ -79,7 +81,8 @@ class Collector:
     text: "full" keeps token ids and texts, "ids" only ids, "none" neither.
     strict: raises what is otherwise counted and logged.
     decode: returns texts of token ids, for calls of `log` without `token_texts`. It is called on the writer's thread.
-    queue_batches, queue_bytes: the queue holds at most so many calls of `log`, and about so many bytes, texts included.
+    queue_batches, queue_bytes: the queue holds at most so many calls of `log`, and about so many bytes, texts included. A tiny
+    call counts for 64 KiB.
     versions: where the versions given to `log` come from, in words.
     scalars: makes metrics for the method `scalars`, under our names and under those of `dialect`, a trainer's.
     budget: how much disk token rows may take.
@@ -450,7 +453,7 @@ class Collector:
                     reason_of(error),
                 )
         pressure = (lambda: 0.0) if self._task.waits else (lambda: self._thread.pressure)
-        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes)
+        return Writer(self._make_sink, self._ledger, warn, pressure, self._task.writer_bytes, self._task.together)
 
     def close_unasked(self, timeout: float) -> None:
         """Closes at the end of the process. Raises nothing, because nobody is left to catch it."""

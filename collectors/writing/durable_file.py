@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePath
 from threading import get_ident
 
@@ -56,6 +57,15 @@ def make_folder(root: Path, path: str | PurePath, *, is_known: bool = False) -> 
         except FileExistsError:
             if is_known:
                 return
+        os.fsync(at)
+
+
+def make_folders(root: Path, outer: str | PurePath, names: Iterable[str]) -> None:
+    """Makes these folders in the outer one, and all their names durable at once."""
+    with folder(root, outer) as at:
+        for name in names:
+            with suppress(FileExistsError):
+                os.mkdir(name, FOLDER_MODE, dir_fd=at)
         os.fsync(at)
 
 

@@ -2,14 +2,16 @@
 
 A step is committed in this order: its token file (temporary name, fsync, rename, fsync of the folder), the segment of statistics
 (the same, in the place of its earlier version), the lines of the commit log. So a reader finds everything that the lines name.
+Small steps that wait together are committed together: a token file each, one segment, one append to the log.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ratioscope import layout
-from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
-from ratioscope.metrics.engines.parts import gathered
 from ratioscope.process import host_name, pid_namespace
 from ratioscope.record import SCHEMA_VERSION
 
@@ -30,26 +30,25 @@ from ..process.ranks import in_ray_worker
 from ..process.trainer_process import trainer_process
 from .commit_log import CommitLog
 from .durable_file import is_taken
-from .first_rows import first_rows_note
 from .health import Change, Health
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
-from .measured_sequences import MeasuredSequences
+from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
 from .reading_part import ReadingPart
 from .run_file import launch, note_attempt, run_id, start_run
 from .run_files import RunFiles
 from .sampling import chosen
 from .segments import Segments
-from .sink import Outcome, Unsaved
-from .step_statistics import part_statistics
-
-LoopsFor = Callable[[int], Loops]
-"""(tokens that the writer has measured) -> the engine's loops for the next ones."""
+from .sink import Outcome, StepRows, Unsaved
 
 
-def numpy_alone(_tokens: int) -> Loops:
-    """Numpy's loops: in a trainer's own process nothing is compiled."""
-    return NUMPY_LOOPS
+@dataclass(frozen=True)
+class _Tried:
+    """A token file that was to be written."""
+
+    outcome: Outcome
+    entry: dict[str, Any] = field(default_factory=dict)
+    """The line that commits it; empty if it could not be written."""
 
 
 class ParquetSink:
@@ -72,9 +71,7 @@ class ParquetSink:
     ) -> None:
         self._root, self._info, self._rank, self._attempt = root, info, rank, attempt
         self._part_of, self._takes_over = part_of, tuple[str, ...]()
-        self._versions, self._live, self._has_looked = versions, live, False
         self._health, self._clock = health or Health(), clock
-        self._loops_for, self._tokens = loops_for, 0
         self._control = Control(root / CONTROL_FILE, budget or Budget(), budget or Budget())
         self._spending = Spending()
         self._process = trainer_process()
@@ -84,11 +81,11 @@ class ParquetSink:
         self._is_announced = False
         self._files = RunFiles(root, self.writer, self._log.say)
         self._segments = Segments(self._files.write_segment)
+        note = None if rank else (lambda step, text: self._event(step, layout.FIRST_ROWS, text))
+        self._measured = MeasuredSteps(self._segments, live, loops_for, note, versions)
         self._newest_step = 0
-        self._unmeasured: int | None = None
-        self._sequences = MeasuredSequences()
         self._reason = ""
-        self._recorded: pa.ChunkedArray[Any] = pa.chunked_array([], pa.string())
+        self._recorded: dict[int, pa.ChunkedArray[Any]] = {}  # ids of the rows that were written last, by step
 
     def begin(self) -> None:
         """Makes the folder and run.json, if there is none yet."""
@@ -109,34 +106,44 @@ class ParquetSink:
         return self._attempt
 
     def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
-        self._newest_step = max(step, self._newest_step)
-        self._segments.roll_over(step)
-        failures = self._try("statistics", lambda: self._measured(step, rows, earlier))
-        self._refresh_control(step)
-        now, recorded = self._clock(), self._kept(step, rows)
+        return self.write_steps([StepRows(step, rows, earlier)], tally, late)[0]
+
+    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+        self._recorded.clear()
+        outcomes = list[Outcome]()
+        while left := steps[len(outcomes) :]:
+            self._segments.roll_over(left[0].step)
+            outcomes += self._commit(left[: self._segments.room], tally, late)
+        return outcomes
+
+    def _commit(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+        """Writes a token file for each step, the segment with the statistics of all, and all lines at once."""
+        newest = steps[-1].step
+        self._newest_step = max(newest, self._newest_step)
+        failures = self._measured.add(steps)
+        self._refresh_control(newest)
+        now = self._clock()
         in_the_way = late or (None if self._health.may_write_rows(now) else self._health.reason)
-        self._recorded = recorded["sequence_id"]
-        files, refused = _tried(
-            in_the_way, lambda: [self._token_file(step, recorded, len(rows) - len(recorded), tally)]
-        )
+        if len(steps) > 1 and in_the_way is None:
+            with suppress(OSError):  # each file asks for its folder again
+                self._files.make_step_folders([each.step for each in steps])
+        tried = [self._tried(in_the_way, each, tally) for each in steps]
         in_the_way = None if self._health.may_write_statistics(now) else self._health.reason
         segments, waits = ([], in_the_way) if in_the_way is not None else self._segments.save()
         failures += [] if waits is None else [f"statistics: {waits}"]
-        # on disk are the statistics of the step's earlier parts
-        if (waits is not None and earlier is not None) or self._sequences.is_given_up(step):
-            files = [{**entry, "unmeasured": True} for entry in files]
+        files = [self._marked(each.entry, part, waits) for part, each in zip(steps, tried, strict=True) if each.entry]
+        refused = next((each.outcome.refused for each in tried if each.outcome.refused is not None), None)
         if refused is None and waits is None:
             self._segments.expect_room()
         self._reason = waits or ""
-        self._say_change(step, self._health.told(now, rows=refused, statistics=waits))
-        failures += self._try("commit log", lambda: self._log.say(*files, *segments))
-        if refused is not None:
-            return Outcome(0, 0, 0, refused, tuple(failures))
-        return Outcome(len(recorded), tokens_of(recorded), len(rows) - len(recorded), None, tuple(failures))
+        self._say_change(newest, self._health.told(now, rows=refused, statistics=waits))
+        failures += self._said([*files, *segments])
+        *earlier, last = (each.outcome for each in tried)
+        return [*earlier, replace(last, failures=tuple(failures))]
 
     def write_reading(self, step: int, name: str, rows: pa.Table) -> None:
         assert self._attempt is not None
-        kept = rows.filter(pc.is_in(rows["sequence_id"], self._recorded.combine_chunks()))
+        kept = rows.filter(pc.is_in(rows["sequence_id"], self._recorded[step].combine_chunks()))
         if not len(kept):
             return
         place = rows.schema.get_field_index("attempt")
@@ -180,12 +187,12 @@ class ParquetSink:
         except (OSError, ValueError) as error:  # readers rely on the log line above, not on run.json
             warn("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
 
-    def _try(self, what: str, act: Callable[[], None]) -> list[str]:
-        """Why `act` failed, as a list; empty if it did not. It serves actions whose failure loses no row."""
+    def _said(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Writes the lines of the commit log. Returns why it failed, if it did: then they wait."""
         try:
-            act()
+            self._log.say(*entries)
         except Exception as error:
-            return [f"{what}: {reason_of(error)}"]
+            return [f"commit log: {reason_of(error)}"]
         return []
 
     def _refresh_control(self, step: int) -> None:
@@ -229,49 +236,29 @@ class ParquetSink:
             **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
         }
 
+    def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> _Tried:
+        """Writes the token file of a step, unless something is in the way."""
+        if in_the_way is not None:
+            return _Tried(Outcome(0, 0, 0, in_the_way))
+        try:
+            recorded = self._kept(part.step, part.rows)
+            self._recorded[part.step] = recorded["sequence_id"]
+            left_out = len(part.rows) - len(recorded)
+            entry = self._token_file(part.step, recorded, left_out, tally)
+        except Exception as error:  # it costs this step alone
+            return _Tried(Outcome(0, 0, 0, reason_of(error)))
+        return _Tried(Outcome(len(recorded), entry["tokens"], left_out), entry)
+
     def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
         reserve = self._control.now.disk_reserve
         entry = self._files.write_tokens(step, rows, left_out=left_out, tally=tally, disk_reserve=reserve)
         self._spending.spend(step, entry["bytes"], entry["tokens"])
         return entry
 
-    def _measured(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> None:
-        """Adds the statistics of the rows to those that wait for the disk. Notes once what the first rows look like.
-
-        A step has statistics of all its parts or of none. A reader cannot see that a part is missing, but where there are none
-        it computes them from token rows. So if one part cannot be measured, the statistics of the step are removed, and the next
-        part measures all parts again. They are removed for good if a sequence of the step comes again after the step's earlier
-        rows were let go.
-        """
-        if not self._sequences.may_measure(step, rows["sequence_id"], alone=earlier is None):
-            self._segments.forget(step)
-            return
-        try:
-            every_part = rows if earlier is None else pa.concat_tables([earlier, rows])
-            given = (every_part, None) if self._unmeasured == step else (rows, earlier)
-            fresh = part_statistics(*given, self._loops_for(self._tokens))
-            self._tokens += tokens_of(rows)
-            self._segments.add(fresh)
-        except Exception:
-            self._unmeasured = step
-            self._segments.forget(step)
-            raise
-        self._unmeasured = None
-        if self._live is not None:
-            self._live.take(step, fresh, every_part)
-        if not self._has_looked and self._rank == 0 and tokens_of(rows):
-            self._has_looked = True
-            self._event(step, layout.FIRST_ROWS, first_rows_note(gathered(every_part), fresh, self._versions))
-
-
-def _tried(in_the_way: str | None, act: Callable[[], list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], str | None]:
-    """The commit lines of what `act` wrote, and None; or no lines, and the reason."""
-    if in_the_way is not None:
-        return [], in_the_way
-    try:
-        return act(), None
-    except (OSError, pa.ArrowException, MemoryError) as error:
-        return [], reason_of(error)
+    def _marked(self, entry: dict[str, Any], part: StepRows, waits: str | None) -> dict[str, Any]:
+        """The line; it says `unmeasured` if what is on disk are the statistics of the step's earlier parts."""
+        is_unmeasured = (waits is not None and part.earlier is not None) or self._measured.is_given_up(part.step)
+        return {**entry, "unmeasured": True} if is_unmeasured else entry
 
 
 def _identity(path: Path, known: tuple[int, int] | None = None) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,7 +17,7 @@ from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY
 
 from ..batch.records import tokens_of
 from ..process.counts import Tally, reason_of
-from .durable_file import is_taken, make_folder, sync_folder, write_whole
+from .durable_file import is_taken, make_folder, make_folders, sync_folder, write_whole
 from .parquet_file import commit_entry, parquet_bytes
 from .reading_part import ReadingPart, written_part
 
@@ -38,6 +38,12 @@ class RunFiles:
         self._durable.clear()
         for folder in (layout.TOKENS, layout.STATISTICS, layout.COMMITS):
             self._make_folder(PurePath(folder))
+
+    def make_step_folders(self, steps: Sequence[int]) -> None:
+        """The folders of the token files of these steps, for which the disk is asked once."""
+        paths = [layout.token_file(step, self._writer, 0).parent for step in steps]
+        make_folders(self._root, layout.TOKENS, [path.name for path in paths])
+        self._remember(*paths)
 
     def write_tokens(
         self, step: int, rows: pa.Table, *, left_out: int, tally: Tally, disk_reserve: int
@@ -100,9 +106,12 @@ class RunFiles:
 
     def _make_folder(self, path: PurePath) -> None:
         make_folder(self._root, path, is_known=path in self._durable)
+        self._remember(path)
+
+    def _remember(self, *paths: PurePath) -> None:
         if len(self._durable) >= _MOST_KNOWN:
             self._durable.clear()
-        self._durable.add(path)
+        self._durable.update(paths)
 
     def _settle(self, file: Path, written: str, replaced: str, error: OSError) -> None:
         """Finds out which segment is on disk after an error, and returns if it is the new one.

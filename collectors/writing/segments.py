@@ -67,6 +67,11 @@ class Segments:
         if len(steps) >= self._most_steps and step not in steps and self.is_saved:
             self._begin(pa.table({}))
 
+    @property
+    def room(self) -> int:
+        """Number of steps that the open segment takes before it is full, at least one."""
+        return max(1, self._most_steps - len(_steps(self._rows)))
+
     def expect_room(self) -> None:
         """Lets segments become full size again."""
         self._most_steps = layout.SEGMENT_STEPS

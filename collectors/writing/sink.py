@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,6 +44,21 @@ class Outcome:
     """Further failures, none of which lost a row."""
 
 
+@dataclass(frozen=True)
+class StepRows:
+    """Rows of a step that are to be written."""
+
+    step: int
+    rows: pa.Table
+    earlier: pa.Table | None = None
+    """The rows of the same step that were written just before, if the step comes in parts."""
+
+    @property
+    def every_part(self) -> pa.Table:
+        """The earlier rows and these."""
+        return self.rows if self.earlier is None else pa.concat_tables([self.earlier, self.rows])
+
+
 class Sink(Protocol):
     """A place for rows. Only the writer's thread calls it. If a call raises, that is counted and the next call is made.
 
@@ -64,6 +79,15 @@ class Sink(Protocol):
 
     def say(self, entry: Mapping[str, Any]) -> None:
         """Makes a line of the commit log durable, in this call or a later one."""
+        ...
+
+
+@runtime_checkable
+class TakesSteps(Sink, Protocol):
+    """A sink that makes several steps durable for less than one after the other."""
+
+    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+        """`write` for each of the steps, which are few, small, and in order. Returns the outcome of each."""
         ...
 
 
@@ -90,6 +114,13 @@ class KeepsReadings(Sink, Protocol):
     def write_reading(self, step: int, name: str, rows: pa.Table) -> None:
         """Makes the rows of a reading durable. Raises if it cannot."""
         ...
+
+
+def outcomes(sink: Sink, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+    """Has the sink write the steps: together if it can."""
+    if len(steps) > 1 and isinstance(sink, TakesSteps):
+        return sink.write_steps(steps, tally, late)
+    return [sink.write(each.step, each.rows, each.earlier, tally, late) for each in steps]
 
 
 def unsaved(sink: Sink | None) -> Unsaved:

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratioscope.layout import SEGMENT_STEPS
+
 from ..budget import Budget
 from .live_scalars import LiveScalars
-from .parquet_sink import LoopsFor, ParquetSink, numpy_alone
+from .measured_steps import LoopsFor, numpy_alone
+from .parquet_sink import ParquetSink
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Task:
     waits: bool
     """True if a call of `log` waits for room in the queue."""
     writer_bytes: int
+
+    @property
+    def together(self) -> int:
+        """Number of ended steps that wait to be written together: few beside those that the queue may hold."""
+        return max(1, min(SEGMENT_STEPS, self.queue_batches // 8))
 
     def sink(self, live: LiveScalars | None, loops_for: LoopsFor = numpy_alone) -> ParquetSink:
         """The sink that writes into the run folder."""

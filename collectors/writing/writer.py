@@ -1,14 +1,15 @@
 """Writer: collects the rows of a step and writes them when the step has ended. Runs in the writer's process or thread.
 
 A step ends when a later step arrives, or when `finish` is called. A part of it is written earlier if more rows would wait
-than memory may hold. No method raises: rows that cannot be written are dropped, counted in the ledger with the reason,
-reported to the user the first time, and noted in the commit log.
+than memory may hold. Small steps that end while more rows wait in the queue are written together. No method raises: rows that
+cannot be written are dropped, counted in the ledger with the reason, reported to the user the first time, and noted in the
+commit log.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from ratioscope.layout import CLOSE, DROPPED, EVENT, TAKEN
 
 from ..batch.records import of_attempt, tokens_of
 from ..process.counts import Dropped, Ledger, reason_of
-from .sink import KeepsReadings, Outcome, Sink, Unsaved, saved, unsaved
+from .sink import KeepsReadings, Outcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
+from .step_buffer import SMALL_BYTES, StepBuffer
 from .taken import Taken
 
 NOT_WRITTEN = "not written"
@@ -25,7 +27,15 @@ STATISTICS_ONLY = "in the statistics only"
 _LATE = 0.75  # share of the queue above which token rows wait for better times
 _UNSAID = 10_000  # lines that wait for the sink to open; some megabytes
 _MOST_BYTES = 1 << 28
-_SMALL_BYTES = 1 << 20  # copied in the time that a further chunk costs
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Rows of a step that were taken out of the buffer."""
+
+    part: StepRows
+    tokens: int
+    readings: Mapping[str, list[pa.RecordBatch]]
 
 
 class Writer:
@@ -33,6 +43,7 @@ class Writer:
 
     report: called with a sentence for the user. pressure: returns how full the queue is, 0 to 1. most_bytes: bound of the rows
     that wait for the end of their step, and of the rows of the newest step that are kept to measure further parts of it.
+    together: number of ended steps that may wait to be written together, until `catch_up` is called.
     """
 
     def __init__(
@@ -42,12 +53,13 @@ class Writer:
         report: Callable[[str], None],
         pressure: Callable[[], float] = lambda: 0.0,
         most_bytes: int = _MOST_BYTES,
+        together: int = 1,
     ) -> None:
         self._make_sink, self._ledger, self._report, self._pressure = make_sink, ledger, report, pressure
         self._made_sink: Sink | None = None
-        self._most_bytes = most_bytes
-        self._buffered: dict[int, list[pa.RecordBatch]] = {}
-        self._readings: dict[int, dict[str, list[pa.RecordBatch]]] = {}
+        self._most_bytes, self._together = most_bytes, together
+        self._buffer = StepBuffer()
+        self._current = 0  # the step whose rows came last
         self._written: tuple[int, pa.Table] | None = None
         self._last: tuple[int, Outcome] | None = None  # step that was written last
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
@@ -70,19 +82,29 @@ class Writer:
             )
 
     def take(self, step: int, rows: pa.RecordBatch, settled: Callable[[], None]) -> None:
-        """Buffers the rows, and writes the steps before theirs. Calls `settled` at once: the rows wait in no queue any more."""
+        """Buffers the rows, and writes the steps before theirs once these are many or large.
+
+        Calls `settled` at once: the rows wait in no queue any more.
+        """
         settled()
-        for earlier in sorted(each for each in self._buffered if each < step):
-            self._write(earlier)
+        self._current = step
+        if len(self._ended) >= self._together or self._buffer.bytes(self._ended) > SMALL_BYTES:
+            self.catch_up()
         try:
             attempt = self._sink.open()
-            self._buffered.setdefault(step, []).append(of_attempt(attempt, rows))
+            self._buffer.add(step, of_attempt(attempt, rows))
             self._taken.hold(rows.num_rows, time.monotonic())
         except Exception as error:
             self.drop(step, rows.num_rows, NOT_WRITTEN, reason_of(error))
-        while self._waiting_bytes() > self._most_bytes:
-            self._write(max(self._buffered, key=lambda each: _bytes(self._buffered[each])))
+        if self._buffer.bytes() > self._most_bytes:
+            self.catch_up()
+        while self._buffer.bytes() > self._most_bytes:
+            self._write([self._buffer.largest])
         self.say_taken()
+
+    def catch_up(self) -> None:
+        """Writes the ended steps. Called when nothing waits in the queue that might join them."""
+        self._write(self._ended)
 
     @property
     def unsaid_for(self) -> float | None:
@@ -94,12 +116,14 @@ class Writer:
         wait = self.unsaid_for
         if wait is not None and wait <= 0:
             self._taken.say()
-            self._say({"kind": TAKEN, "step": max(self._buffered), "offered": self._ledger.counts.sequences.offered})
+            self._say(
+                {"kind": TAKEN, "step": max(self._buffer.steps), "offered": self._ledger.counts.sequences.offered}
+            )
 
     def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
         """Buffers rows of a reading until the rows of its step are written."""
-        if step in self._buffered:
-            self._readings.setdefault(step, {}).setdefault(name, []).append(rows)
+        if step in self._buffer:
+            self._buffer.add_reading(step, name, rows)
         elif self._last is not None and self._last[0] == step:  # its rows were too many to wait
             for failure in self._read(step, {name: [rows]}, self._last[1]):
                 self._fail(step, failure)
@@ -108,11 +132,13 @@ class Writer:
 
     def event(self, kind: str, step: int, note: str) -> None:
         """Notes an event in the commit log."""
-        self._say({"kind": EVENT, "event": kind, "step": step, "note": note})
+        self.say([{"kind": EVENT, "event": kind, "step": step, "note": note}])
 
     def say(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """Writes entries to the commit log."""
-        self._say(*entries)
+        """Writes entries to the commit log, after the lines of steps that have ended."""
+        self._unsaid.extend(entries)
+        if not self._ended:
+            self._say()
 
     def finish(self, done: Callable[[bool], None]) -> None:
         """Writes whatever is buffered, and reports what was dropped. Then calls `done` with whether nothing waits in memory."""
@@ -141,8 +167,7 @@ class Writer:
 
     def _saved(self) -> Unsaved:
         """Writes what is buffered, retries what could not be written, reports what was dropped; what is still not durable."""
-        for step in sorted(self._buffered):
-            self._write(step)
+        self._write(self._buffer.steps)
         self._settle_refused(saved(self._made_sink))
         self.say_dropped()
         return unsaved(self._made_sink)
@@ -154,30 +179,49 @@ class Writer:
             self._made_sink = self._make_sink()
         return self._made_sink
 
-    def _waiting_bytes(self) -> int:
-        of_readings = (batches for named in self._readings.values() for batches in named.values())
-        return sum(map(_bytes, (*self._buffered.values(), *of_readings)))
+    @property
+    def _ended(self) -> list[int]:
+        """The buffered steps before the one whose rows came last."""
+        return [each for each in self._buffer.steps if each < self._current]
 
-    def _write(self, step: int) -> None:
-        batches, readings = self._buffered.pop(step), self._readings.pop(step, {})
-        sequences, tokens = sum(batch.num_rows for batch in batches), 0
+    def _write(self, steps: list[int]) -> None:
+        most = self._together if isinstance(self._made_sink, TakesSteps) else 1
+        for group in list(self._buffer.groups(steps, most)):
+            self._write_group([taken for step in group if (taken := self._taken_out(step)) is not None])
+
+    def _taken_out(self, step: int) -> _Taken | None:
+        """The rows of a step, taken out of the buffer; None if they are of no use any more, or cannot be put together."""
+        batches, readings = self._buffer.take_out(step)
+        sequences = sum(batch.num_rows for batch in batches)
         self._taken.let_go(sequences)
         if self._ledger.is_sealed:
-            return
+            return None
         try:
-            tokens = sum(tokens_of(batch) for batch in batches)
             rows = _table(batches)
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
-            outcome = self._sink.write(step, rows, earlier, self._ledger.counts.sequences, self._late())
+            return _Taken(StepRows(step, rows, earlier), tokens_of(rows), readings)
         except Exception as error:
-            self.drop(step, sequences, NOT_WRITTEN, reason_of(error), tokens)
+            self.drop(step, sequences, NOT_WRITTEN, reason_of(error))
+            return None
+
+    def _write_group(self, group: list[_Taken]) -> None:
+        if not group:
             return
-        self._last = (step, outcome)
-        self._settle(step, outcome, sequences, tokens)
+        parts, tally = [each.part for each in group], self._ledger.counts.sequences
+        try:
+            written = list(zip(group, outcomes(self._sink, parts, tally, self._late()), strict=True))
+        except Exception as error:
+            for each in group:
+                self.drop(each.part.step, len(each.part.rows), NOT_WRITTEN, reason_of(error), each.tokens)
+            return
+        for each, outcome in written:
+            self._settle(each.part.step, outcome, len(each.part.rows), each.tokens)
+        self._last = (parts[-1].step, written[-1][1])
         self._settle_refused(unsaved(self._made_sink))
-        self._written = self._kept_for_parts(step, rows, earlier)
-        for failure in (*outcome.failures, *self._read(step, readings, outcome)):
-            self._fail(step, failure)
+        self._written = self._kept_for_parts(parts[-1])
+        for each, outcome in written:
+            for failure in (*outcome.failures, *self._read(each.part.step, each.readings, outcome)):
+                self._fail(each.part.step, failure)
         self.say_dropped()
 
     def _read(self, step: int, readings: Mapping[str, list[pa.RecordBatch]], outcome: Outcome) -> Iterator[str]:
@@ -192,11 +236,11 @@ class Writer:
             except Exception as error:
                 yield f"readings: {name}: {reason_of(error)}"
 
-    def _kept_for_parts(self, step: int, rows: pa.Table, earlier: pa.Table | None) -> tuple[int, pa.Table] | None:
+    def _kept_for_parts(self, part: StepRows) -> tuple[int, pa.Table] | None:
         """(step, its rows so far), with which further parts of the step are measured; None if they take too much memory."""
         try:
-            every_part = rows if earlier is None else pa.concat_tables([earlier, rows])
-            return (step, every_part) if every_part.nbytes <= self._most_bytes else None
+            every_part = part.every_part
+            return (part.step, every_part) if every_part.nbytes <= self._most_bytes else None
         except Exception:
             return None
 
@@ -260,8 +304,4 @@ def _dropped_line(dropped: Dropped) -> dict[str, Any]:
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     """The rows of the batches; in one chunk if the batches are small, because whatever follows costs a fee for each chunk."""
     rows = pa.Table.from_batches(batches)
-    return rows.combine_chunks() if _bytes(batches) < len(batches) * _SMALL_BYTES else rows
-
-
-def _bytes(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.nbytes for batch in batches)
+    return rows.combine_chunks() if sum(batch.nbytes for batch in batches) < len(batches) * SMALL_BYTES else rows

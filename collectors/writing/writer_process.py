@@ -94,6 +94,9 @@ class WriterProcess:
     def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
         self._send({"do": "reading", "step": step, "name": name}, rows.serialize())
 
+    def catch_up(self) -> None:
+        """Does nothing: the process knows when nothing waits for it."""
+
     def event(self, kind: str, step: int, note: str) -> None:
         self._send({"do": "event", "kind": kind, "step": step, "note": note})
 

@@ -28,11 +28,12 @@ from ratioscope.record import reading_schema
 from ..batch.records import SCHEMA
 from ..process.counts import Dropped, Ledger, reason_of
 from ..process.trainer_process import trainer_process
+from .backlog import Backlog
 from .frames import read_frame
 from .live_scalars import LiveScalars
 from .task import Task
 from .writer import Writer
-from .writer_thread import IDLE_SECONDS, Backlog
+from .writer_thread import IDLE_SECONDS
 
 PATIENCE_SECONDS = 60.0
 """A process whose trainer has ended, and that has written nothing for so long, ends."""
@@ -126,6 +127,7 @@ class _Program:
             lambda text: replies.send(said=text),
             (lambda: 0.0) if task.waits else (lambda: self._backlog.pressure),
             task.writer_bytes,
+            task.together,
         )
 
     def read(self) -> None:
@@ -160,6 +162,8 @@ class _Program:
             try:
                 if self._is_last(message, body, settled):
                     return
+                if self._frames.empty():
+                    self._writer.catch_up()
             except Exception as error:  # expected failures are counted elsewhere
                 if self._ledger.fail("writer"):
                     self._replies.send(said=f"the writer failed; it goes on with the next batch: {reason_of(error)}")

@@ -18,12 +18,13 @@ from ..batch.batch import Batch
 from ..batch.batch_rows import BatchRows
 from ..process.counts import Ledger, reason_of
 from ..process.notice import warn
+from .backlog import Backlog
 from .step_patience import StepPatience
 from .weight_lines import WeightLines
 
 IDLE_SECONDS = 30.0
 """After so long without anything to do, buffered rows are written at the latest: a process that is killed loses no more."""
-_EVENTS = 10_000  # waiting events and flushes; some megabytes
+_EVENTS = 10_000  # waiting events and flushes beside the batches; some megabytes
 Done = Callable[[bool], None]
 
 
@@ -45,6 +46,10 @@ class Target(Protocol):
 
     def take_reading(self, step: int, name: str, rows: pa.RecordBatch) -> None:
         """Takes rows of a reading of rows that it took last."""
+        ...
+
+    def catch_up(self) -> None:
+        """Writes ended steps that wait for others. Called when nothing else waits."""
         ...
 
     def event(self, kind: str, step: int, note: str) -> None:
@@ -119,30 +124,6 @@ class _Stop:
 Item = Batch | EventItem | WeightsItem | DroppedItem | BeginItem | _Flush | _Stop
 
 
-class Backlog:
-    """Counts the batches that wait for the writer. Their number and bytes are bounded, but one batch alone may be of any size."""
-
-    def __init__(self, batches: int, nbytes: int) -> None:
-        self._most_batches, self._most_bytes = batches, nbytes
-        self._held: dict[object, int] = {}
-
-    def has_room(self, nbytes: int) -> bool:
-        held = list(self._held.values())
-        return not held or (len(held) < self._most_batches and sum(held) + nbytes <= self._most_bytes)
-
-    def hold(self, nbytes: int) -> Callable[[], None]:
-        """Counts a batch as waiting until the returned function is called."""
-        key = object()
-        self._held[key] = nbytes
-        return lambda: void(self._held.pop(key, None))
-
-    @property
-    def pressure(self) -> float:
-        """Filled part of the queue, 0 to 1."""
-        held = list(self._held.values())
-        return max(len(held) / (self._most_batches + 1), sum(held) / max(1, self._most_bytes))
-
-
 def void(result: object) -> None:
     """Drops a result."""
 
@@ -202,7 +183,8 @@ class WriterThread:
 
     def put(self, item: Item) -> bool:
         """False if the thread was stopped, if far too much waits, or if no thread can be started now."""
-        if self._is_stopped or self._items.qsize() >= _EVENTS or not self._has_begun():
+        most = _EVENTS + len(self._backlog)
+        if self._is_stopped or self._items.qsize() >= most or not self._has_begun():
             return False
         if isinstance(item, Batch):
             self._ledger.offer(item.offered)
@@ -277,6 +259,8 @@ class WriterThread:
                     target.let_go()
                     target, self._weight_lines = self._make_target(), WeightLines()
                 self._handle(item, settled, rows, target)
+                if self._items.empty() and not self._is_abandoned:
+                    target.catch_up()
             except Exception as error:
                 # Expected failures are counted elsewhere. This keeps the thread alive through the others.
                 settled()

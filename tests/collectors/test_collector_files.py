@@ -164,7 +164,7 @@ def test_a_step_that_comes_in_parts_where_a_segment_is_full_has_whole_statistics
             raise MemoryError
         return measured(rows, earlier, loops)
 
-    monkeypatch.setattr("ratioscope.collectors.writing.parquet_sink.part_statistics", measuring)
+    monkeypatch.setattr("ratioscope.collectors.writing.measured_steps.part_statistics", measuring)
     with Collector(tmp_path / "run") as collector:
         for step, part in ((0, 0), (1, 1), (1, 2), (1, 3), (2, 4)):
             collector.log(

@@ -156,7 +156,7 @@ def test_a_step_has_statistics_of_all_of_its_parts_or_none(tmp_path: Path, monke
         return real(*values)
 
     for root, statistics in ((clean, real), (run, fails_once)):
-        monkeypatch.setattr("ratioscope.collectors.writing.parquet_sink.part_statistics", statistics)
+        monkeypatch.setattr("ratioscope.collectors.writing.measured_steps.part_statistics", statistics)
         with Collector(root) as collector:
             for step in (1, 2, 3):
                 for part in (7, 8):
