@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.parts import gathered
@@ -125,4 +124,4 @@ class MeasuredSteps:
 
 
 def _of_step(statistics: pa.Table, step: int) -> pa.Table:
-    return statistics.filter(pc.equal(statistics["step"], step))
+    return statistics.filter(pa.array(np.asarray(statistics["step"]) == step))
