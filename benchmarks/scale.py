@@ -162,8 +162,16 @@ def write(run: Path, ranks: int, steps: int) -> None:
         put(run, [layout.statistics_file(writer(rank), place) for rank in range(ranks)], data)
     facts = {"tokens": [described(data) for data in tokens], "segments": [described(data) for data in segments]}
     for rank in range(ranks):
-        lines = log({**template, **facts}, rank)
-        (run / layout.commit_file(writer(rank))).write_bytes(b"".join(map(layout.encode_line, lines)))
+        (run / layout.commit_file(writer(rank))).write_bytes(b"".join(chained(log({**template, **facts}, rank))))
+
+
+def chained(entries: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """The lines of a log, each with the digest of those before it, so that the log is whole."""
+    chain = ""
+    for number, entry in enumerate(entries):
+        own = {name: value for name, value in entry.items() if name not in ("line", "chain", "crc32")}
+        line, chain = layout.chained_line(own, number, chain)
+        yield line
 
 
 def put(run: Path, paths: Sequence[Path], data: bytes) -> None:

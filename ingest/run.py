@@ -237,9 +237,7 @@ class Run:
     @property
     def policies(self) -> tuple[str, ...]:
         """Policies with log-probs in any token row of the run."""
-        recorded = {
-            policy for files in self._visible.token_files.values() for file in files for policy in file.policies
-        }
+        recorded = frozenset().union(*{file.policies for files in self._visible.token_files.values() for file in files})
         return tuple(policy for policy in POLICIES if policy in recorded)
 
     @property

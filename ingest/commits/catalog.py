@@ -28,6 +28,9 @@ _MANY, _RESTS = 1000, 9
 """A comparison of so many entries is followed by a rest of nine times its length: a reader that follows a long run with damaged
 logs on a far store spends a tenth of its time on comparisons, however long the run is."""
 
+_REMEMBERED = 64
+"""Versions of which a catalog remembers what was committed for them."""
+
 
 @dataclass
 class Catalog:
@@ -46,6 +49,8 @@ class Catalog:
     """Grows with every change, also when a file is set aside."""
     replaced: bool = False
     """True if a log that was read is gone while other logs exist: another run was recorded in this folder."""
+    _grown: list[tuple[int, tuple[TokenFile | Segment, ...] | None]] = field(default_factory=list)
+    """(version, files that were committed since the version before), the newest last; None if more has changed."""
     _notes: tuple[str, ...] = ()
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
@@ -66,16 +71,49 @@ class Catalog:
         self.replaced |= bool(paths) and any(commit_file(writer).as_posix() not in paths for writer in self.histories)
         for file in sorted(paths, key=lambda file: (not is_offline(PurePosixPath(file).stem), file)):
             changed |= self._advance(file)
-        changed |= self._retry()
+        is_more = self._retry()  # more has changed than that files were committed
+        changed |= is_more
         if not self._is_compared or self._is_to_be_compared_again():
-            changed |= self._compare_with_folders()
+            is_more |= self._compare_with_folders()
+            changed |= is_more
             self._is_compared = True
         elif changed:
             self._notes = tuple(notes_on_logs(self.histories, self._run_id, self._recovered))
         if changed:
             self._read_needed_logs_in_full()
         self.version += changed
+        fresh = self._take_fresh()
+        if changed:
+            self._grown = [*self._grown[1 - _REMEMBERED :], (self.version, None if is_more else fresh)]
         return changed
+
+    def committed_since(self, version: int) -> list[TokenFile | Segment] | None:
+        """The files that were committed since this version, in order; None if more has changed, or if that is too long ago."""
+        later = [(own, files) for own, files in self._grown if own > version]
+        if [own for own, _ in later] != list(range(version + 1, self.version + 1)):
+            return None
+        found = [files for _, files in later if files is not None]
+        return [item for files in found for item in files] if len(found) == len(later) else None
+
+    def _take_fresh(self) -> tuple[TokenFile | Segment, ...] | None:
+        """The files that all logs committed since the last call; None if lines changed more of what the run consists of."""
+        news = [history.fresh for history in self.histories.values()]
+        for history in self.histories.values():
+            history.fresh = []
+        if None in news or any(history.takes_over for history in self.histories.values()):
+            return None
+        fresh = tuple(item for files in news for item in files or ())
+        return fresh if self._are_of_writers_alone({item.path for item in fresh}) else None
+
+    def _are_of_writers_alone(self, paths: set[str]) -> bool:
+        """True if no verb and no damage has to do with these files."""
+        known = [
+            self._recovered.keys(),
+            self.set_aside.keys(),
+            *(history.pruned for history in self.histories.values()),
+        ]
+        verbs = [history for history in self.histories.values() if history.is_offline]
+        return not any(verb.token_files or verb.segments for verb in verbs) and all(map(paths.isdisjoint, known))
 
     @property
     def set_aside(self) -> dict[str, str]:

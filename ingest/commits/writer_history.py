@@ -32,6 +32,9 @@ from .reading_files import ReadingFile, committed_reading
 from .short_form import OmittedFiles, ShortForm, short_form_of_lines
 from .weight_entries import Table, WeightDigests, name_table, weight_digests
 
+_MORE_THAN_FILES = frozenset((OPEN, OFFLINE, CLOSE, PRUNED, MOVED, CONDENSED))
+"""Kinds of lines that change what a run consists of by more than a file."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -121,6 +124,8 @@ class WriterHistory:
     """Files that this history does not name, because it was begun from a short form."""
     short_forms: dict[str, ShortForm] = field(default_factory=dict)
     """log -> its short form; only the logs of `compact` hold any."""
+    fresh: list[TokenFile | Segment] | None = None
+    """Files committed since this list was last emptied; None if lines changed more of what the run consists of."""
     _parts: list[Mapping[str, Any]] = field(default_factory=list)
     """The entries of a short form that is not complete yet."""
 
@@ -177,6 +182,7 @@ class WriterHistory:
             fresh = WriterHistory(CommitLog(self.log.root, self.log.writer))
             fresh.advance()
             self.__dict__.update(fresh.__dict__)
+            self.fresh = None
             return True
         for entry in entries:
             self._take(entry)
@@ -205,9 +211,12 @@ class WriterHistory:
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a later version wrote this kind of line; it is no part of this schema
             return
+        if entry["kind"] in _MORE_THAN_FILES:
+            self.fresh = None
         try:
             take(entry)
         except SourceError as error:
+            self.fresh = None
             self.refused[str(entry.get("file", self.log.file))[:200]] = str(error)
 
     def _open(self, entry: Mapping[str, Any]) -> None:
@@ -237,7 +246,12 @@ class WriterHistory:
             self._tell_time(max(item.steps, default=None), item.time)
             self.segments[item.path] = item
             self._settle(item)
+        self._tell_fresh(item)
         self.last_commit = item.time or self.last_commit
+
+    def _tell_fresh(self, item: TokenFile | Segment) -> None:
+        if self.fresh is not None:
+            self.fresh.append(item)
 
     def _hear_taken(self, entry: Mapping[str, Any]) -> None:
         self.taken = whole_number(entry, "offered"), whole_number(entry, "step")
@@ -256,6 +270,7 @@ class WriterHistory:
         for path in [path for path in self.unmeasured if self.token_files[path].step in segment.steps]:
             self.token_files[path] = replace(self.token_files[path], unmeasured=False)
             self.unmeasured.remove(path)
+            self._tell_fresh(self.token_files[path])
 
     def _event(self, entry: Mapping[str, Any]) -> None:
         note = entry.get("note")

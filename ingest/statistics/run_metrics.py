@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import polars as pl
 
@@ -14,7 +15,7 @@ from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.catalog import Catalog
-from ..commits.visible_files import VisibleFiles, visible_files
+from ..commits.visible_files import VisibleFiles, next_visible_files, visible_files
 from ..files.progress import OnProgress
 from ..rows.readings import Pair
 from ..rows.slices import OnDemand, slice_named
@@ -72,8 +73,11 @@ class RunMetrics:
     @property
     def visible(self) -> VisibleFiles:
         """The visible files of the catalog's present version."""
-        if self._visible is None or self._visible[0] != self.catalog.version:
-            self._visible = (self.catalog.version, visible_files(self.catalog))
+        version = self.catalog.version
+        if self._visible is None:
+            self._visible = (version, visible_files(self.catalog))
+        elif self._visible[0] != version:
+            self._visible = (version, next_visible_files(self.catalog, *self._visible))
         return self._visible[1]
 
     @property
@@ -325,9 +329,14 @@ def beside(recorded: pl.DataFrame, logged: pl.DataFrame, by: Sequence[str]) -> p
 
 
 def _blocks(ingredients: Ingredients) -> list[Block]:
-    """All steps in blocks of BLOCK steps, each with what its rows are made of."""
+    """All steps in blocks of BLOCK steps, the rest in blocks of a segment's; each with what its rows are made of.
+
+    A step that a growing run commits belongs to a small block: only the open segment of each rank is read for it.
+    """
     ordered = sorted(ingredients)
-    parts = [tuple(ordered[start : start + BLOCK]) for start in range(0, len(ordered), BLOCK)]
+    whole = len(ordered) // BLOCK * BLOCK
+    starts = [*range(0, whole, BLOCK), *range(whole, len(ordered), SEGMENT_STEPS), len(ordered)]
+    parts = [tuple(ordered[start:end]) for start, end in pairwise(starts)]
     return [(steps, tuple(dict.fromkeys(ingredients[step] for step in steps))) for steps in parts]
 
 

@@ -5,7 +5,7 @@ tells the reader.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
@@ -18,14 +18,14 @@ from ratioscope.metrics.merging import KEYS, merge
 from ratioscope.record import GAPS
 
 from ..commits.attempts import Limit
-from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
-from .row_plan import RowJob, RowPlan, StepPlan, row_plan
+from .row_plan import RowJob
 from .row_statistics import FromRows, RowStatistics, Steps
-from .segment_tables import MeasuredSteps, SegmentTables, holding
+from .segment_tables import SegmentTables, holding
 from .statistics_files import SliceColumns
+from .statistics_plan import StatisticsPlan, statistics_plan
 
 HISTOGRAMS = tuple(name for level in LEVELS for name in histogram_columns(level))
 SCALARS = tuple(name for name in schema().names if name not in {*KEYS, *HISTOGRAMS})
@@ -46,10 +46,7 @@ class RunStatistics:
     rows: RowStatistics
     notes: tuple[str, ...] = ()
     """Sentences on gaps that were computed from token rows."""
-    _planned: tuple[VisibleFiles, RowPlan, Ingredients] | None = None
-    """The visible files, what to compute from their rows, and what the statistics of each step are made of."""
-    _plans: dict[int, StepPlan] = field(default_factory=dict)
-    """The jobs of each step, computed from its rows, as the last plan had them."""
+    _planned: StatisticsPlan | None = None
 
     def table(self, visible: VisibleFiles, slice_name: str, columns: Sequence[str], before: ByStep | None) -> ByStep:
         """Rows of a written slice: KEYS and these columns, one row per (attempt, step, gap, key)."""
@@ -62,7 +59,7 @@ class RunStatistics:
 
         They are read and merged by blocks of steps, so that many steps take no more memory than a block and the result.
         """
-        _, plan, _ = self._plan_and_ingredients(visible)
+        plan = self._plan(visible).rows
         computed = [
             (frozenset(jobs), self._computed(jobs, slice_name, columns))
             for jobs in (plan.per_writer, plan.joint)
@@ -81,11 +78,12 @@ class RunStatistics:
         computed: Sequence[tuple[frozenset[int], pl.DataFrame]],
     ) -> pl.DataFrame:
         """The same of one block. computed: (steps, their statistics from token rows), not only of this block."""
-        _, plan, _ = self._plan_and_ingredients(visible)
+        plan = self._plan(visible).rows
         replaced = [(step, gap) for step, job in plan.joint.items() for gap in sorted(job.gaps) if step in steps]
-        parts = self.segments.parts(holding(visible.segments, steps), slice_name, columns)
+        own = holding(visible.segments, steps)
+        parts = self.segments.parts(own, slice_name, columns)
         present = frozenset[int]().union(*(part.steps for part in parts))
-        limits = {self.segments.version(segment): visible.limit(segment) for segment in visible.segments}
+        limits = {self.segments.version(segment): visible.limit(segment) for segment in own}
         visible_rows = [_shown(part.rows, limits.get(part.version)) for part in parts]
         recorded = pl.DataFrame(pa.concat_tables([_empty(columns), *visible_rows]))
         rows = [_without(_chosen(recorded, present, steps), replaced)]
@@ -99,21 +97,22 @@ class RunStatistics:
 
     def from_rows(self, visible: VisibleFiles) -> list[Steps]:
         """The work to do on token rows: step -> its files, by the kind of job."""
-        _, plan, _ = self._plan_and_ingredients(visible)
+        plan = self._plan(visible).rows
         return [_files(jobs) for jobs in (plan.per_writer, plan.joint) if jobs]
 
     def ingredients(self, visible: VisibleFiles) -> Ingredients:
         """step -> what its rows are made of."""
-        return self._plan_and_ingredients(visible)[2]
+        return self._plan(visible).ingredients
 
     def gaps(self, visible: VisibleFiles) -> frozenset[str]:
         """Gaps that have statistics at some visible step, on record or computed from rows."""
-        _, plan, _ = self._plan_and_ingredients(visible)
+        plan = self._plan(visible).rows
         jobs = (*plan.per_writer.values(), *plan.joint.values())
         gaps = {gap for job in jobs for gap in job.gaps}
-        for segment, measured in self._measured_segments(visible):
+        measured = self.segments.measured_steps(visible.segments, PREFETCH)
+        for version, segment in self._plan(visible).segments.items():
             shown = visible.shown(segment)
-            gaps |= {gap for _, gap, steps in measured if not shown.isdisjoint(steps)}
+            gaps |= {gap for _, gap, steps in measured[version] if not shown.isdisjoint(steps)}
         return frozenset(gaps)
 
     def lasting_names(self, visible: VisibleFiles) -> dict[Hashable, str]:
@@ -131,34 +130,17 @@ class RunStatistics:
 
     def sampled(self, visible: VisibleFiles) -> bool:
         """True if some statistics were computed from rows that a budget kept by chance, so that they are estimates."""
-        _, plan, _ = self._plan_and_ingredients(visible)
+        plan = self._plan(visible).rows
         return any(jobs and not self._from_rows(jobs).exact for jobs in (plan.per_writer, plan.joint))
 
-    def _plan_and_ingredients(self, visible: VisibleFiles) -> tuple[VisibleFiles, RowPlan, Ingredients]:
-        if self._planned is None or self._planned[0] is not visible:
-            plan = self._new_plan(visible)
-            self._planned = (
-                visible,
-                plan,
-                _ingredients(visible, self._measured_segments(visible), plan, self.segments),
-            )
+    def _plan(self, visible: VisibleFiles) -> StatisticsPlan:
+        """The plan for these files; sets `notes`."""
+        if self._planned is None or self._planned.visible is not visible:
+            measured = self.segments.measured_steps(visible.segments, PREFETCH)
+            self._planned = statistics_plan(visible, measured, self.segments.version, self._planned)
+            jobs = (self._planned.rows.per_writer, _LOST), (self._planned.rows.joint, _SPLIT)
+            self.notes = tuple(note for own, because in jobs for note in (_note(own, because) if own else ()))
         return self._planned
-
-    def _measured_segments(self, visible: VisibleFiles) -> list[tuple[Segment, MeasuredSteps]]:
-        """(segment, what it measured) for the visible segments that can be read."""
-        measured = self.segments.measured_steps(visible.segments, PREFETCH)
-        pairs = ((segment, measured.get(self.segments.version(segment))) for segment in visible.segments)
-        return [(segment, own) for segment, own in pairs if own is not None]
-
-    def _new_plan(self, visible: VisibleFiles) -> RowPlan:
-        """The gaps to compute from rows; sets `notes`."""
-        plan = row_plan(visible.token_files, self.segments.gaps_by_writer(visible.segments, PREFETCH), self._plans)
-        self.notes = tuple(
-            note
-            for jobs, because in ((plan.per_writer, _LOST), (plan.joint, _SPLIT))
-            for note in (_note(jobs, because) if jobs else ())
-        )
-        return plan
 
     def _computed(self, jobs: Mapping[int, RowJob], slice_name: str, columns: Sequence[str]) -> pl.DataFrame:
         pairs = [(step, gap) for step, job in jobs.items() for gap in sorted(job.gaps)]
@@ -184,22 +166,6 @@ def _note(jobs: Mapping[int, RowJob], because: str) -> tuple[str]:
     gaps = [gap for gap in GAPS if any(gap in job.gaps for job in jobs.values())]
     steps = f"step {min(jobs)}" if len(jobs) == 1 else f"{len(jobs)} steps from {min(jobs)} to {max(jobs)}"
     return (f"{', '.join(gaps)} of {steps}: computed from token rows, because {because}",)
-
-
-def _ingredients(
-    visible: VisibleFiles, measured: Sequence[tuple[Segment, MeasuredSteps]], plan: RowPlan, segments: SegmentTables
-) -> Ingredients:
-    made_of: dict[int, list[Hashable]] = {}
-    for segment, _ in measured:
-        version = segments.version(segment)
-        for step in segment.steps:
-            made_of.setdefault(step, []).append(version)
-    for jobs in (plan.per_writer, plan.joint):
-        for step, job in jobs.items():
-            made_of.setdefault(step, []).append(job)
-    limits = (*sorted(visible.limits.attempts.items()), *sorted(visible.limits.writers.items()))
-    same: dict[Hashable, Hashable] = {}  # steps of one segment share one value, which is then compared by identity
-    return {step: same.setdefault((limits, *sources), (limits, *sources)) for step, sources in made_of.items()}
 
 
 def _blocks(steps: set[int], writers: float) -> list[set[int]]:

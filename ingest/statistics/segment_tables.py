@@ -4,9 +4,10 @@ Rows of segments that may still be replaced are kept in memory. The gaps and ste
 the next start: `benchmarks/dashboard.py` measures the time that this saves ("a second start").
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 
 import polars as pl
 import pyarrow as pa
@@ -77,12 +78,7 @@ class SegmentTables:
         self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
     ) -> dict[tuple[str, int], set[str]]:
         """(writer, step) -> the gaps of which these segments have statistics. prefetch: see `measured_steps`."""
-        gaps: dict[tuple[str, int], set[str]] = {}
-        for measured in self.measured_steps(segments, prefetch).values():
-            for writer, gap, steps in measured:
-                for step in steps:
-                    gaps.setdefault((writer, step), set()).add(gap)
-        return gaps
+        return gaps_by_writer(self.measured_steps(segments, prefetch).values())
 
     def measured_steps(
         self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
@@ -186,6 +182,17 @@ class SegmentTables:
         ]
         if rows and self.kept is not None:
             self.kept.keep(_COPY, pl.DataFrame(rows, schema=[MADE_OF, "writer", "gap", "steps"], orient="row"))
+
+
+def gaps_by_writer(
+    measured: Iterable[MeasuredSteps], steps: Collection[int] | None = None
+) -> dict[tuple[str, int], set[str]]:
+    """(writer, step) -> the gaps that were measured. steps: only these."""
+    gaps: dict[tuple[str, int], set[str]] = {}
+    for writer, gap, own in chain.from_iterable(measured):
+        for step in own if steps is None else filter(steps.__contains__, own):
+            gaps.setdefault((writer, step), set()).add(gap)
+    return gaps
 
 
 _COPY = "measured"

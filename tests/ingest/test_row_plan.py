@@ -1,13 +1,18 @@
 """The plan of statistics to compute from token rows: made once per step that a reader follows, and again after a change."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from polars.testing import assert_frame_equal
 
 from ratioscope import Collector
-from ratioscope.ingest.run import open_run
-from ratioscope.ingest.statistics.row_plan import StepPlan, row_plan
+from ratioscope.ingest.run import Run, open_run
+from ratioscope.ingest.statistics import statistics_plan
+from ratioscope.ingest.statistics.growing_table import Ingredients
+from ratioscope.ingest.statistics.row_plan import row_plan
 
 
 def record(root: Path, steps: range, *, split: bool = False) -> None:
@@ -21,29 +26,46 @@ def record(root: Path, steps: range, *, split: bool = False) -> None:
                 collector.log(step=step, sequence_ids=ids, **dict.fromkeys(own, side))
 
 
-def test_a_followed_run_plans_new_steps_alone_and_as_a_fresh_reader_does(tmp_path: Path) -> None:
-    known: dict[int, StepPlan] = {}
-    for steps, split in ((range(3), False), (range(3, 5), True)):
-        record(tmp_path / "run", steps, split=split)
-        run = open_run(tmp_path / "run")
-        visible = run._metrics.visible
-        measured = run._metrics.written.segments.gaps_by_writer(visible.segments)
-        before = dict(known)
-        followed, fresh = row_plan(visible.token_files, measured, known), row_plan(visible.token_files, measured)
-        assert followed == fresh and list(known) == run.steps
-        assert all(known[step] is plan for step, plan in before.items())
-    assert set(followed.joint) == {3, 4} and not followed.per_writer
+def test_a_followed_run_plans_new_steps_alone_and_as_a_fresh_reader_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "run", range(3))
+    run = open_run(tmp_path / "run")
+    before = ingredients(run)
+    planned = list[int]()
+    monkeypatch.setattr(
+        statistics_plan, "row_plan", lambda files, own: (planned.extend(files), row_plan(files, own))[1]
+    )
+    record(tmp_path / "run", range(3, 5), split=True)
+    assert run.refresh()
+    followed = ingredients(run)
+    assert planned == [3, 4] and all(followed[step] is made_of for step, made_of in before.items())
+    fresh = open_run(tmp_path / "run")
+    assert followed == ingredients(fresh) and list(followed) == run.steps
+    plan, expected = (own._metrics.written._plan(own._metrics.visible).rows for own in (run, fresh))
+    assert plan == expected and set(plan.joint) == {3, 4} and not plan.per_writer
+    assert_frame_equal(run.metrics(), fresh.metrics())
+
+
+def ingredients(run: Run) -> Ingredients:
+    return run._metrics.written.ingredients(run._metrics.visible)
 
 
 def test_a_step_whose_statistics_or_files_change_is_planned_again(tmp_path: Path) -> None:
-    record(tmp_path / "run", range(2))
+    record(tmp_path / "run", range(1))
+    record(tmp_path / "run", range(1, 2))
     run = open_run(tmp_path / "run")
-    visible = run._metrics.visible
-    measured = run._metrics.written.segments.gaps_by_writer(visible.segments)
-    known: dict[int, StepPlan] = {}
-    assert not row_plan(visible.token_files, measured, known).per_writer
-    lost = {key: gaps for key, gaps in measured.items() if key[1] != 1}
-    assert list(row_plan(visible.token_files, lost, known).per_writer) == [1]
-    assert not row_plan(visible.token_files, measured, known).per_writer
-    fewer = {step: files for step, files in visible.token_files.items() if step != 0}
-    assert not row_plan({**fewer, 1: ()}, measured, known).per_writer and known[1].files == ()
+    visible, segments = run._metrics.visible, run._metrics.written.segments
+    measured = segments.measured_steps(visible.segments)
+    plan = statistics_plan.statistics_plan(visible, measured, segments.version, None)
+    assert not plan.rows.per_writer and list(plan.ingredients) == [0, 1]
+    lost = {version: own for version, own in measured.items() if own[0][2] != (1,)}
+    less = statistics_plan.statistics_plan(visible, lost, segments.version, plan)
+    assert list(less.rows.per_writer) == [1] and less.ingredients[0] is plan.ingredients[0]
+    again = statistics_plan.statistics_plan(visible, measured, segments.version, less)
+    assert not again.rows.per_writer and again == plan
+    files = {1: ()}  # step 0 has gone, and the files of step 1 are set aside
+    fewer = statistics_plan.statistics_plan(
+        replace(visible, token_files=files, segments=()), {}, segments.version, less
+    )
+    assert not fewer.rows.per_writer and not fewer.ingredients
