@@ -7,15 +7,21 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
+from ratioscope.collectors.batch.sequence_numbers import SequenceNumbers
 from ratioscope.collectors.collector import Collector
+from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, Rejected, Sample
 
+from ..presentation.digits import count
+from . import import_units
+from .import_units import UNITS, Changed, RowDigest, Units, roll_back
 from .interruption import ended_in_order
 from .terminal import note
 
@@ -43,10 +49,10 @@ class Written:
 
 @contextmanager
 def new_run(run: Path) -> Iterator[Path]:
-    """A folder that becomes the run if nothing is raised, and is removed otherwise.
+    """A folder that becomes the run if nothing is raised. Otherwise its whole units are kept, and it is removed if it has none.
 
-    An import that was killed leaves a folder `.NAME.importing` behind. The next one says so, removes it and begins anew.
-    ConfigError while another import writes it.
+    An import that was killed leaves a folder `.NAME.importing` behind. The next one says so, and goes on behind its last whole
+    unit. ConfigError while another import writes it.
     """
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ConfigError(f"{run} exists already; give the name of a new run with -o")
@@ -54,41 +60,44 @@ def new_run(run: Path) -> Iterator[Path]:
     staged = run.parent / f".{run.name}.importing"
     if staged.is_symlink() or (staged.exists() and not staged.is_dir()):
         raise ConfigError(f"{staged} is in the way; remove it")
-    _remove_interrupted(run, staged)
-    try:
-        with _locked(run, staged, make=True), ended_in_order():
+    was_there = staged.exists()
+    with _locked(run, staged), ended_in_order():
+        try:
+            if was_there:
+                _take_up(run, staged)
             yield staged
             if run.is_dir():
                 run.rmdir()
             os.replace(staged, run)
-    except Busy:
-        raise
-    except BaseException:
+        except BaseException as error:
+            _leave(run, staged, keeps=not isinstance(error, Changed))
+            raise
+    (run / UNITS).unlink(missing_ok=True)
+
+
+def _take_up(run: Path, staged: Path) -> None:
+    """Rolls back what an interrupted import left unfinished, and says what is kept of it."""
+    begins = f"an import into {run} was interrupted"
+    if rows := roll_back(staged):
+        note(
+            f"{begins}: {count(rows, 'row')} of it are kept if the source still has them, and the import goes on behind them"
+        )
+    else:
+        note(f"{begins}, and what it had written is removed; the import begins anew")
+
+
+def _leave(run: Path, staged: Path, *, keeps: bool) -> None:
+    if keeps and (rows := roll_back(staged)):
+        note(f"{count(rows, 'row')} are kept in {staged}: the same import into {run} goes on behind them")
+    else:
         shutil.rmtree(staged, ignore_errors=True)
-        raise
-
-
-class Busy(ConfigError):
-    """Another import writes the same run."""
-
-
-def _remove_interrupted(run: Path, staged: Path) -> None:
-    """Removes what an import left behind that was killed. Busy where it is not over."""
-    if staged.exists():
-        with _locked(run, staged):
-            note(f"an import into {run} was interrupted, and what it had written is removed; the import begins anew")
-            shutil.rmtree(staged)
 
 
 @contextmanager
-def _locked(run: Path, staged: Path, *, make: bool = False) -> Iterator[None]:
-    """Holds the lock of the folder, which ends with the process. Busy where another import holds it."""
-    taken = Busy(f"another import writes {run} now; wait for it, or give another name with -o")
-    if make:
-        try:
-            staged.mkdir(mode=0o700)
-        except FileExistsError:
-            raise taken from None
+def _locked(run: Path, staged: Path) -> Iterator[None]:
+    """Holds the lock of the folder, which ends with the process. ConfigError where another import holds it."""
+    taken = ConfigError(f"another import writes {run} now; wait for it, or give another name with -o")
+    staged.mkdir(mode=0o700, exist_ok=True)
     folder = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
@@ -112,27 +121,71 @@ def write(
     strict: bool,
     resolution: Mapping[str, float] | None = None,
 ) -> Written:
-    """Writes all samples, and lists the rejected rows in a file of the run.
+    """Writes all samples that no whole unit holds, and lists the rejected rows in a file of the run.
 
     strict: raises at the first rejected row. resolution: policy -> the largest error of its log-probs, as for Collector.
+    Changed if the rows are not those that the whole units were made of.
     """
-    done = Written()
-    with (
-        Collector(staged, name=name, trainer=trainer, config=config, writer="thread", when_full="wait",
-                  queue_bytes=_QUEUE_BYTES, strict=True, resolution=resolution or None) as collector,
-        Listing(staged / REJECTED, done, strict) as listing,
-    ):  # fmt: skip
-        for batch in _batches(unique(rows, listing)):
-            collector.log(step=batch[0].step or 0, minibatch=batch[0].values.get("minibatch"), **arguments(batch))
-            done.rows += len(batch)
-            done.tokens += sum(map(_tokens, batch))
-            done.steps.add(batch[0].step or 0)
-        if not collector.flush(timeout=None):
-            raise SourceError(
-                f"not all rows reached the disk: {collector.counts.losses}; check the disk and import again"
-            )
-        collector.close(timeout=None)
+    done, numbers = Written(), SequenceNumbers(label(None, None))
+    run = {"name": name, "trainer": trainer, "config": config, "resolution": resolution or None}
+    units, written = Units(staged, run), None
+    with Listing(staged / REJECTED, done, strict) as listing:
+        for unit in _units(_batches(unique(rows, listing))):
+            if units.kept:
+                units.check(_taken(unit, None, numbers, done))
+                continue
+            if written is not None:  # the last unit is not listed: after it the run is whole
+                units.add(written)
+            with _collector(staged, run) as collector:
+                written = _taken(unit, collector, numbers, done)
+    if units.kept:
+        raise Changed("the source has fewer rows than when the import was interrupted")
     return done
+
+
+def _taken(
+    unit: Iterable[list[Sample]], collector: Collector | None, numbers: SequenceNumbers, done: Written
+) -> RowDigest:
+    """The digest of a unit's rows, which are written unless they are kept. Rows without ids are numbered over all units."""
+    digest = RowDigest()
+    for batch in unit:
+        step, minibatch, ids = batch[0].step or 0, batch[0].values.get("minibatch"), dict[str, Any]()
+        if "sequence_ids" not in batch[0].values:
+            begin, first = numbers.take(step, minibatch, len(batch))
+            ids = {"sequence_ids": [f"{step}-{begin}-{index}" for index in range(first, first + len(batch))]}
+        if collector is not None:
+            collector.log(step=step, minibatch=minibatch, **arguments(batch), **ids)
+        digest.add(batch)
+        done.rows += len(batch)
+        done.tokens += sum(map(_tokens, batch))
+        done.steps.add(step)
+    return digest
+
+
+@contextmanager
+def _collector(staged: Path, run: Mapping[str, Any]) -> Iterator[Collector]:
+    """A collector of which every row is on disk at the end, or SourceError is raised."""
+    with Collector(
+        staged, **run, attempt=0, writer="thread", when_full="wait", queue_bytes=_QUEUE_BYTES, strict=True
+    ) as made:
+        yield made
+        if not made.flush(timeout=None):
+            raise SourceError(f"not all rows reached the disk: {made.counts.losses}; check the disk and import again")
+        made.close(timeout=None)
+
+
+def _units(batches: Iterable[list[Sample]]) -> Iterator[Iterator[list[Sample]]]:
+    """The batches in units of about TOKENS tokens. No step begins in one unit and goes on in the next one."""
+    number, tokens, step = 0, 0, None
+
+    def unit_of(batch: list[Sample]) -> int:
+        nonlocal number, tokens, step
+        if tokens >= import_units.TOKENS and batch[0].step != step:
+            number, tokens = number + 1, 0
+        tokens, step = tokens + sum(map(_tokens, batch)), batch[0].step
+        return number
+
+    return (unit for _, unit in groupby(batches, unit_of))
 
 
 class Listing:

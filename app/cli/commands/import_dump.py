@@ -89,6 +89,8 @@ def import_dump(
     out; import/rejected.jsonl in the run lists them.
     """
     from ..import_report import print_json_report, print_report
+    from ..import_units import Changed
+    from ..terminal import note
 
     if source is not None and rollout is None and train is None:
         from ..scalar_import import Asked, import_scalars, scalar_log
@@ -105,7 +107,12 @@ def import_dump(
         raise ConfigError("wanted a dump or a folder of dumps; try: ratioscope import DUMP -o RUN")
     else:
         sources, sides = [source], [named]
-    readings, matches, done = _imported(sources, sides, output, comma_separated(on), name, strict)
+    asked = sources, sides, output, comma_separated(on), name, strict
+    try:
+        readings, matches, done = _imported(*asked)
+    except Changed as error:
+        note(f"{error}; what it had written is removed, and the import begins anew")
+        readings, matches, done = _imported(*asked)
     if as_json:
         print_json_report(output, readings, matches, done, time.monotonic() - began)
     else:
