@@ -3,7 +3,9 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 
 from ratioscope.collectors.writing.offline import OfflineWriter
@@ -54,7 +56,24 @@ def idle_catalog(path: str | os.PathLike[str], *, writers_ended: bool = False) -
 
 def compact(path: str | os.PathLike[str], *, writers_ended: bool = False) -> Compaction:
     """Merges token files and statistics. If it is killed at any instant, the run still reads the same."""
-    catalog = idle_catalog(path, writers_ended=writers_ended)
+    with folder_written(path):
+        return _compacted(idle_catalog(path, writers_ended=writers_ended))
+
+
+@contextmanager
+def folder_written(path: str | os.PathLike[str]) -> Iterator[None]:
+    """SourceError in words if the run may not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (EACCES, EPERM, EROFS):
+            raise
+        raise SourceError(
+            f"{path} cannot be written: {error.strerror}; wanted a run folder that you may write"
+        ) from error
+
+
+def _compacted(catalog: Catalog) -> Compaction:
     writer = OfflineWriter(catalog.root, "compact")
     done = Compaction()
     for merge in _merges(catalog):
@@ -96,7 +115,11 @@ class Pruning:
 
 def prune(path: str | os.PathLike[str], old: Old | None = None, *, yes: bool, writers_ended: bool = False) -> Pruning:
     """Deletes files that merges replaced, and token rows of old steps if `old` is given. Without `yes` it only lists them."""
-    catalog = idle_catalog(path, writers_ended=writers_ended)
+    with folder_written(path):
+        return _pruned(idle_catalog(path, writers_ended=writers_ended), old, yes=yes)
+
+
+def _pruned(catalog: Catalog, old: Old | None, *, yes: bool) -> Pruning:
     writer = OfflineWriter(catalog.root, "prune")
     done = Pruning()
     for deletion in _deletions(catalog, old):

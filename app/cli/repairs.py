@@ -17,7 +17,7 @@ from ratioscope.ingest.maintenance.repair import (
     unreadable,
 )
 
-from .maintenance import idle_catalog
+from .maintenance import folder_written, idle_catalog
 
 Act = tuple[str, Callable[[], object]]
 """(description, function that does it)."""
@@ -28,13 +28,14 @@ def repair(path: str | os.PathLike[str], *, dry_run: bool, writers_ended: bool =
     catalog = idle_catalog(path, writers_ended=writers_ended)
     writer = OfflineWriter(catalog.root, "repair")
     done: list[str] = []
-    for stage in (_moved, _committed, _restored, _noted, _removed):
-        for line, act in stage(catalog, writer):
-            done.append(line)
+    with folder_written(path):
+        for stage in (_moved, _committed, _restored, _noted, _removed):
+            for line, act in stage(catalog, writer):
+                done.append(line)
+                if not dry_run:
+                    act()
             if not dry_run:
-                act()
-        if not dry_run:
-            catalog.refresh()
+                catalog.refresh()
     return done
 
 

@@ -105,6 +105,8 @@ def test_a_run_that_cannot_be_written_is_refused_in_one_line(
     assert main(["note", str(run), "x"]) == cli.UNREADABLE
     told = capsys.readouterr().err
     assert "cannot be written: Read-only file system; wanted a run folder that you may write" in told
+    assert main(["prune", str(run), "--keep-steps", "1", "--yes"]) == cli.UNREADABLE
+    assert f"{run} cannot be written: Read-only file system; wanted a run folder" in capsys.readouterr().err
     assert told.count("\n") == 1 and not list(run.glob("commits/offline-*"))
 
 
