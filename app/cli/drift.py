@@ -11,6 +11,9 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from .commands.attach import known
+from .terminal import print_json, print_table, say
+
 if TYPE_CHECKING:
     from ratioscope.collectors.adapter import AdapterModule
     from ratioscope.collectors.drift import Drift, Found
@@ -25,8 +28,6 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
     """
     from ratioscope.collectors.drift import drift
     from ratioscope.collectors.watching.source import Source
-
-    from .terminal import print_json
 
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
@@ -52,7 +53,6 @@ def _script(file: Path) -> Script | None:
 def _tell_script(file: str, script: Script, as_json: bool) -> None:
     """Ends with 1 if nothing useful would be recorded."""
     from .own_trainer import USES
-    from .terminal import print_json, print_table, say
 
     if as_json:
         print_json(
@@ -85,8 +85,6 @@ def _tell_script(file: str, script: Script, as_json: bool) -> None:
 def _adapters(trainer: str | None) -> Iterator[tuple[str, AdapterModule]]:
     from ratioscope.collectors.trainers import ADAPTERS
 
-    from .commands.attach import known
-
     if trainer is not None and trainer.endswith(".py"):
         yield trainer, _own(Path(trainer))
     else:
@@ -114,8 +112,6 @@ def _own(file: Path) -> AdapterModule:
 
 
 def _tell(found: dict[str, Drift], folder: Path | None) -> None:
-    from .terminal import print_table, say
-
     there = {title: one for title, one in found.items() if one.found}
     for title, one in there.items():
         say(_sentence(title, one), "bold")

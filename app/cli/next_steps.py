@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ratioscope.metrics.dialects import NAMES
+from ratioscope.metrics.known.trainers import DIALECT, trainer_named
+
 from .terminal import console, say
 
 if TYPE_CHECKING:
@@ -59,9 +62,6 @@ def print_next(run: "Run", steps: Sequence[Next]) -> None:
 
 def trainer_with_presets(run: "Run") -> str | None:
     """The trainer on record if it has presets of corrections."""
-    from ratioscope.metrics.dialects import NAMES
-    from ratioscope.metrics.known.trainers import DIALECT, trainer_named
-
     named = trainer_named(run.info.get("trainer")) or ""
     own = DIALECT.get(named, named)
     return own if own in NAMES else None

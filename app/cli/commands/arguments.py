@@ -1,16 +1,21 @@
 """Arguments that several verbs share, with the same words and behaviour everywhere."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.errors import ConfigError
+from ratioscope.errors import ConfigError, SchemaError, SourceError
+from ratioscope.ingest.files.folder import is_run
+from ratioscope.ingest.files.run_tree import runs_below
+from ratioscope.metrics.grading.finding import Severity
+
+from ..terminal import working
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
-    from ratioscope.metrics.grading.finding import Severity
 
     from ...presentation.noise_floor import NoiseFloor
 
@@ -26,8 +31,6 @@ def _copied(named: Path | str) -> Path:
         return named
     from ratioscope.ingest.remote.address import address_of
     from ratioscope.ingest.remote.opening import local_run
-
-    from ..terminal import working
 
     with working(f"reading {address_of(named)}"):
         return local_run(named)
@@ -108,8 +111,6 @@ def opened(folder: Path, rules: Path | None = None) -> "Run":
     from ratioscope.ingest.remote.opening import place_of
     from ratioscope.ingest.run import open_run
 
-    from ..terminal import working
-
     own = None if rules is None else rules_of_file(rules)
     with working(f"reading {place_of(folder)}"):
         return open_run(folder, rules=own)
@@ -117,9 +118,6 @@ def opened(folder: Path, rules: Path | None = None) -> "Run":
 
 def runs_at(folders: Sequence[Path]) -> list[Path]:
     """The run folders among these and below them, each once. A folder without a run stays, for the error that `opened` raises."""
-    from ratioscope.ingest.files.folder import is_run
-    from ratioscope.ingest.files.run_tree import runs_below
-
     found: dict[Path, Path] = {}
     for folder in folders:
         below = () if is_run(folder) or not folder.is_dir() else runs_below(folder).runs
@@ -134,8 +132,6 @@ def comma_separated(value: str | None) -> tuple[str, ...]:
 
 def severity_of(fail_on: str | None) -> "Severity | None":
     """The severity that --fail-on names; ConfigError for any other word than watch and act."""
-    from ratioscope.metrics.grading.finding import Severity
-
     if fail_on is None:
         return None
     known = {severity.label: severity for severity in (Severity.WATCH, Severity.ACT)}
@@ -167,7 +163,6 @@ def steps_of(text: str | None) -> range | None:
 
 def gaps_of_readings(run: "Run", gaps: Sequence[str]) -> list[str]:
     """Those of the gaps that are between two policies or readings. ConfigError for a gap that there cannot be."""
-    from ratioscope.errors import SchemaError, SourceError
     from ratioscope.record import GAPS, gap_between, sides
 
     pairs = []
@@ -195,8 +190,6 @@ def demand_metrics(names: Sequence[str]) -> None:
 
 
 def _close(name: str, names: Sequence[str]) -> Sequence[str]:
-    from difflib import get_close_matches
-
     from ...presentation.metric_places import names_at
 
     return get_close_matches(name, names, n=3, cutoff=0.3) or names_at("core", "mismatch")[:3]

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ratioscope.collectors.unrecorded import unrecorded
 from ratioscope.errors import ConfigError
 
+from ..terminal import print_json, print_pairs, print_table, say
 from .arguments import AsJson
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ def attach(
     as_json: AsJson = False,
 ) -> None:
     """Print the lines that record a trainer, what they record, and the tested versions."""
-    from ..terminal import print_json
-
     if check or source is not None:
         from ..drift import check as checked
 
@@ -45,7 +45,6 @@ def attach(
 
 def known(trainer: str) -> "Adapter":
     from ratioscope.collectors.trainers import ADAPTERS, adapter_named
-    from ratioscope.collectors.unrecorded import unrecorded
 
     from ...presentation.trainers import ANY_OTHER
 
@@ -60,7 +59,6 @@ def known(trainer: str) -> "Adapter":
 
 def _tell(adapter: "Adapter", out: Path) -> None:
     from ...presentation.trainers import objects, tested, ways
-    from ..terminal import print_pairs, say
 
     say(adapter.title, "bold")
     takes = f"its {objects(adapter)}, or" if objects(adapter) else "no trainer object:"
@@ -83,7 +81,6 @@ def _list(as_json: bool) -> None:
     from ratioscope.collectors.trainers import ADAPTERS
 
     from ...presentation.trainers import ANY_OTHER, against
-    from ..terminal import print_json, print_table, say
 
     if as_json:
         print_json([_facts(adapter) for adapter in ADAPTERS])

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
+from ratioscope.ingest.files.reference_file import Pinned, pin, unpin
 
+from ..terminal import print_json, print_pairs, say, working
 from .arguments import AsJson, opened
 
 Action = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="The action.")]
@@ -52,7 +54,6 @@ def baseline(action: Action, words: Words = None, as_json: AsJson = False) -> in
 def _save(run: Path, name: str, *, as_json: bool) -> int:
     from ...referee.baselines import demand_name, plain_baseline, write_baseline
     from ...referee.floor_of_run import floor_of_run
-    from ..terminal import print_json, say, working
 
     demand_name(name)
     opened_run = opened(run)
@@ -70,7 +71,6 @@ def _save(run: Path, name: str, *, as_json: bool) -> int:
 def _list(*, as_json: bool) -> int:
     from ...referee.baselines import baseline as saved
     from ...referee.baselines import baseline_names, baselines_folder, plain_baseline
-    from ..terminal import print_json, print_pairs, say
 
     found: list[Any] = []
     for name in baseline_names():
@@ -90,7 +90,6 @@ def _list(*, as_json: bool) -> int:
 def _show(name: str, *, as_json: bool) -> int:
     from ...referee.baselines import baseline as saved
     from ...referee.baselines import plain_baseline
-    from ..terminal import print_json
 
     floor = saved(name)
     if as_json:
@@ -102,7 +101,6 @@ def _show(name: str, *, as_json: bool) -> int:
 
 def _remove(name: str) -> int:
     from ...referee.baselines import remove_baseline
-    from ..terminal import say
 
     remove_baseline(name)
     say(f"removed {name}")
@@ -111,10 +109,7 @@ def _remove(name: str) -> int:
 
 def _pin(reference: str, folder: Path | None) -> int:
     """Pins a run in its own folder or in one above it, or a saved baseline in a folder."""
-    from ratioscope.ingest.files.reference_file import Pinned, pin
-
     from ...referee.baselines import baseline as saved
-    from ..terminal import say
 
     if folder is not None and not Path(reference).is_dir():
         pin(folder, Pinned("baseline", saved(reference).name))
@@ -134,10 +129,6 @@ def _pin(reference: str, folder: Path | None) -> int:
 
 
 def _unpin(folder: Path) -> int:
-    from ratioscope.ingest.files.reference_file import unpin
-
-    from ..terminal import say
-
     unpin(folder)
     say(f"the runs in {folder} have no reference now")
     return 0
@@ -145,7 +136,6 @@ def _unpin(folder: Path) -> int:
 
 def _print(floor: Any) -> None:
     from ...presentation.noise_floor import floor_facts
-    from ..terminal import print_pairs, say
 
     say(f"baseline {floor.name}", "bold")
     print_pairs(floor_facts(floor))

@@ -7,6 +7,10 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...export.whole_file import demand_free, whole_files
+from ...presentation.digits import count
+from ...static_site.written import demand_replaceable, write_folder
+from ..terminal import say, stages, working
 from .arguments import RunFolders, opened, runs_at
 
 if TYPE_CHECKING:
@@ -66,8 +70,6 @@ def bundle(runs: RunFolders, output: Output = None, no_text: NoText = False, seq
 def _write_zip(run: "Run", target: Path, sequences: int | None) -> None:
     from ...export.bundle import SEQUENCES
     from ...export.bundle import bundle as bundled
-    from ...export.whole_file import demand_free, whole_files
-    from ..terminal import say, working
 
     demand_free([target], force=False)
     with working(f"bundling {run.name}"):
@@ -84,8 +86,6 @@ def _write_zip(run: "Run", target: Path, sequences: int | None) -> None:
 def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
     from ...static_site.document import FIRST
     from ...static_site.material import READING, material
-    from ...static_site.written import demand_replaceable
-    from ..terminal import say, stages
 
     is_file = target.suffix.lower() == ".html"
     if not is_file:
@@ -103,12 +103,9 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
 def _write_several(folders: "Sequence[Path]", target: Path, *, text: bool) -> None:
     from ratioscope.ingest.run import open_run
 
-    from ...presentation.digits import count
     from ...static_site.document import FIRST
     from ...static_site.material import READING, material
     from ...static_site.several import folder_of
-    from ...static_site.written import demand_replaceable, write_folder
-    from ..terminal import say, stages
 
     demand_replaceable(target)
     for folder in folders:
@@ -121,14 +118,11 @@ def _write_several(folders: "Sequence[Path]", target: Path, *, text: bool) -> No
 
 
 def _say_who_reads(target: Path, *, text: bool) -> None:
-    from ..terminal import say
-
     texts = "It has the texts of the worst sequences; --no-text leaves them out." if text else "No text is in it."
     say(f"{texts} Only you can read it; chmod -R a+rX {target} lets a web server read it.", "dim")
 
 
 def _one_file(read: "Material", target: Path) -> int:
-    from ...export.whole_file import whole_files
     from ...static_site.document import one_file
 
     content = one_file(read).encode()
@@ -138,6 +132,5 @@ def _one_file(read: "Material", target: Path) -> int:
 
 def _folder(read: "Material", target: Path) -> int:
     from ...static_site.document import files
-    from ...static_site.written import write_folder
 
     return write_folder(target, files(read).items())

@@ -9,6 +9,8 @@ import typer
 
 from ratioscope.errors import ConfigError, SourceError
 
+from .. import FINDINGS, OK
+from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, severity_of
 
 if TYPE_CHECKING:
@@ -58,9 +60,7 @@ def check(
     from ratioscope.ingest.analysis.gate_outcomes import outcomes
 
     from ...referee.floor_of_run import against_floor
-    from .. import FINDINGS, OK
     from ..gate_files import append_to_summary, summary_path, write_junit
-    from ..terminal import print_json, say, working
 
     floor = floor_named(baseline)
     gate = _gate(limits, fail_on, exact=exact)
@@ -116,7 +116,6 @@ def _gate(limits: Path | None, fail_on: str | None, *, exact: bool) -> "Gate":
 
 def _print(name: str, found: "Sequence[Outcome]") -> None:
     from ..gate_files import headline
-    from ..terminal import say
 
     failed = any(outcome.state == "failed" for outcome in found)
     say(headline(name, found), "act" if failed else "healthy")

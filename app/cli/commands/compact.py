@@ -2,6 +2,8 @@
 
 from dataclasses import asdict
 
+from ...presentation.digits import count
+from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
 MOST_SHOWN = 12
@@ -9,9 +11,7 @@ MOST_SHOWN = 12
 
 def compact(run: OwnRun, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
     """Merge the token files of each step and the statistics of many steps; `prune` then deletes the old ones."""
-    from ...presentation.digits import count
     from ..maintenance import compact as merge
-    from ..terminal import print_json, say, working
 
     with working(f"compacting {run}"):
         done = merge(run, writers_ended=writers_ended)

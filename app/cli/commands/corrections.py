@@ -1,13 +1,19 @@
 """`ratioscope corrections RUN`: the effects that corrections would have had on the run, and a trainer's settings for them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.dialects import dialect
+from ratioscope.metrics.digits import digits
 
+from ...presentation.config_text import mapping_in
+from ..next_steps import after_corrections, print_next
+from ..terminal import print_json, print_table, say, say_gap, stages
 from .arguments import AsJson, RunFolder, comma_separated, gaps_of_readings, opened
 
 if TYPE_CHECKING:
@@ -59,9 +65,6 @@ def corrections(
     chosen = _chosen(dialect, preset, config, threshold, level)
     from ratioscope.ingest.analysis.correction_effects import correction_effects, effect_frame
 
-    from ..next_steps import after_corrections, print_next
-    from ..terminal import print_json, stages
-
     opened_run = opened(run)
     chosen, reading = _weighted(opened_run, chosen, gap)
     with stages("corrections", len(opened_run.row_digests(gap=reading))) as advance:
@@ -104,8 +107,6 @@ def _weighted(
     run: "Run", chosen: "Sequence[Correction | TrainerCorrection]", gap: str | None
 ) -> "tuple[Sequence[Correction | TrainerCorrection], str]":
     """(the corrections with weights of the gap, the gap if it is one of readings). ConfigError where it has no weights."""
-    from dataclasses import replace
-
     from ratioscope.metrics.corrections.correction import Correction, weighted_gap
 
     if gap is None:
@@ -136,9 +137,6 @@ def _number(part: str) -> float:
 def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Sequence[TrainerCorrection]":
     """A trainer's presets with these names, all presets if none is named, or the corrections of a configuration file."""
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-    from ratioscope.metrics.dialects import dialect
-
-    from ...presentation.config_text import mapping_in
 
     trainer = dialect(name)
     if config is not None:
@@ -151,8 +149,6 @@ def of_trainer(name: str, presets: Sequence[str], config: Path | None) -> "Seque
 
 
 def _print(frame: "pl.DataFrame", run: "Run", by: str) -> None:
-    from ..terminal import print_table, say, say_gap
-
     if frame.is_empty():
         why = run.no_tokens or "no step has token rows with the policies these corrections read"
         say(f"{run.name}: not available, because {why}", "dim")
@@ -173,8 +169,6 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
     from ratioscope.metrics.corrections.advice import advice, risk_per_step
     from ratioscope.metrics.corrections.correction import NONE
 
-    from ..terminal import say
-
     parts = {str(name): part for (name,), part in by_step.group_by("correction", maintain_order=True)}
     nothing = parts.pop(NONE.name, None)
     if nothing is None:
@@ -192,17 +186,12 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
 
 
 def _shown(value: float | None) -> str:
-    from ratioscope.metrics.digits import digits
-
     return "n/a" if value is None else digits(value)
 
 
 def _print_config(name: str, correction: "Correction | TrainerCorrection") -> None:
     """Prints the settings of this correction in the trainer."""
     from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-    from ratioscope.metrics.dialects import dialect
-
-    from ..terminal import say
 
     trainer = dialect(name)
     assert isinstance(correction, TrainerCorrection)

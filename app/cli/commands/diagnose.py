@@ -6,6 +6,8 @@ import typer
 
 from ratioscope.layout import REPRODUCED
 
+from ..next_steps import after_diagnose, print_next
+from ..terminal import print_json, print_pairs, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, steps_of
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ def diagnose(
     from ratioscope.ingest.analysis.known_context import known_context, plain_known
 
     from ...referee.floor_of_run import against_floor
-    from ..next_steps import after_diagnose, print_next
-    from ..terminal import print_json, say, working
 
     wanted, floor = steps_of(steps), floor_named(baseline)
     opened_run = opened(run, rules)
@@ -67,7 +67,6 @@ def proofs_of(run: "Run") -> list[str]:
 
 def _print(result: "RunDiagnosis", known: "KnownContext") -> None:
     from ...presentation.cause_facts import capital, cause_facts, settings_of, share_words
-    from ..terminal import print_pairs, say
 
     diagnosis = result.diagnosis
     for place, item in enumerate(diagnosis.likely, start=1):
@@ -98,7 +97,6 @@ def _print(result: "RunDiagnosis", known: "KnownContext") -> None:
 
 def _print_context(known: "KnownContext") -> None:
     from ...presentation.growth_words import growth_facts
-    from ..terminal import print_pairs, say
 
     say()
     say("Over the steps:", "bold")

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.dialects import dialect
 
+from ...presentation.digits import plus_minus
+from ..terminal import print_pairs, print_table, say, stages
 from .corrections import of_trainer
 
 if TYPE_CHECKING:
@@ -15,8 +18,6 @@ if TYPE_CHECKING:
 def dialect_rows(run: "Run", dialect: str, preset: str | None, config: Path | None) -> list[dict[str, Any]]:
     """One row per step: "step", then the trainer's metrics, by the preset, by the file, or else by its first preset."""
     from ratioscope.ingest.analysis.correction_effects import correction_effects
-
-    from ..terminal import stages
 
     chosen = of_trainer(dialect, [preset] if preset else [], config)[0]
     with stages(dialect, len(run.steps)) as advance:
@@ -33,11 +34,6 @@ def print_dialect(
     rows: Sequence[Mapping[str, Any]], dialect_name: str, canonical: Mapping[int, Mapping[str, Any]]
 ) -> None:
     """Prints the last step: the trainer's values, ours for the same quantities, and notes on misleading values."""
-    from ratioscope.metrics.dialects import dialect
-
-    from ...presentation.digits import plus_minus
-    from ..terminal import print_pairs, print_table, say
-
     trainer, last = dialect(dialect_name), rows[-1]
     ours = canonical.get(last["step"], {})
     say(f"{dialect_name} at step {last['step']}, the last of {len(rows)} (all steps: --json)", "bold")

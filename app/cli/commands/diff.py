@@ -8,6 +8,7 @@ import typer
 
 from ratioscope.errors import SourceError
 
+from ..terminal import print_json, print_pairs, print_table, say, working
 from .arguments import AsJson, opened
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def diff(
     between prompts. Errors do not include the variation between seeds.
     """
     from ...presentation.difference import common_gap, difference
-    from ..terminal import print_json, working
 
     runs = opened(a), opened(b)
     with working(f"comparing {runs[0].name} and {runs[1].name}"):
@@ -74,7 +74,6 @@ def _print(found: "Difference", answers: Sequence[Mapping[str, str]]) -> None:
     from ...presentation.comparison_words import table_of
     from ...presentation.difference import headline, pairs_in_words, parting_in_words
     from ...presentation.metric_places import names_at
-    from ..terminal import print_pairs, print_table, say
 
     say(headline(found), {-1: "healthy", 0: "bold", 1: "act"}[found.direction])
     say()

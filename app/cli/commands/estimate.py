@@ -7,6 +7,8 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...presentation.digits import count
+from ..terminal import print_json, print_pairs, working
 from .arguments import AsJson, comma_separated, opened
 
 if TYPE_CHECKING:
@@ -67,7 +69,6 @@ def estimate(
 
 def _of_shape(shape: "Shape", steps: int, ranks: int) -> dict[str, Any]:
     from ..cost import measured
-    from ..terminal import working
 
     with working("recording a batch of this shape"):
         cost = measured(shape)
@@ -105,9 +106,6 @@ def _of_run(folder: Path, steps: int) -> dict[str, Any]:
 
 
 def _print(estimates: dict[str, Any], as_json: bool) -> None:
-    from ...presentation.digits import count
-    from ..terminal import print_json, print_pairs
-
     if as_json:
         print_json(estimates)
         return
@@ -137,8 +135,6 @@ def _print(estimates: dict[str, Any], as_json: bool) -> None:
 
 
 def _readings(estimates: dict[str, Any]) -> str:
-    from ...presentation.digits import count
-
     return f" and {count(estimates['readings'], 'reading')}" if "readings" in estimates else ""
 
 

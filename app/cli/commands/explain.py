@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..terminal import print_json, print_pairs, say
 from .arguments import AsJson
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ def explain(
     A prefix such as ess prints the card of every metric that begins with it. A signal of an alert, such as
     alignment, prints what it means, when it opens an alert and what to try. Without a name it lists all names.
     """
-    from ..terminal import print_json, print_pairs, say
-
     if metric is None:
         _list(as_json=as_json)
         return
@@ -46,8 +45,6 @@ def _list(*, as_json: bool) -> None:
     """Prints the names of all metrics by topic, and of all signals."""
     from ratioscope.metrics.definitions.registry import METRICS
     from ratioscope.metrics.grading.signals import SIGNALS
-
-    from ..terminal import print_json, print_pairs, say
 
     topics: dict[str, list[tuple[str, str]]] = {}
     for metric in METRICS:

@@ -7,6 +7,8 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ..interruption import ended_in_order
+from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder, comma_separated, demand_metrics, gaps_of_readings, opened, steps_of
 
 ENDINGS = (".parquet", ".csv", ".jsonl")
@@ -54,8 +56,6 @@ def export(
     demand_metrics(metrics)
     from ...export.export import export as exported
     from ...export.tables import Part
-    from ..interruption import ended_in_order
-    from ..terminal import counting, print_json, say
 
     opened_run = opened(run)
     if gap is not None:

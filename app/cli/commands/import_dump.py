@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.errors import ConfigError, SourceError
+from ratioscope.ingest.importers.restricted.budget import Limits
 
+from ..terminal import transfer
 from .arguments import AsJson, comma_separated
 
 if TYPE_CHECKING:
@@ -144,7 +146,6 @@ def _with(options: "Options", lines: list[str] | None, on: str | None) -> "Optio
 
 def _options(format_name: str | None, columns: list[str] | None, step: int | None, most_memory: float) -> "Options":
     from ratioscope.ingest.importers.detection import by_name
-    from ratioscope.ingest.importers.restricted.budget import Limits
     from ratioscope.ingest.importers.source_files import Options
 
     if not 0 < most_memory < 1 << 20:
@@ -192,7 +193,6 @@ def _imported(
 
     from ..import_report import why
     from ..importing import new_run, write
-    from ..terminal import transfer
 
     readings = [opened(source, side) for source, side in zip(sources, sides, strict=True)]
     matches = Matches(on) if len(readings) == 2 else None

@@ -8,7 +8,12 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...presentation.digits import count
+from .. import OK, UNREADABLE
+from ..interruption import ended_in_order
+from ..terminal import counting, error, print_json, say, working
 from .arguments import AsJson, RunFolder, comma_separated, opened
+from .corrections import of_trainer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -56,9 +61,6 @@ def index(
     from ratioscope.ingest.indexing.frames import keep_frames
     from ratioscope.ingest.indexing.index import index as make
 
-    from ..interruption import ended_in_order
-    from ..terminal import counting, print_json, working
-
     slices, chosen = _on_demand(by), _corrections(corrections)
     opened_run = opened(run)
     with (
@@ -91,8 +93,6 @@ def _corrections(names: str | None) -> "list[AnyCorrection]":
     from ratioscope.ingest.jobs.correction_results import correction_text
     from ratioscope.metrics.corrections.correction import CORRECTIONS
 
-    from .corrections import of_trainer
-
     found = [
         each
         for name in comma_separated(names)
@@ -118,15 +118,10 @@ def _opened(engine: str, workers: int | None, address: str | None) -> "AbstractC
 
 
 def _code(done: "Indexed") -> int:
-    from .. import OK, UNREADABLE
-
     return UNREADABLE if done.failed or done.lost else OK
 
 
 def _print(done: "Indexed", run: str) -> None:
-    from ...presentation.digits import count
-    from ..terminal import error, say
-
     if not done.steps:
         say("nothing to compute: the statistics of all steps are on record")
         return

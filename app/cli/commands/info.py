@@ -4,8 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ratioscope.errors import RatioscopeError
 from ratioscope.layout import NOTE
+from ratioscope.metrics.grading.finding import Severity
 
+from ...presentation.digits import count
+from ..next_steps import after_info, print_next
+from ..terminal import print_json, print_pairs, say
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened
 
 if TYPE_CHECKING:
@@ -25,11 +30,8 @@ def info(run: RunFolder, rules: RulesFile = None, baseline: BaselineName = None,
     from ratioscope.ingest.analysis.info import info as facts_of
     from ratioscope.ingest.analysis.resolution import resolutions
     from ratioscope.ingest.analysis.weights_arrived import plain_arrivals, weights_arrived
-    from ratioscope.metrics.grading.finding import Severity
 
     from ...referee.floor_of_run import against_floor
-    from ..next_steps import after_info, print_next
-    from ..terminal import print_json, say
 
     floor = floor_named(baseline)
     opened_run = opened(run, rules)
@@ -78,7 +80,6 @@ def _lists(run: "Run", facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str
 
 def _diagnosis(run: "Run") -> "tuple[RunDiagnosis | None, str]":
     """The diagnosis of the run; None with the reason if it has none."""
-    from ratioscope.errors import RatioscopeError
     from ratioscope.ingest.analysis.diagnosis import diagnosed_gap, diagnosis_of
     from ratioscope.ingest.analysis.evidence import steps_to_read
 
@@ -101,10 +102,8 @@ def _by_reason(unavailable: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
-    from ...presentation.digits import count
     from ...report.quality import quality
     from ...report.shown import quality_facts
-    from ..terminal import print_pairs
 
     events: list[str] = [event["event"] for event in facts["events"]]
     unsettled = facts["unsettled"]
@@ -130,8 +129,6 @@ def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
 
 
 def _reading(name: str, facts: Mapping[str, Any]) -> str:
-    from ...presentation.digits import count
-
     model = next((made["model"] for made in facts["made_of"] if "model" in made), None)
     odd = [f"{facts[word]} {word}" for word in ("unknown", "mismatched") if facts.get(word)]
     parts = [

@@ -6,6 +6,8 @@ import polars as pl
 
 from ratioscope.errors import ConfigError
 
+from ..terminal import print_table
+
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
@@ -30,7 +32,6 @@ def logged_rows(run: "Run", names: tuple[str, ...] = ()) -> pl.DataFrame:
 def print_logged(run: "Run", names: tuple[str, ...]) -> None:
     """Prints each number: its steps, its last value, and the metric of ours that it is, or why it is none."""
     from ...presentation.logged_names import metrics_of
-    from ..terminal import print_table
 
     wide = logged_rows(run, names)
     metrics = metrics_of(run.logged)

@@ -9,6 +9,9 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...presentation.escape import csv as cell
+from ..next_steps import after_metrics, print_next
+from ..terminal import counting, print_json, print_table, say, say_gap, stages
 from .arguments import (
     AsJson,
     FailOn,
@@ -21,6 +24,7 @@ from .arguments import (
     opened,
     severity_of,
 )
+from .dialect_metrics import dialect_rows, print_dialect
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,8 +81,6 @@ def metrics(
     """
     from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 
-    from ..terminal import say
-
     severity_of(fail_on)
     if as_json and as_csv:
         raise ConfigError("--json and --csv were both given; wanted one of them")
@@ -113,7 +115,6 @@ def metrics(
 
 
 def _logged(run: "Run", names: tuple[str, ...], *, as_json: bool, as_csv: bool) -> int:
-    from ..terminal import print_json
     from .logged_numbers import logged_rows, print_logged
 
     if as_json:
@@ -126,9 +127,6 @@ def _logged(run: "Run", names: tuple[str, ...], *, as_json: bool, as_csv: bool) 
 
 
 def _dialect(run: "Run", name: str, preset: str | None, config: Path | None, *, as_json: bool) -> int:
-    from ..terminal import print_json
-    from .dialect_metrics import dialect_rows, print_dialect
-
     rows = dialect_rows(run, name, preset, config)
     if as_json:
         print_json(rows)
@@ -142,8 +140,6 @@ def _clustered(run: "Run", keys: tuple[str, ...], cluster: str) -> "pl.DataFrame
     if cluster != "group" or keys != ("step",):
         raise ConfigError(f"--cluster {cluster}: wanted sequence, or group with --by step")
     from ratioscope.ingest.analysis.group_errors import metrics_by_group
-
-    from ..terminal import stages
 
     with stages("errors by group", len(run.steps)) as advance:
         return metrics_by_group(run, progress=lambda done, total: advance(f"step {done} of {total}"))
@@ -170,8 +166,6 @@ def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
     """The metric frame; by step with each row's severity after it."""
     from ratioscope.ingest.analysis.grades import step_grades
 
-    from ..terminal import counting
-
     with counting("reading token rows") as progress:
         frame = _ordered(run.metrics(by=keys, progress=progress), keys)
     if keys != ("step",) or frame.is_empty():
@@ -182,8 +176,6 @@ def _graded(run: "Run", keys: tuple[str, ...]) -> "pl.DataFrame":
 
 def _with_pairs(run: "Run", frame: "pl.DataFrame", keys: tuple[str, ...], pairs: Sequence[str]) -> "pl.DataFrame":
     """The frame with the columns of gaps between readings; without steps that none of the requested gaps has."""
-    from ..terminal import counting
-
     for pair in pairs:
         with counting(f"reading token rows of {pair}") as progress:
             own = _ordered(run.metrics(by=keys, gap=pair, progress=progress), keys)
@@ -227,8 +219,6 @@ def _chosen(frame: "pl.DataFrame", gaps: Sequence[str], metrics: Sequence[str]) 
 def _print_csv(frame: "pl.DataFrame") -> None:
     import csv
 
-    from ...presentation.escape import csv as cell
-
     def written(value: Any) -> Any:
         return cell(value) if isinstance(value, str) else value
 
@@ -242,8 +232,6 @@ def _print_tables(
 ) -> None:
     """Prints one table per gap of --gap; without --gap the first gap on record, and a line that names the others."""
     from ...presentation.metric_places import names_at
-    from ..next_steps import after_metrics, print_next
-    from ..terminal import say
 
     shown = gaps or run.gaps[:1]
     for gap in shown:
@@ -259,7 +247,6 @@ def _print_table(run: "Run", frame: "pl.DataFrame", keys: Sequence[str], *, gap:
 
     from ...presentation.metric_places import names_at
     from ...presentation.value_text import measured
-    from ..terminal import print_table, say, say_gap
 
     cards = {metric.name: metric for metric in METRICS if metric.is_of(gap)}
     names = metrics or names_at("core", gap)

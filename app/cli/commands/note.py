@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help='The event, e.g. "restarted node 7".')]
@@ -21,7 +22,6 @@ def note(run: OwnRun, text: Text, step: Step = None, as_json: AsJson = False) ->
     left out.
     """
     from ..notes import note as write
-    from ..terminal import print_json, say, working
 
     with working(f"writing to {run}"):
         written = write(run, text, step)

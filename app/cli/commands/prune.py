@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ...presentation.digits import count
+from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
 MOST_SHOWN = 12
@@ -29,9 +31,7 @@ def prune(
     """Delete files that compact replaced, after verifying the new files; with a limit, delete token rows of old steps too."""
     from ratioscope.ingest.maintenance.pruning import Old
 
-    from ...presentation.digits import count
     from ..maintenance import prune as delete
-    from ..terminal import print_json, say, working
 
     before = None if older_than is None else time.time() - older_than * _DAY
     old = None if keep_steps is None and before is None else Old(keep_steps, before)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..interruption import ended_in_order
+from ..terminal import note, print_json, say, transfer
 from .arguments import AsJson, OwnRun
 from .sending import has_ended
 
@@ -29,9 +31,6 @@ def push(run: OwnRun, url: Url, follow: Follow = False, every: Every = 30.0, as_
     """
     from ratioscope.ingest.maintenance.push import Pushed
 
-    from ..interruption import ended_in_order
-    from ..terminal import print_json, say
-
     with ended_in_order():
         done = _pushed(run, url, follow, every)
     assert isinstance(done, Pushed)
@@ -51,8 +50,6 @@ def _pushed(
     from ratioscope.ingest.maintenance.push import push as upload
     from ratioscope.ingest.remote.store import Unreachable
     from ratioscope.ingest.run import open_run
-
-    from ..terminal import note, transfer
 
     ended = not follow or has_ended(open_run(run))
     with transfer("uploading") as progress:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ...presentation.digits import count
+from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
@@ -11,9 +13,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be
 
 def repair(run: OwnRun, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
     """Commit complete files that no commit names, recompute lost statistics from token rows, set unreadable files aside."""
-    from ...presentation.digits import count
     from ..repairs import repair as restore
-    from ..terminal import print_json, say, working
 
     with working(f"repairing {run}"):
         done = restore(run, dry_run=dry_run, writers_ended=writers_ended)

@@ -10,6 +10,9 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...export.whole_file import demand_free, whole_files
+from ..interruption import ended_in_order
+from ..terminal import print_json, say, stages
 from .arguments import (
     AsJson,
     BaselineName,
@@ -81,10 +84,7 @@ def report(
     printed. It contains the texts of the ten worst sequences unless --no-text is given. The file appears whole or not at all.
     Only you can read it (mode 0600); use chmod to share it.
     """
-    from ...export.whole_file import demand_free, whole_files
     from ...report.data import STAGES, report_data
-    from ..interruption import ended_in_order
-    from ..terminal import print_json, say, stages
 
     _refuse(output, interactive)
     severity_of(fail_on)

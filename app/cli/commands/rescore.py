@@ -1,7 +1,7 @@
 """`ratioscope rescore RUN --model PATH`: reads recorded tokens again with a model, and says which side is off."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +10,8 @@ import typer
 
 from ratioscope.errors import ConfigError
 
+from ...presentation.digits import count
+from ..terminal import counting, print_json, print_table, say, stages, working
 from .arguments import AsJson, OwnRun, opened, steps_of
 
 if TYPE_CHECKING:
@@ -81,7 +83,6 @@ def rescore(
     from ...referee.choice import Wanted
     from ...referee.model import demand_extra, referee
     from ...referee.model import tokenizer as tokenizer_in
-    from ..terminal import counting, print_json, working
 
     _demand(name, dtype, checkpoints, tries)
     wanted = Wanted(steps_of(steps), sequences, everything)
@@ -134,7 +135,6 @@ def _demand(name: str, dtype: str, checkpoints: Path | None, tries: bool) -> Non
 def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance | None":
     """The distance of the model from itself when it reads every sequence alone. The second reading stays in the run."""
     from ...referee.distance import distances_of
-    from ..terminal import counting
 
     with counting(f"reading {run.name} again") as progress:
         again = read(name=f"{name}_again", progress=progress)
@@ -143,13 +143,10 @@ def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance 
 
 def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None) -> "Tried":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
-    from dataclasses import replace
-
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
     from ...referee.proofs import write_proofs
     from ...referee.reproduction import checkpoints_in, tried
-    from ..terminal import stages
 
     own = [] if checkpoints is None else checkpoints_in(checkpoints)
     few = replace(wanted, sequences=min(wanted.sequences, MOST_TRIED), everything=False)
@@ -169,7 +166,6 @@ def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, 
 
 def _print_floor(who: str, how: str, noise: "Distance | None", found: "Answer") -> None:
     from ...referee.answer import words
-    from ..terminal import say
 
     if noise is None:
         return
@@ -188,8 +184,6 @@ def _plain_tried(found: "Tried") -> dict[str, Any]:
 
 
 def _print_tried(found: "Tried") -> None:
-    from ..terminal import print_table, say
-
     say()
     for best in found.best:
         say(best.sentence, "bold" if best.verdict == "reproduced" else None)
@@ -218,9 +212,6 @@ def plain_answer(found: "Answer") -> dict[str, Any]:
 
 
 def _print(done: "Rescored", found: "Answer") -> None:
-    from ...presentation.digits import count
-    from ..terminal import print_table, say
-
     say(found.sentence, "bold")
     before = f", {done.before:,} more were read before" if done.before else ""
     say(f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}")

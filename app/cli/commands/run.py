@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ratioscope.collectors.process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -51,7 +52,6 @@ def recording_environment(
     launch for several nodes (LAUNCH is set and RUN is not; with RUN, LAUNCH is that of a `ratioscope run` around this one).
     """
     from ratioscope.collectors.environment import launch_name
-    from ratioscope.collectors.process.variables import LAUNCH, NAME, RUN, SCALARS, TEXT, VARIABLES
     from ratioscope.collectors.watching.ray_workers import BOOTSTRAP
 
     inherited = {key: value for key, value in environment.items() if key not in VARIABLES}

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..terminal import say
 from .arguments import RunFolder, opened
 from .sending import has_ended, sent_until_ended
 
@@ -30,7 +31,6 @@ def sync(run: RunFolder, to: To, follow: Follow = False, every: Every = 5.0) -> 
     from ...export.sinks.sync import LoggerSync
     from ...export.wandb.sent import Target, sent_to, wandb_id
     from ...report.scrubbed import scrubbed_text
-    from ..terminal import say
 
     logger, place = logger_of(to)
     opened_run = opened(run)

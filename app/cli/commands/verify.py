@@ -7,6 +7,9 @@ import typer
 
 from ratioscope.layout import READINGS
 
+from ...presentation.digits import count
+from .. import FINDINGS, OK
+from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder
 
 if TYPE_CHECKING:
@@ -22,9 +25,6 @@ def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
     """Check every commit line, digest and footer of a run; exit 0 sound, 1 findings, 3 unreadable."""
     from ratioscope.ingest.maintenance.verify import verify as walk
     from ratioscope.ingest.remote.opening import place_of
-
-    from .. import FINDINGS, OK
-    from ..terminal import counting, print_json, say
 
     with counting(f"verifying {place_of(run)}") as progress:
         verification = walk(run, deep=deep, progress=progress)
@@ -46,14 +46,10 @@ def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
 
 
 def _verdict(verification: "Verification") -> str:
-    from ...presentation.digits import count
-
     return "sound" if verification.sound else f"{count(len(verification.troubles), 'finding')}"
 
 
 def _counted(verification: "Verification") -> str:
-    from ...presentation.digits import count
-
     logs = f"{count(verification.logs, 'commit log')} of {count(verification.lines, 'line')}"
     condensed = verification.condensed
     short = f", {condensed} of them also in a short form, which agrees with the log" if condensed else ""
@@ -63,8 +59,6 @@ def _counted(verification: "Verification") -> str:
 
 def committed_files(verification: "Verification") -> str:
     """The clause on the numbers of data files; a kind without a file is not named."""
-    from ...presentation.digits import count
-
     troubled = {trouble.file for trouble in verification.troubles}
     readings = verification.readings - sum(
         file.startswith(f"{READINGS}/") and file.endswith(".parquet") for file in troubled
@@ -93,7 +87,6 @@ def _unnumbered(verification: "Verification") -> list[str]:
 def _compared(verification: "Verification") -> list[str]:
     if not verification.deep:
         return []
-    from ...presentation.digits import count
 
     alone = "".join(f"; {steps:,} not, because {reason}" for reason, steps in sorted(verification.alone.items()))
     return [f"the statistics of {count(verification.compared, 'step')} were recomputed from token rows{alone}"]

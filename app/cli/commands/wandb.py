@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ratioscope.ingest.importers.wandb_log import Health, entries, wandb_file
+from ratioscope.metrics.dialects import dialect as trainer_of
+
+from ..terminal import print_json, print_pairs, print_table, say
 from .arguments import AsJson, RunFolder, opened
 from .sending import has_ended, sent_until_ended
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.importers.wandb_log import Health
     from ratioscope.ingest.importers.wandb_scalars import Scalar
 
 
@@ -51,7 +54,6 @@ def sync(
     from ...export.wandb.session import demand_extras, session
     from ...export.wandb.sync import Sync
     from ...report.scrubbed import scrubbed_text
-    from ..terminal import say
 
     demand_extras()
     offline = offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun")
@@ -92,11 +94,7 @@ def show(file: LogFile, dialect: Dialect = None, every_name: EveryName = False, 
 
     Neither W&B nor a network is needed. Values stay under the trainer's names, because their definitions are the trainer's.
     """
-    from ratioscope.ingest.importers.wandb_log import Health, entries, wandb_file
     from ratioscope.ingest.importers.wandb_scalars import likely_dialect, scalars
-    from ratioscope.metrics.dialects import dialect as trainer_of
-
-    from ..terminal import print_json, say
 
     health = Health()
     found = scalars(entries(wandb_file(file), health))
@@ -117,8 +115,6 @@ def show(file: LogFile, dialect: Dialect = None, every_name: EveryName = False, 
 
 
 def _say_health(health: "Health") -> None:
-    from ..terminal import say
-
     if health.damaged:
         say(f"{health.damaged} damaged parts of the file were skipped; their rows are missing", "watch")
     if health.torn:
@@ -128,8 +124,6 @@ def _say_health(health: "Health") -> None:
 def _print_scalars(
     shown: "Mapping[str, Scalar]", canonical: Mapping[str, str | None], notes: Mapping[str, str]
 ) -> None:
-    from ..terminal import print_pairs, print_table, say
-
     rows = [
         [key, str(scalar.rows), str(scalar.not_finite), f"{scalar.last:.6g}", canonical.get(key) or ""]
         for key, scalar in shown.items()

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ratioscope.errors import RatioscopeError
+
+from ...presentation.escape import terminal
+from ..terminal import STYLES, console, say
+from ..watching.command import arguments_of, failure_of_command
 from .arguments import RulesFile, RunFolder
 
 if TYPE_CHECKING:
@@ -59,7 +64,6 @@ def watch(
     """
     from ratioscope.ingest.files.rules_file import rules_of_file
 
-    from ..watching.command import arguments_of
     from ..watching.looks import Watched
     from ..watching.webhook import webhook_of
 
@@ -78,8 +82,6 @@ Show = Callable[["Look", list[str]], None]
 
 def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell, show: Show) -> None:
     """Shows each look and tells of new alerts, until the run ends."""
-    from ratioscope.errors import RatioscopeError
-
     from ..watching.looks import Known
 
     known, seen, words = Known(), first, list[str]()
@@ -103,7 +105,6 @@ def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell,
 
 def _teller(words: tuple[str, ...] | None, hook: "Webhook | None") -> Tell:
     """Tells the command and the webhook of an alert; returns what failed."""
-    from ..watching.command import failure_of_command
     from ..watching.facts import payload, variables
     from ..watching.webhook import failure_of_post
 
@@ -123,16 +124,12 @@ def _screen() -> Iterator[Show]:
         return
     from rich.live import Live
 
-    from ..terminal import console
-
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         yield lambda look, words: live.update(_drawn(look, words), refresh=True)
 
 
 def _lines() -> Show:
     """Prints the words that are new, and the headline if it changed."""
-    from ..terminal import say
-
     said, printed = "", 0
 
     def show(look: "Look", words: list[str]) -> None:
@@ -161,9 +158,6 @@ def _drawn(look: "Look", words: list[str]) -> "Group":
     """The screen: headline, the newest steps, the newest alerts, and what was said."""
     from rich.console import Group
     from rich.text import Text
-
-    from ...presentation.escape import terminal
-    from ..terminal import STYLES
 
     def line(text: str, style: str = "") -> Text:
         return Text(terminal(text), style=STYLES.get(style, style), overflow="fold")
