@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +25,13 @@ from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosed_gap, plain_diagnosis
 from ratioscope.ingest.analysis.evidence import evidence_of
 from ratioscope.ingest.analysis.run_settings import PARTS
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.version import __version__
 
 from ..presentation.json_values import jsonable
 from ..report.scrubbed import scrubbed
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 SEQUENCES = 128
 """Sequences in a bundle unless another number is given, at even distances among those that a diagnosis reads."""
@@ -54,7 +52,7 @@ in order of appearance. Read settings.json before you send the file: a setting o
 """
 
 
-def bundle(run: "Run", sequences: int = SEQUENCES) -> bytes:
+def bundle(run: Run, sequences: int = SEQUENCES) -> bytes:
     """The zip file. sequences: at most so many in tokens.parquet. SourceError for a run that cannot be diagnosed."""
     gap = diagnosed_gap(run)
     sampled = evidence_of(run, gap)

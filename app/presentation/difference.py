@@ -2,21 +2,19 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.analysis.prompt_tables import KEYS, Key
 from ratioscope.ingest.analysis.run_comparison import PairedRuns, Parting, asked_gap, paired_runs, parting
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
 from .comparison_words import SURE, compared_metrics, numbers_of, paired_sentence, sentence, settings_table
 from .digits import count, digits
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 GAPS = ("mismatch", "total", "drift")
 FEW_PAIRS = 10
@@ -60,7 +58,7 @@ class Difference:
         return -1 if self.size.difference < 0 else 1
 
 
-def common_gap(a: "Run", b: "Run", gap: str | None = None, *, asked: bool = True) -> str:
+def common_gap(a: Run, b: Run, gap: str | None = None, *, asked: bool = True) -> str:
     """The gap, if both runs have it, else the first that both have. asked: a gap that both lack is a ConfigError.
 
     SourceError if the runs have no gap in common.
@@ -75,7 +73,7 @@ def common_gap(a: "Run", b: "Run", gap: str | None = None, *, asked: bool = True
     return gap if gap in common else common[0]
 
 
-def _of_readings(a: "Run", b: "Run", gap: str, recorded: list[str]) -> str:
+def _of_readings(a: Run, b: Run, gap: str, recorded: list[str]) -> str:
     """A gap with a reading that both runs have. ConfigError where one lacks it, with the gaps that both have."""
     both = [name for name in a.reading_gaps if name in b.reading_gaps]
     if gap not in both:
@@ -88,7 +86,7 @@ def _of_readings(a: "Run", b: "Run", gap: str, recorded: list[str]) -> str:
     return gap
 
 
-def difference(a: "Run", b: "Run", gap: str, pair_by: str | None = None) -> Difference:
+def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Difference:
     """The comparison of run B with run A on a gap that both have. pair_by: None tries every key that names a prompt."""
     key: Key | None = next((name for name in KEYS if name == pair_by), None)
     if pair_by is not None and key is None:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.definitions.registry import BY_NAME
 
@@ -23,9 +24,6 @@ from ..presentation.metric_places import names_at
 from ..presentation.run_names import shortened
 from ..presentation.value_text import measured
 from .scrubbed import scrubbed, scrubbed_text
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 FEW_SETTINGS = 3
 """Most settings in the head; the report lists all."""
@@ -59,7 +57,7 @@ class Baseline:
     """The comparison as values that JSON can hold."""
 
 
-def baseline_of(run: "Run", good: "Run") -> Baseline:
+def baseline_of(run: Run, good: Run) -> Baseline:
     """good: the known-good run. SourceError if the two have no gap in common."""
     gap = common_gap(good, run, asked=False)
     found = difference(good, run, gap)

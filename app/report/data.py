@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,6 +9,7 @@ from ratioscope.ingest.analysis.grades import floors_of, signal_grades, verdict_
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.analysis.resolution import coarse_words, too_coarse, without_coarse
 from ratioscope.ingest.rows.text_columns import changed
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.distribution import Level
 from ratioscope.metrics.grading.episodes import Spell, spells
@@ -31,9 +31,6 @@ from .scorecard import Score, scores
 from .scrubbed import scrubbed_text
 from .side import side
 from .worst import WorstSequence, worst_sequences
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 SCHEMA = "ratioscope-report/1"
 STAGES = (
@@ -103,11 +100,11 @@ class ReportData:
 
 
 def report_data(
-    run: "Run",
+    run: Run,
     *,
     text: bool = True,
     gap: str | None = None,
-    good: "Run | None" = None,
+    good: Run | None = None,
     floor: NoiseFloor | None = None,
     options: tuple[str, ...] = (),
     stage: Callable[[str], None] = lambda name: None,
@@ -178,7 +175,7 @@ def _counts(grades: pl.DataFrame) -> dict[str, int]:
     return {label: words.count(label) for label in LABELS}
 
 
-def _events(run: "Run") -> pl.DataFrame:
+def _events(run: Run) -> pl.DataFrame:
     """The events of the run with their kinds. Alerts are left out, because the report shows spells instead."""
     events = recorded_events(run)
     return changed(events, scrubbed_text, "event", "note")

@@ -1,20 +1,18 @@
 """The diagnosis in the words of the report: the answer, facts of each likely cause, what is ruled out and what stays open."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ratioscope.errors import RatioscopeError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.known_context import KnownContext, known_context, plain_known
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.finding import Finding
 
 from ..presentation.answer import answer_of
 from ..presentation.cause_facts import capital, cause_facts, context_facts, settings_of, share_words, stays_open
 from .head import Head, head_of
 from .scrubbed import scrubbed_text
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -47,7 +45,7 @@ class Diagnosed:
     """The first half page."""
 
 
-def diagnosed(run: "Run", verdict: Finding, baseline: Pairs = ()) -> Diagnosed:
+def diagnosed(run: Run, verdict: Finding, baseline: Pairs = ()) -> Diagnosed:
     """The diagnosis of the run, without secrets and home folders. verdict: of the run. baseline: facts on a known-good run."""
     try:
         result = diagnosis_of(run)

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import plotly.graph_objects as go
 import polars as pl
 
 from ratioscope.metrics.analysis.slice_parts import size_metric
@@ -26,10 +27,6 @@ from ..presentation.theme import DARK, LIGHT
 from . import shown
 from .data import ReportData
 from .scorecard import Score
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 
 POINTS = 240
 """Most points of a line. Charts stand in pairs, so each has half of its width in the dashboard."""
@@ -106,7 +103,7 @@ def evidence_picture(data: ReportData) -> str:
     return "" if size is None else _picture(*size).svg
 
 
-def _picture(name: str, section: str, gap: str, label: str, draw: "partial[go.Figure]") -> Picture:
+def _picture(name: str, section: str, gap: str, label: str, draw: partial[go.Figure]) -> Picture:
     figure = draw(theme=NAMED)
     if is_wide(name):
         both = ((WHOLE, "broad"), (PAIR, "slim"))
@@ -116,7 +113,7 @@ def _picture(name: str, section: str, gap: str, label: str, draw: "partial[go.Fi
     return Picture(section, gap, name, svg)
 
 
-def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, "partial[go.Figure]"]]:
+def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, partial[go.Figure]]]:
     """(name, section, gap, label, function that draws it in a theme) of every figure."""
     graded = ", ".join(f"{count(number)} {word}" for word, number in data.graded.items())
     yield (
@@ -193,7 +190,7 @@ def _known(frame: pl.DataFrame, column: str) -> bool:
     return column in frame.columns and frame[column].null_count() < len(frame)
 
 
-def drawing(name: str, section: str, gap: str, label: str, draw: "partial[go.Figure]") -> Drawing:
+def drawing(name: str, section: str, gap: str, label: str, draw: partial[go.Figure]) -> Drawing:
     """A figure of figures_of, drawn in both themes."""
     light, dark = (_plain(draw(theme=theme)) for theme in (LIGHT, DARK))
     return Drawing(name, section, gap, label, light, difference(light, dark))
@@ -217,7 +214,7 @@ def difference(before: Any, after: Any) -> Any:
     return {key: difference(old, new) for key, old, new in pairs if old != new} or None
 
 
-def _plain(figure: "go.Figure") -> Any:
+def _plain(figure: go.Figure) -> Any:
     """Plain JSON by the standard encoder: orjson, where installed, writes the same numbers in other digits."""
     text = figure.to_json(engine="json")
     return json.loads(text or "{}")

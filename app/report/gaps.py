@@ -1,25 +1,22 @@
 """The gaps of a report: the one that its sections are about, and those of readings that it draws beside the recorded ones."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.ingest.analysis.run_comparison import asked_gap
+from ratioscope.ingest.run import Run
 from ratioscope.record import GAPS, gap_between, sides
 
 from ..referee.side_off import compared_steps, referee_of
 
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
-
-def recorded_gap(run: "Run", gap: str) -> str:
+def recorded_gap(run: Run, gap: str) -> str:
     """The recorded gap beside which those of readings stand: the gap itself if it is one, else the first on record."""
     return gap if gap in GAPS else next(iter(run.gaps), "mismatch")
 
 
-def gaps_of_readings(run: "Run", gap: str) -> tuple[str, ...]:
+def gaps_of_readings(run: Run, gap: str) -> tuple[str, ...]:
     """The gap itself if one of its sides is a reading, then the gap of each side of the recorded gap to the referee."""
     own = () if gap in GAPS else (gap,)
     referee = referee_of(run.readings)
@@ -29,7 +26,7 @@ def gaps_of_readings(run: "Run", gap: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *(each for each in judged if each in run.reading_gaps))))
 
 
-def metrics_of(run: "Run", by: tuple[str, ...], gaps: Sequence[str]) -> pl.DataFrame:
+def metrics_of(run: Run, by: tuple[str, ...], gaps: Sequence[str]) -> pl.DataFrame:
     """The metric frame of the recorded gaps, by step or of the whole run, with the columns of these gaps of readings.
 
     A step without the reading has nulls there. So has, where the run is on a store, a step that "Which side is off?" does not
@@ -42,7 +39,7 @@ def metrics_of(run: "Run", by: tuple[str, ...], gaps: Sequence[str]) -> pl.DataF
     return frame
 
 
-def _drawn_steps(run: "Run", gap: str) -> frozenset[int] | None:
+def _drawn_steps(run: Run, gap: str) -> frozenset[int] | None:
     """The steps at which a gap of readings is computed; None for all."""
     names = [side for side in sides(gap) if side in run.readings]
     return frozenset(compared_steps(run, names[0])) if run.is_remote and names else None

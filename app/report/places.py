@@ -1,19 +1,16 @@
 """The places of a gap: its metrics by position in the response, by probability, by lag, by replica, by turn."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.ingest.analysis.resolution import AFFECTED, too_coarse, without_coarse
 from ratioscope.ingest.analysis.run_comparison import asked_gap
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.slice_parts import size_metric
 
 from ..presentation.metric_places import names_at
 from ..presentation.slice_names import key_order
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 SLICES = {
     "lag": "by version lag (trainer version - rollout version; at lag 0 only numerics remain)",
@@ -43,12 +40,12 @@ class Place:
     """Reason why some values of the rows are not available; None if all are."""
 
 
-def places(run: "Run", gap: str) -> tuple[Place, ...]:
+def places(run: Run, gap: str) -> tuple[Place, ...]:
     """A Place for every slice of the gap, on record or not."""
     return tuple(_place(run, gap, name, title) for name, title in SLICES.items())
 
 
-def _place(run: "Run", gap: str, name: str, title: str) -> Place:
+def _place(run: Run, gap: str, name: str, title: str) -> Place:
     frame = run.metrics(by=(name,), gap=asked_gap(gap))
     columns = [
         c for metric in names_at("table", gap) for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns

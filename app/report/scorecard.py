@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.ingest.analysis.grades import whole_run_grades
 from ratioscope.ingest.analysis.resolution import TooCoarse, too_coarse, without_coarse
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.worst_step import worst_step
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.grading.floor import Floors
@@ -18,9 +18,6 @@ from ratioscope.metrics.metric import Metric
 from ..presentation.digits import digits
 from ..presentation.metric_places import names_at
 from .gaps import metrics_of
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Score:
 
 
 def scores(
-    run: "Run", steps: pl.DataFrame, floors: Floors, graded: pl.DataFrame, of_readings: Sequence[str] = ()
+    run: Run, steps: pl.DataFrame, floors: Floors, graded: pl.DataFrame, of_readings: Sequence[str] = ()
 ) -> tuple[Score, ...]:
     """A Score for every metric of every gap on record and of these gaps of readings, in the registry's order, gap by gap.
 

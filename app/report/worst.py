@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from ratioscope.ingest.analysis.run_comparison import asked_gap
 from ratioscope.ingest.rows.one_sequence import Span
+from ratioscope.ingest.run import Run
 
 from ..presentation.metric_places import sequence_measures_at
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 WORST = 10
 TOKENS_SHOWN = 600
@@ -38,7 +36,7 @@ class WorstSequence:
 
 
 def worst_sequences(
-    run: "Run", steps: pl.DataFrame, gap: str, *, text: bool, most: int = WORST
+    run: Run, steps: pl.DataFrame, gap: str, *, text: bool, most: int = WORST
 ) -> tuple[WorstSequence, ...]:
     """The sequences with the largest |x|, worst first, among the token rows on record.
 
@@ -59,7 +57,7 @@ def worst_sequences(
     return tuple(_sequence(row, shown, gap, text) for row, shown in zip(rows, tokens, strict=True))
 
 
-def _tokens(run: "Run", rows: Sequence[dict[str, Any]], gap: str) -> list[pl.DataFrame]:
+def _tokens(run: Run, rows: Sequence[dict[str, Any]], gap: str) -> list[pl.DataFrame]:
     """The shown tokens of each of these sequences. The rows of a step are read once, and not all tokens of a long sequence."""
     found: dict[int, pl.DataFrame] = {}
     for step in dict.fromkeys(row["step"] for row in rows):

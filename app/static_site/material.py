@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.ingest.analysis.events_and_alerts import EventsAndAlerts, events_and_alerts
+from ratioscope.ingest.run import Run
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
@@ -15,9 +15,6 @@ from ..presentation.noise_floor import with_floor
 from ..report.data import STAGES, ReportData, report_data
 from ..report.drawings import Drawing, drawing, figures_of
 from .blocks import Chart
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
 
 READING = (*STAGES, "alerts", "pages")
 """The stages of `material` and of the pages, in order."""
@@ -27,7 +24,7 @@ READING = (*STAGES, "alerts", "pages")
 class Material:
     """A run as its pages read it. No secret and no home folder is in the data of the report."""
 
-    run: "Run"
+    run: Run
     data: ReportData
     alerts: EventsAndAlerts
 
@@ -64,7 +61,7 @@ class Material:
         return with_floor(limits_of(metric, self.gap, self.data.signals), metric, self.gap, self.data.floor)
 
 
-def material(run: "Run", *, text: bool = True, stage: Callable[[str], None] = lambda name: None) -> Material:
+def material(run: Run, *, text: bool = True, stage: Callable[[str], None] = lambda name: None) -> Material:
     """Reads the run. text: False leaves prompts and token texts out. stage: called with the name of each of READING."""
     data = report_data(run, text=text, stage=stage)
     stage("alerts")

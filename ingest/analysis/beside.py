@@ -2,18 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from ratioscope.metrics.diagnosis.arrays import Floats, Integers
 
+from ..run import Run
 from .recorded_events import recorded_events
 from .run_settings import differences, settings
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 Kind = Literal["attempt", "setting", "event", "fact"]
 USUAL = 1 / 3
@@ -63,7 +61,7 @@ def window_of(onset: int, earliest: int, latest: int, steps: Sequence[int]) -> W
     return Window(onset, int(steps[max(before, 0)]), int(steps[min(after, len(steps) - 1)]))
 
 
-def beside(run: "Run", window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[Beside]:
+def beside(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[Beside]:
     """Attempts, settings, events and facts of steps that changed in the window.
 
     facts: in words -> values, shape (steps,).
@@ -73,7 +71,7 @@ def beside(run: "Run", window: Window, facts: Mapping[str, Floats], steps: Integ
     yield from _facts(window, facts, steps)
 
 
-def _settings(run: "Run", window: Window) -> Iterator[Beside]:
+def _settings(run: Run, window: Window) -> Iterator[Beside]:
     """Settings and versions of an attempt that begins in the window, where they differ from the attempt before."""
     begins = list(run.attempts.items())
     for (before, _), (attempt, step) in zip(begins, begins[1:], strict=False):
@@ -90,7 +88,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
 
 
-def _events(run: "Run", window: Window) -> Iterator[Beside]:
+def _events(run: Run, window: Window) -> Iterator[Beside]:
     """Events in the window: of each name the nearest one. Settings of attempts are told key by key, see `_settings`."""
     events = _named_events(run)
     width = sum(window.first <= step <= window.last for step in run.steps)
@@ -109,7 +107,7 @@ def _events(run: "Run", window: Window) -> Iterator[Beside]:
             yield Beside("event", step, f"{_short(f'{name}: {note}' if note else str(name))}{more}", chance)
 
 
-def _named_events(run: "Run") -> pl.DataFrame:
+def _named_events(run: Run) -> pl.DataFrame:
     return recorded_events(run).filter(pl.col("event") != "config change")
 
 
@@ -144,7 +142,7 @@ def labels_that_changed(
     return found
 
 
-def falls_near(run: "Run", falls: Sequence[int]) -> tuple[Beside, ...]:
+def falls_near(run: Run, falls: Sequence[int]) -> tuple[Beside, ...]:
     """Events that most falls of a sawtooth have within one recorded step, more often than other steps do."""
     steps = run.steps
     place = {step: at for at, step in enumerate(steps)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -16,11 +16,9 @@ from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.remedies import can_be_corrected
 from ratioscope.metrics.known.trainers import DIALECT
 
+from ..run import Run
 from .correction_effects import correction_effects, effect_frame
 from .diagnosis import RunDiagnosis
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 FOREIGN = ("slime.", "examples.")
 """A setting of slime that contains one of these names a function of slime, which miles has elsewhere."""
@@ -58,7 +56,7 @@ class Bridge:
         return f"{best} bridges the gap best {read} ({self.advice.confidence} confidence){own}"
 
 
-def bridge_of(run: "Run", result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:
+def bridge_of(run: Run, result: RunDiagnosis, verdict: Finding, trainer: str | None) -> Bridge | None:
     """The bridge for the likeliest cause that explains a part of the gap; None if no cause does.
 
     Corrections are compared on the steps that the diagnosis has read. trainer: only corrections that it can express are
@@ -83,7 +81,7 @@ def bridge_of(run: "Run", result: RunDiagnosis, verdict: Finding, trainer: str |
 
 
 def _advice(
-    run: "Run", steps: Sequence[int], corrections: Sequence[Correction], nothing: Correction, verdict: Finding
+    run: Run, steps: Sequence[int], corrections: Sequence[Correction], nothing: Correction, verdict: Finding
 ) -> Advice | None:
     name = f"{nothing.gap}/sequences"
     frame = run.metrics(by=("step",), names=("sequences",))

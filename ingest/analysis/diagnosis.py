@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -11,12 +11,10 @@ from ratioscope.metrics.diagnosis.decomposition import diagnose
 from ratioscope.metrics.diagnosis.diagnosis import CannotTell, Diagnosis, Likely
 from ratioscope.metrics.diagnosis.proof import with_proof
 
+from ..run import Run
 from .evidence import evidence_of
 from .no_gap import why_no_gap
 from .weight_proof import weight_proof
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 SAMPLED = ("mismatch", "total")
 """Gaps whose earlier policy sampled the tokens, the best one first."""
@@ -73,7 +71,7 @@ class RunDiagnosis:
         return f"Read: {tokens} at {steps}{few}. The history of the gap is of all steps."
 
 
-def diagnosis_of(run: "Run", gap: str | None = None, steps: Sequence[int] | None = None) -> RunDiagnosis:
+def diagnosis_of(run: Run, gap: str | None = None, steps: Sequence[int] | None = None) -> RunDiagnosis:
     """The diagnosis of a run. gap: None chooses the mismatch, else the total. steps: the steps to look at; None: all.
 
     SourceError if the run has no such gap, or no token rows at these steps.
@@ -100,7 +98,7 @@ def diagnosis_of(run: "Run", gap: str | None = None, steps: Sequence[int] | None
     )
 
 
-def _why_no_tokens(run: "Run", gap: str, steps: Sequence[int] | None) -> str:
+def _why_no_tokens(run: Run, gap: str, steps: Sequence[int] | None) -> str:
     """Why no step has a token to diagnose, and what to do."""
     frame = run.metrics(names=("tokens", "non_finite"))
     asked = frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
@@ -117,7 +115,7 @@ def _why_no_tokens(run: "Run", gap: str, steps: Sequence[int] | None) -> str:
     )
 
 
-def diagnosed_gap(run: "Run", gap: str | None = None) -> str:
+def diagnosed_gap(run: Run, gap: str | None = None) -> str:
     """The gap that is diagnosed: the one asked for, else the mismatch, else the total. SourceError if the run lacks it."""
     chosen = gap or next((name for name in SAMPLED if name in run.gaps), None)
     if chosen is None or chosen not in run.gaps:

@@ -1,17 +1,14 @@
 """The recorded events of a run together with its alerts: every chart over steps marks them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ratioscope.metrics.grading.alerts import Alert, alerts, merged_gaps
 
+from ..run import Run
 from .grades import signal_grades
 from .recorded_events import EVENT_SCHEMA, recorded_events
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class EventsAndAlerts:
     """The `signal_grades` from which the alerts were computed."""
 
 
-def events_and_alerts(run: "Run") -> EventsAndAlerts:
+def events_and_alerts(run: Run) -> EventsAndAlerts:
     """The recorded events and the alerts of all gaps. Alerts that are told as one are joined, see alerts.told_once."""
     graded = signal_grades(run)
     run_alerts = merged_gaps(alerts(graded, run.rules.rules))

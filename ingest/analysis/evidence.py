@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +15,9 @@ from ratioscope.record import GAPS
 
 from ..rows.token_frame import token_counts, token_frame
 from ..rows.windows import PER_SEQUENCE, Windows, cut, windows
+from ..run import Run
 from .gap_history import READ, gap_history, history_with_mix
 from .step_rows import columns_of
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 Integers = npt.NDArray[np.int64]
 
@@ -56,7 +53,7 @@ class Sampled:
     """Sequences of these steps that were not looked at, because there are too many."""
 
 
-def evidence_of(run: "Run", gap: str, steps: Sequence[int] | None = None) -> Sampled:
+def evidence_of(run: Run, gap: str, steps: Sequence[int] | None = None) -> Sampled:
     """The tokens of some steps, and the history of all steps. steps: the steps to choose from; None: all of the run."""
     frame = _asked(run, steps)
     chosen = _chosen_steps(run, frame, gap)
@@ -68,17 +65,17 @@ def evidence_of(run: "Run", gap: str, steps: Sequence[int] | None = None) -> Sam
     return Sampled(_evidence(parts, history_with_mix(run, gap, gap_history(frame, gap))), tuple(chosen), left_out)
 
 
-def steps_to_read(run: "Run", gap: str) -> list[int]:
+def steps_to_read(run: Run, gap: str) -> list[int]:
     """The steps whose token rows `evidence_of` reads, ascending; to find them no token row is read."""
     return _chosen_steps(run, _asked(run, None), gap)
 
 
-def _asked(run: "Run", steps: Sequence[int] | None) -> pl.DataFrame:
+def _asked(run: Run, steps: Sequence[int] | None) -> pl.DataFrame:
     frame = run.metrics(by=("step",), names=READ)
     return frame if steps is None else frame.filter(pl.col("step").is_in(list(steps)))
 
 
-def _chosen_steps(run: "Run", frame: pl.DataFrame, gap: str) -> list[int]:
+def _chosen_steps(run: Run, frame: pl.DataFrame, gap: str) -> list[int]:
     """The worst steps, the first and the newest ones, and steps at even distances between them; ascending."""
     frame = frame.filter(pl.col("step").is_in(list(run.row_digests())))
     known = (
@@ -103,7 +100,7 @@ def evidence_of_records(records: pa.Table, gap: str) -> Evidence:
     return _evidence([_tokens(records, gap, len(records))], None)
 
 
-def _tokens_of(run: "Run", step: int, gap: str, most: int) -> tuple[pl.DataFrame, int]:
+def _tokens_of(run: Run, step: int, gap: str, most: int) -> tuple[pl.DataFrame, int]:
     """(one row per sampled token of the step, number of sequences left out)."""
     records = columns_of(run, step, COLUMNS)
     measured = measured_rows(records, gap)

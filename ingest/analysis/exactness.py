@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,12 +13,10 @@ from ratioscope.metrics.engines.arrow_columns import measured_rows
 from ratioscope.record import sides
 
 from ..rows.token_frame import token_frame
+from ..run import Run
 from .diagnosis import diagnosed_gap
 from .resolution import given_grids
 from .step_rows import columns_of
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 _SAMPLE = 2000
 """Log-probs of each step by which the grid of a column is told."""
@@ -111,7 +109,7 @@ class Exactness:
         return "; ".join([*parts, *([self.limits] if self.limits else [])])
 
 
-def exactness_of(run: "Run", gap: str | None = None) -> Exactness:
+def exactness_of(run: Run, gap: str | None = None) -> Exactness:
     """The certificate of a gap; None chooses the mismatch, else the total. SourceError without token rows of both sides."""
     chosen = diagnosed_gap(run, gap)
     steps: list[StepExactness] = []
@@ -147,7 +145,7 @@ def plain_exactness(found: Exactness) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tokens(run: "Run", step: int, gap: str) -> pl.DataFrame:
+def _tokens(run: Run, step: int, gap: str) -> pl.DataFrame:
     """The sampled tokens of a step that the gap counts."""
     records = columns_of(run, step, ("mask", "replica"))
     if not len(records):

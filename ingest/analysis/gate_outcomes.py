@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 
 from ratioscope.errors import SourceError
-from ratioscope.metrics.diagnosis.diagnosis import percent
+from ratioscope.metrics.diagnosis.diagnosis import Likely, percent
 from ratioscope.metrics.digits import digits
 from ratioscope.metrics.grading.gate import ANY, Bound, Gate
 
+from ..run import Run
 from .diagnosis import RunDiagnosis, diagnosis_of
 from .exactness import exactness_of
 from .grades import verdict_of
-
-if TYPE_CHECKING:
-    from ratioscope.metrics.diagnosis.diagnosis import Likely
-
-    from ..run import Run
 
 State = Literal["passed", "failed", "undecided"]
 NOT_LIKELY = "not likely"
@@ -38,13 +34,13 @@ class Outcome:
     """The measurement in words, or the reason why there is none."""
 
 
-def outcomes(run: "Run", gate: Gate) -> tuple[Outcome, ...]:
+def outcomes(run: Run, gate: Gate) -> tuple[Outcome, ...]:
     """The outcome of every demand: the verdict, then the bounds, then the causes."""
     bounds = (_of_bound(run, bound) for bound in gate.bounds)
     return (*_of_verdict(run, gate), *_of_exactness(run, gate), *bounds, *_of_causes(run, gate))
 
 
-def _of_exactness(run: "Run", gate: Gate) -> Iterator[Outcome]:
+def _of_exactness(run: Run, gate: Gate) -> Iterator[Outcome]:
     """Passed only if the bits of every token are known to be equal: too few digits or no token rows fail, too."""
     if not gate.exact:
         return
@@ -56,14 +52,14 @@ def _of_exactness(run: "Run", gate: Gate) -> Iterator[Outcome]:
         yield Outcome(f"exact {found.gap}", "passed" if found.is_certified else "failed", EXACT, found.words)
 
 
-def _of_verdict(run: "Run", gate: Gate) -> Iterator[Outcome]:
+def _of_verdict(run: Run, gate: Gate) -> Iterator[Outcome]:
     if gate.verdict is not None:
         verdict = verdict_of(run)
         state: State = "failed" if verdict.severity >= gate.verdict else "passed"
         yield Outcome("verdict", state, f"better than {gate.verdict.label}", verdict.sentence.rstrip("."))
 
 
-def _of_bound(run: "Run", bound: Bound) -> Outcome:
+def _of_bound(run: Run, bound: Bound) -> Outcome:
     rows = _rows(run, bound)
     known = [row for row in rows if row[bound.column] is not None]
     lacking = len(rows) - len(known)
@@ -78,7 +74,7 @@ def _of_bound(run: "Run", bound: Bound) -> Outcome:
     )
 
 
-def _rows(run: "Run", bound: Bound) -> list[dict[str, Any]]:
+def _rows(run: Run, bound: Bound) -> list[dict[str, Any]]:
     """The rows to be tested: one of all steps together, or one per step. A row has the metric's column."""
     steps = run.steps if bound.last is None else run.steps[-bound.last :]
     if not steps:
@@ -90,7 +86,7 @@ def _rows(run: "Run", bound: Bound) -> list[dict[str, Any]]:
     return frame.to_dicts()
 
 
-def _absent(run: "Run", bound: Bound, lacking: int, steps: int) -> Outcome:
+def _absent(run: Run, bound: Bound, lacking: int, steps: int) -> Outcome:
     """The outcome without a value. lacking: the number of steps without one, if others have one."""
     reason = run.unavailable.get(bound.column, f"because {bound.metric.absent}")
     where = f" at {lacking} of {steps} steps" if lacking else ""
@@ -107,7 +103,7 @@ def _found(bound: Bound, row: Mapping[str, Any], beyond: int, steps: int) -> str
     return f"{words} at step {row['step']}{many}"
 
 
-def _of_causes(run: "Run", gate: Gate) -> Iterator[Outcome]:
+def _of_causes(run: Run, gate: Gate) -> Iterator[Outcome]:
     if gate.causes is None:
         return
     forbidden = [code for code, answer in gate.causes.items() if answer == "fail"]
@@ -139,7 +135,7 @@ def _of_cause(result: RunDiagnosis, code: str, answers: Mapping[str, str]) -> Ou
     return Outcome(_named(code), "passed", NOT_LIKELY, excluded)
 
 
-def _likely(item: "Likely") -> str:
+def _likely(item: Likely) -> str:
     share = f", explains {percent(item.of_whole)} of the gap" if item.share else ""
     return f"{item.cause.code}: {item.title} ({item.confidence} confidence){share}"
 

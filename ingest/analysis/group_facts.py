@@ -6,15 +6,13 @@ policy without entropy. A token without a version has no lag, which must not be 
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from ..run import Run
 from .step_rows import columns_of
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 COLUMNS = (
     "sequence_id", "group_id", "token_ids", "mask", "loss_mask", "reward", "rollout_versions", "rollout_version_min",
@@ -51,7 +49,7 @@ class _Rows:
         return all(self.frame[name].null_count() < len(self.frame) for name in columns)
 
 
-def group_facts(run: "Run", steps: Sequence[int]) -> tuple[Count, ...]:
+def group_facts(run: Run, steps: Sequence[int]) -> tuple[Count, ...]:
     """The counts at these steps of a run."""
     return group_facts_of([columns_of(run, step, COLUMNS) for step in steps])
 

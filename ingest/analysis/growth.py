@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,12 +13,10 @@ from ratioscope.metrics.diagnosis.changes import changes, least_factor
 from ratioscope.metrics.diagnosis.composition import Split, split
 from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, measured
 
+from ..run import Run
 from .beside import Beside, Window, beside, falls_near, labels_that_changed, window_of
 from .gap_history import READ, StepMix, gap_history, step_mix
 from .row_facts import row_facts
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 MIXES = ("probability", "position", "lag", "turn", "replica")
 """Slices by which a change is split. The first one is the mix of probabilities, and with it that of entropies."""
@@ -66,7 +64,7 @@ class Growth:
     """Reason why changes cannot be looked for; empty if they can."""
 
 
-def growth_of(run: "Run", gap: str, steps: range | None = None) -> Growth:
+def growth_of(run: Run, gap: str, steps: range | None = None) -> Growth:
     """The growth of a gap over the steps of a run. steps: only these; None: all."""
     frame = run.metrics(by=("step",), names=READ)
     if steps is not None:
@@ -96,7 +94,7 @@ class _Read:
     """Steps with token rows, ascending."""
 
 
-def _changes(run: "Run", gap: str, history: History) -> tuple[Change, ...]:
+def _changes(run: Run, gap: str, history: History) -> tuple[Change, ...]:
     found = changes(history)
     if not found:
         return ()
@@ -110,7 +108,7 @@ def _changes(run: "Run", gap: str, history: History) -> tuple[Change, ...]:
     )
 
 
-def _change(run: "Run", found: Course, edges: tuple[int, int], read: _Read) -> Change:
+def _change(run: Run, found: Course, edges: tuple[int, int], read: _Read) -> Change:
     """A change with its parts and all that is beside it. edges: the change before it, and the one after it."""
     window = window_of(found.onset, found.earliest, found.latest, read.steps.tolist())
     splits = (_split(mix, *_sides(found, edges, mix.steps)) for mix in read.mixes)
@@ -119,7 +117,7 @@ def _change(run: "Run", found: Course, edges: tuple[int, int], read: _Read) -> C
     return Change(found, last, tuple(part for part in splits if part is not None), window, near)
 
 
-def _beside(run: "Run", window: Window, read: _Read) -> tuple[Beside, ...]:
+def _beside(run: Run, window: Window, read: _Read) -> tuple[Beside, ...]:
     """Everything on record that changed in the window, the nearest first."""
     replicas = (mix for mix in read.mixes if mix.slice == "replica")
     found = [
@@ -159,7 +157,7 @@ def _split(mix: StepMix, before: Integers, after: Integers) -> SliceSplit | None
     return None if found is None else SliceSplit(mix.slice, labels, found)
 
 
-def _facts(run: "Run", gap: str, steps: Integers) -> Mapping[str, Floats]:
+def _facts(run: Run, gap: str, steps: Integers) -> Mapping[str, Floats]:
     """Facts of each step that a change of the gap may stand beside: in words -> values, shape (steps,)."""
     frame = run.metrics(by=("step",), names=("tokens", "sequences", "log_ppl_rollout"))
     own = pl.DataFrame({"step": steps}).join(frame, on="step", how="left", maintain_order="left")

@@ -1,12 +1,13 @@
 """The context of a diagnosis: changes over the steps, published range, remedies of the trainer, corrections, groups and masks."""
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.known.remedies import Remedy, remedy_for
 from ratioscope.metrics.known.trainers import trainer_named
 
+from ..run import Run
 from .bridge import Bridge, bridge_of, plain_bridge
 from .diagnosis import RunDiagnosis
 from .group_facts import Count, group_facts, plain_counts
@@ -14,9 +15,6 @@ from .growth import Growth, growth_of, plain_growth
 from .own_correction import OwnCorrection, own_correction_of, plain_own_correction
 from .reference_range import ReferenceRange, plain_reference, reference_of
 from .setting_faults import SettingFault, setting_faults
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class KnownContext:
     """Changes of the gap over all steps that were asked about."""
 
 
-def known_context(run: "Run", result: RunDiagnosis, verdict: Finding) -> KnownContext:
+def known_context(run: Run, result: RunDiagnosis, verdict: Finding) -> KnownContext:
     """The additions to the diagnosis of a run. verdict: of the run."""
     trainer = trainer_named(run.info.get("trainer"))
     codes = [item.cause.code for item in result.diagnosis.likely]

@@ -6,7 +6,7 @@ public run with K3 0.013 collapsed while 45% of its tokens were clipped, and one
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,10 @@ from ratioscope.metrics.dialects.translation import correction_in
 from ratioscope.metrics.engines.arrow_columns import flat_values, list_lengths
 from ratioscope.metrics.known.trainers import trainer_named
 
+from ..run import Run
 from .mask_reasons import COLUMNS, reasons_in_words, shares_by_reason
 from .own_settings import OwnSettings, own_settings
 from .step_rows import columns_of, records_of
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 State = Literal[
     "on", "not on", "nothing to mask", "weights only", "not visible", "none set", "no settings", "unreadable"
@@ -93,7 +91,7 @@ class _Counts:
         self.masked += int((own.sampled & ~own.mask & (own.weight > 0)).sum())
 
 
-def own_correction_of(run: "Run", steps: Sequence[int], gap: str = "mismatch") -> OwnCorrection:
+def own_correction_of(run: Run, steps: Sequence[int], gap: str = "mismatch") -> OwnCorrection:
     """The effect of the run's own correction at these steps, by its settings and by the recorded loss mask."""
     found = _own_correction(run, steps)
     reasons = shares_by_reason(columns_of(run, step, COLUMNS) for step in steps)
@@ -101,13 +99,13 @@ def own_correction_of(run: "Run", steps: Sequence[int], gap: str = "mismatch") -
     return replace(found, words=words, reasons=reasons, outside=_outside(run, gap))
 
 
-def _outside(run: "Run", gap: str) -> float | None:
+def _outside(run: Run, gap: str) -> float | None:
     frame, name = run.metrics(by=(), names=(OUTSIDE,)), f"{gap}/{OUTSIDE}"
     value = frame[name][0] if name in frame.columns and len(frame) else None
     return None if value is None else float(value)
 
 
-def _own_correction(run: "Run", steps: Sequence[int]) -> OwnCorrection:
+def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
     found = own_settings(run.info)
     on_record = _masked_on_record(records_of(run, step) for step in steps)
     if found is None:
@@ -125,7 +123,7 @@ def _own_correction(run: "Run", steps: Sequence[int]) -> OwnCorrection:
     return OwnCorrection(state, words, *shares, on_record, warnings=warnings)
 
 
-def _counts(run: "Run", steps: Sequence[int], found: OwnSettings) -> _Counts:
+def _counts(run: Run, steps: Sequence[int], found: OwnSettings) -> _Counts:
     counts = _Counts()
     for step in steps:
         for done, _ in dialect_carried_out(records_of(run, step), found.dialect, found.config):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -11,10 +11,8 @@ from ratioscope.metrics.diagnosis.grid import Grid, grid_of
 from ratioscope.record import GAPS, POLICIES, sides
 
 from ..rows.token_frame import token_frame
+from ..run import Run
 from .step_rows import columns_of
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 SIZES = ("kl_k3", "kl_k2")
 """The size of a gap: the first that the gap has is held against the floor."""
@@ -31,7 +29,7 @@ def given_grids(info: Mapping[str, Any]) -> dict[str, Grid]:
     return {policy: _stated(value) for policy, value in pairs if policy in POLICIES and _is_size(value)}
 
 
-def resolutions(run: "Run") -> dict[str, Grid]:
+def resolutions(run: Run) -> dict[str, Grid]:
     """Policy -> the grid on which its log-probs are stored; one with all digits of float32 is absent. Reads one step at most."""
     found = given_grids(run.info)
     first_or_last = min if run.is_remote else max  # the first one is fetched once, however the run grows
@@ -57,7 +55,7 @@ class TooCoarse:
     """Follows "not available": `because rollout holds 4 decimals`."""
 
 
-def too_coarse(run: "Run") -> dict[str, TooCoarse]:
+def too_coarse(run: Run) -> dict[str, TooCoarse]:
     """Gap -> its floor, by the digits that the writer of the run stated; a gap whose sides hold all digits is absent."""
     grids = given_grids(run.info)
     floors = {gap: _floor(grids, sides(gap)) for gap in (*GAPS, *run.reading_gaps)} if grids else {}

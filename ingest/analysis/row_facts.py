@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from ratioscope.metrics.diagnosis.arrays import Floats
+
+from ..run import Run
 from .step_rows import columns_of
-
-if TYPE_CHECKING:
-    from ratioscope.metrics.diagnosis.arrays import Floats
-
-    from ..run import Run
 
 SIDE = 3
 """Steps with token rows that are read on each side."""
@@ -63,7 +60,7 @@ FACTS = (
 """Facts that are compared. The mix of probabilities, lengths, turns and replicas are told from statistics."""
 
 
-def row_facts(run: "Run", onset: int, with_rows: Sequence[int]) -> Iterator[str]:
+def row_facts(run: Run, onset: int, with_rows: Sequence[int]) -> Iterator[str]:
     """Each fact that differs between the sequences before the onset and from it on, in words.
 
     with_rows: the steps with token rows, ascending.
@@ -80,7 +77,7 @@ def row_facts(run: "Run", onset: int, with_rows: Sequence[int]) -> Iterator[str]
                 yield f"{fact.words} went from {words}"
 
 
-def _sequences(run: "Run", steps: Sequence[int]) -> "list[Floats]":
+def _sequences(run: Run, steps: Sequence[int]) -> list[Floats]:
     """The known values of each fact at these steps."""
     columns = tuple(dict.fromkeys(column for fact in FACTS for column in fact.columns))
     frames = [pl.DataFrame(columns_of(run, step, columns)).select(columns) for step in steps]
@@ -89,7 +86,7 @@ def _sequences(run: "Run", steps: Sequence[int]) -> "list[Floats]":
     return [column.filter(column.is_finite().fill_null(False)).to_numpy() for column in values]
 
 
-def _change(was: "Floats", now: "Floats") -> str:
+def _change(was: Floats, now: Floats) -> str:
     """`0.1 to 0.4` if the means differ clearly, else nothing."""
     if min(len(was), len(now)) < FEW:
         return ""

@@ -1,7 +1,6 @@
 """Two runs compared: prompt by prompt, and the first step from which they are apart."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +9,8 @@ from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.record import GAPS
 
 from ..files.progress import OnProgress
+from ..run import Run
 from .prompt_tables import KEYS, METRICS, Key, of_metric, prompt_table
-
-if TYPE_CHECKING:
-    from ..run import Run
 
 BY_ITSELF: tuple[Key, ...] = ("prompt_text", "group_id")
 """Keys that are tried unless one is named. A sequence_id tells nothing of the prompt."""
@@ -48,7 +45,7 @@ class Parting:
 
 
 def paired_runs(
-    a: "Run", b: "Run", gap: str, key: Key | None = None, *, progress: OnProgress | None = None
+    a: Run, b: Run, gap: str, key: Key | None = None, *, progress: OnProgress | None = None
 ) -> PairedRuns | None:
     """The comparison by prompt; None if no key has two partners. key: None tries those of BY_ITSELF. Reads all token rows."""
     metric = size_metric(gap) if size_metric(gap) in METRICS else "abs_log_ratio"
@@ -60,7 +57,7 @@ def paired_runs(
     return None
 
 
-def parting(a: "Run", b: "Run", gap: str) -> Parting | None:
+def parting(a: Run, b: Run, gap: str) -> Parting | None:
     """The first of two adjacent common steps on which the gap's size differs beyond chance; None if there is none."""
     column = f"{gap}/{size_metric(gap)}"
     frames = [run.metrics(by=("step",), names=(size_metric(gap),), gap=asked_gap(gap)) for run in (a, b)]
@@ -78,5 +75,5 @@ def asked_gap(gap: str) -> str | None:
     return None if gap in GAPS else gap
 
 
-def _all(run: "Run") -> range:
+def _all(run: Run) -> range:
     return range(run.steps[0], run.steps[-1] + 1) if run.steps else range(0)

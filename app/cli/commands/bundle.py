@@ -1,5 +1,6 @@
 """`ratioscope bundle RUN...`: the dashboard's main pages as files, or the zip file without text for a bug report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,6 @@ from ..terminal import say, stages, working
 from .arguments import RunFolders, opened, runs_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ratioscope.ingest.run import Run
 
     from ...static_site.material import Material
@@ -100,7 +99,7 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
     _say_who_reads(target, text=read.data.text)
 
 
-def _write_several(folders: "Sequence[Path]", target: Path, *, text: bool) -> None:
+def _write_several(folders: Sequence[Path], target: Path, *, text: bool) -> None:
     from ratioscope.ingest.run import open_run
 
     from ...static_site.document import FIRST

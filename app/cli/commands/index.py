@@ -1,6 +1,6 @@
 """`ratioscope index RUN`: computes the statistics that a run lacks, on several processes or on a cluster, and keeps them."""
 
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +16,6 @@ from .arguments import AsJson, RunFolder, comma_separated, opened
 from .corrections import of_trainer
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from ratioscope.ingest.indexing.engine import Engine
     from ratioscope.ingest.indexing.index import Indexed
     from ratioscope.ingest.jobs.correction_results import AnyCorrection

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratioscope.errors import ConfigError
+from ratioscope.metrics.grading.finding import Severity
 
 from ...presentation.escape import csv as cell
 from ..next_steps import after_metrics, print_next
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ratioscope.ingest.run import Run
-    from ratioscope.metrics.grading.finding import Severity
 
 WHOLE_RUN = "run"
 STEP_KEYS = ("step", "attempt")
@@ -192,7 +192,7 @@ def _ordered(frame: "pl.DataFrame", keys: tuple[str, ...]) -> "pl.DataFrame":
     return frame.sort(*steps, *(key_order(frame[name]) for name in slices)) if slices else frame
 
 
-def _verdict(run: "Run") -> "Severity":
+def _verdict(run: "Run") -> Severity:
     from ratioscope.ingest.analysis.grades import verdict_of
 
     return verdict_of(run).severity

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts, until
+from ratioscope.ingest.run import Run
+from ratioscope.metrics.grading.alerts import Alert
 from ratioscope.version import __version__
 
 from ...report.data import report_data
@@ -14,10 +15,6 @@ from .rows import StepRow, columns_sent, histograms, step_rows
 from .sent import Sent, Target, keep
 from .session import Session
 from .worst_table import worst_table
-
-if TYPE_CHECKING:
-    from ratioscope.ingest.run import Run
-    from ratioscope.metrics.grading.alerts import Alert
 
 HISTOGRAM_EVERY = 10
 """A row in so many has histograms: W&B draws 10,000 of one name at most, which 100,000 steps fill."""
@@ -29,7 +26,7 @@ MOST_ALERTS = 20
 class Sync:
     """A run, and what was sent of it."""
 
-    run: "Run"
+    run: Run
     target: Target
     sent: Sent
     file: Path
@@ -95,11 +92,11 @@ class Sync:
         for alert in new:
             self.sent.alerts[_key(alert)] = int(alert.severity)
 
-    def _told(self, alert: "Alert") -> int:
+    def _told(self, alert: Alert) -> int:
         return self.sent.alerts.get(_key(alert), 0)
 
 
-def _key(alert: "Alert") -> str:
+def _key(alert: Alert) -> str:
     return f"{alert.signal.name} {alert.gap} {alert.first_step}"
 
 
