@@ -8,13 +8,11 @@ and the writer later cuts off the positions behind the last sampled token.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
+from ..foreign import Tensor
 
 
 def sampled_span(mask: NDArray[np.bool_]) -> tuple[int, int] | None:

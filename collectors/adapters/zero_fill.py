@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+
+from ..foreign import Tensor
 
 CERTAIN_BUT_UNLIKELY = -1.0
 """nats. A real 0.0 means that the engine was certain of the token. A 0.0 counts as a filler if the trainer gives the token less
 than 37%, because no rounding explains so large a difference. Convention; certain tokens keep their 0.0."""
-
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 
 
 def without_fill(rollout: Tensor, trainer: Tensor) -> Tensor:

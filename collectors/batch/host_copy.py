@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from ratioscope.errors import SchemaError
 
+from ..foreign import Tensor
 from ..process.one_at_a_time import OneAtATime
 
 _SMALL = 4096  # bytes; below it fresh memory is as cheap as a look into the pool
-
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ Each sequence is in one minibatch of its step, so there is one row per sequence,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from ...foreign import Trainer
 from ...watching.hooks import Hook, Refused
 from ...watching.recording import Recording
 from .recorder import ArealRecorder
@@ -62,8 +62,6 @@ HOOKS = (
 )
 
 recorder = ArealRecorder
-
-Trainer = Any
 
 
 def start(trainer: Trainer, recording: Recording) -> Callable[[], None]:

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...batch.host_copy import HostArray, HostCopies
+from ...foreign import Tensor
 
 COLUMNS = (
     "loss_mask", "attention_mask", "rewards", "input_ids", "versions", "logprobs", "prox_logp", "ref_logp", "advantages",
 )  # fmt: skip
 """The columns of a batch that are read. Every batch has the first two."""
 
-Tensor = Any
 Rows = list[int]
 
 

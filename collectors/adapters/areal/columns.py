@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from .batch import Rows, Update
 
-Tensor = Any
 PerToken = list[Any]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...batch.host_copy import HostCopies
+from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call
 from ...watching.recording import Recording
@@ -24,8 +25,6 @@ from .description import (
 from .topology import data_parallel_rank, is_writer
 
 _POOL_BYTES = 1 << 28
-
-Tensor = Any
 
 
 class ArealRecorder:

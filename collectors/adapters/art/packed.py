@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ratioscope.record import MASK_REASONS
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
+from ...foreign import Tensor
 
 
 @dataclass(frozen=True)

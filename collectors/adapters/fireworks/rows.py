@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from ..model_input import prompt_of
 
 Datum = Any
 """A tinker.Datum."""
-Tensor = Any
-"""A torch.Tensor."""
 Floats = NDArray[np.float32]
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
+from ...foreign import Tensor
 
 
 @dataclass(frozen=True)

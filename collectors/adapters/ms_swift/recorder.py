@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from ..installed_name import installed
@@ -33,8 +34,6 @@ RAY = (
 )
 VERSIONS = "updates of the weights that the engine was loaded with before it sampled"
 
-Tensor = Any
-Trainer = Any
 Batch = Any
 """ms-swift's GRPOBatch."""
 

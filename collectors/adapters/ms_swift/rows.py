@@ -8,11 +8,10 @@ from typing import Any
 
 from ratioscope.record import MASK_REASONS
 
+from ...foreign import Tensor
 from ..sampled_spans import SampledFirst
 from ..trl.rows import prompt_text, turns
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 Sample = Any
 """ms-swift's OnPolicySample."""
 

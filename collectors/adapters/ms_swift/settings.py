@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Trainer = Any
+from ...foreign import Trainer
 
 _OF_RUN = (
     "model", "model_type", "torch_dtype", "loss_type", "advantage_estimator", "num_generations", "num_iterations",

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-Tensor = Any
-"""A torch.Tensor."""
+from ...foreign import Tensor
+
 Data = Mapping[str, Any]
 
 _ROWS = 64

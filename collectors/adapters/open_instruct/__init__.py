@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Tensor
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
@@ -67,8 +68,6 @@ _SETTINGS = (
     "rho_mask_sequence_level", "rho_mask_tv_divergence", "use_vllm_logprobs", "num_mini_batches", "num_epochs", "beta",
     "loss_denominator", "record_entropy", "sequence_parallel_size", "learning_rate",
 )  # fmt: skip
-
-Tensor = Any
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from ..sampled_spans import sampled_span
 
-Tensor = Any
 Batch = Any
 """A CollatedBatchData, of lists of `(rows, T)` tensors. `Any`, because open-instruct is no dependency."""
 

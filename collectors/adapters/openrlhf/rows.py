@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from ...foreign import Tensor
 from ..sampled_spans import SampledFirst
 from ..zero_fill import without_fill
 
 Experience = Any
-Tensor = Any
-"""`Any`, because neither OpenRLHF nor torch is a dependency."""
 
 
 @dataclass(frozen=True)

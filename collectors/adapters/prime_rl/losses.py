@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-Tensor = Any
+from ...foreign import Tensor
+
 MicroBatch = Any
 
 

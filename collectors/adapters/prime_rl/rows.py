@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from ..sampled_spans import sampled_span
 
-Tensor = Any
 MicroBatch = Mapping[str, Any]
 Mask = NDArray[np.bool_]
 

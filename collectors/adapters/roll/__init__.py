@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from ..first_visits import FirstVisits
 from ..installed_name import installed
-from .rows import Data, Names, Tensor, columns, facts
+from .rows import Data, Names, columns, facts
 
 _STRATEGIES = {"megatron_strategy": "Megatron", "fsdp2_strategy": "FSDP2"}
 _WORKER = "roll.pipeline.base_worker"

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...foreign import Tensor
 from ..sampled_spans import SampledFirst
 from ..zero_fill import without_fill
 
 Data = Any
 """A DataProto: `batch` of tensors, `non_tensor_batch` of arrays of objects. `Any`, because ROLL is no dependency."""
-Tensor = Any
 
 GROUPS = ("traj_group_id", "group_ids", "id")
 """The columns that name a sample's prompt, in order of preference: agentic, agentic by step, RLVR's prompt id."""

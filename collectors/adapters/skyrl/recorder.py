@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Trainer
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from . import messages as words
 from .rows import Facts, Rows, appended_ends, sequence_ids, trajectories
 from .sampling import Beside, Filters, Masks, Sampling, Syncs
-from .settings import Trainer, appends_ends, described, is_gym_generator, is_out_of_order, versions_of
+from .settings import appends_ends, described, is_gym_generator, is_out_of_order, versions_of
 
 
 @dataclass

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...foreign import Tensor
 from ..trl.rows import prompt_text
 from .sampling import Sampling
 
 CLAMPED = -9999.0
 """SkyRL's servers fill in this number if the engine gives no finite log-prob (inference_servers/generate_wire.py)."""
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 Batch = Any
 """A TrainingInputBatch: a dict of tensors (B, T) with a `metadata`, on the CPU."""
 

@@ -7,10 +7,8 @@ from typing import Any
 
 from ratioscope.kept_settings import kept
 
+from ...foreign import Trainer
 from . import messages as words
-
-Trainer = Any
-"""A RayPPOTrainer. `Any`, because SkyRL is no dependency."""
 
 
 def described(trainer: Trainer) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...foreign import Tensor
 from .names import Place
 from .rollout import sequence_id
 from .slices import Pieces, Slicing, count, cut, positions
 from .versions import Arguments, version_of
 
 Batch = Mapping[str, Any]
-Tensor = Any
 
 
 @dataclass

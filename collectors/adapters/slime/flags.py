@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any
 
 from ...environment import environment_options, install
+from ...foreign import Tensor
 from ...process.notice import warn
 from ...process.variables import LAUNCH, RUN
 from ...watching.hooks import is_watched
@@ -31,8 +32,6 @@ from .names import Names, hooks
 from .rollout import RolloutSide, own_function_argument
 from .train import TrainSide
 from .versions import Arguments
-
-Tensor = Any
 
 
 class Flags:

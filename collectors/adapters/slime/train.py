@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Tensor
 from ...watching.hooks import Call
 from ...watching.recording import Recording
-from .batch import Batch, Rollout, Tensor, noted, number, sliced
+from .batch import Batch, Rollout, noted, number, sliced
 from .names import Names
 from .rollout import CARRIED, recorded_arguments
 from .versions import Arguments, interval, recorded_versions, version_of

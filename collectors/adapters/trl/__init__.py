@@ -12,8 +12,8 @@ which all these trainers inherit; it attaches to the object while the object tra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from ...foreign import Trainer
 from ...process.notice import warn
 from ...process.variables import is_installed
 from ...watching.hooks import Hook, Refused
@@ -46,8 +46,6 @@ WRAPPED = GrpoRecorder.WRAPPED
 ANOTHERS = (
     "%s in a subclass of TRL's trainer. It is recorded as TRL's own; if rows are missing, this is why: please report it"
 )
-
-Trainer = Any
 
 
 def recorder(recording: Recording) -> Starter:

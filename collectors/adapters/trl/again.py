@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from ...foreign import Tensor, Trainer
 from ...self_noise import AGAIN
 from ...watching.recording import Recording
 from .rows import Row
@@ -24,9 +25,6 @@ SHARDED = (
     "self_noise: no trainer_again is recorded: FSDP and DeepSpeed make each forward a call that all ranks must join"
 )
 COMPILED = "self_noise: no trainer_again is recorded: torch_compile would compile the model anew for another shape"
-
-Tensor = Any
-Trainer = Any
 
 
 class Again:

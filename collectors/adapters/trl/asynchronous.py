@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...foreign import Trainer
 from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 from .packed import FACTS, TOKENS, Sample, Unpacked, packed, sample_of, unpacked
@@ -33,9 +34,7 @@ NO_SECOND_FORWARD = (
 )
 VERSIONS = "model_version of each sample, as the number of updates before the sync of its weights"
 
-Tensor = Any
 Inputs = Mapping[str, Any]
-Trainer = Any
 Method = Callable[..., Any]
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ratioscope.errors import ConfigError
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Trainer
 from ...watching.hooks import MARK, Patches
 from ...watching.recording import Recording
 from .config import config
 from .flushing import flushing_callback
 from .logs import put_scalars
 
-Trainer = Any
 _METHODS = ("_generate", "_generate_and_score_completions", "_compute_loss", "compute_loss")
 """Methods of which every recorder wraps one."""
 

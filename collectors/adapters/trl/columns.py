@@ -8,14 +8,12 @@ from typing import Any
 
 from ratioscope.record import MASK_REASONS
 
+from ...foreign import Tensor, Trainer
 from ...self_noise import AGAIN
 from .rloo import ROLLOUT
 from .rows import Row, turns, turns_of
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 Inputs = Mapping[str, Any]
-Trainer = Any
 
 
 RATIO = "importance_sampling_ratio"

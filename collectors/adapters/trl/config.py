@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-Trainer = Any
+from ...foreign import Trainer
 
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length", "num_generations",

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...foreign import Trainer
 from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 
 _OURS = "ratioscope/"
 _THEIRS = "sampling/sampling_logp_difference/"
-
-Trainer = Any
 
 
 def put_scalars(trainer: Trainer, recording: Recording, patches: Patches) -> None:

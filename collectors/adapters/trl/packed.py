@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from .rows import prompt_text
 
 FACTS, TOKENS = "ratioscope_facts", "ratioscope_tokens"
 FIELDS = ("number", "group", "model_version", "rollout_version", "reward", "advantage", "stop", "tokens", "trained")
 _TURN = 32
 """Bits of a token id."""
-
-Tensor = Any
 
 
 @dataclass(frozen=True)

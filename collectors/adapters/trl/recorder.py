@@ -25,6 +25,7 @@ from typing import Any
 
 from ratioscope.record import MASK_REASONS
 
+from ...foreign import Tensor, Trainer
 from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 from .again import Again
@@ -51,10 +52,7 @@ TRAINERS = (
     "the trainer's step: it samples with its own weights, unless a rollout_func returns rollout_version for a row"
 )
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 Inputs = Mapping[str, Any]
-Trainer = Any
 Method = Callable[..., Any]
 
 

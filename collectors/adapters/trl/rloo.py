@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ...foreign import Tensor, Trainer
 from ...watching.hooks import Patches, marked
 from ...watching.recording import Recording
 
 OLD, REFERENCE, ROLLOUT = "ratioscope_old", "ratioscope_reference", "ratioscope_rollout"
 """Keys that are added to the batch, each (B, T). TRL shuffles and splits them with its own keys, and never reads them."""
-
-Tensor = Any
-Trainer = Any
 
 
 def is_rloo(trainer: Trainer) -> bool:

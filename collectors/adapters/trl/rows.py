@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Trainer = Any
+from ...foreign import Trainer
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ...foreign import Trainer
 from ...process.notice import say, warn
 from ...watching.hooks import Call, Hook, Refused
 from ...watching.recording import Recording
@@ -16,8 +17,6 @@ TRAIN = Hook("transformers.trainer", "Trainer.train", before="begin", after="end
 ANOTHER = (
     "this process has already recorded another trainer, so this one is not recorded: attach(trainer, another_run_dir)"
 )
-
-Trainer = Any
 
 
 class Starter:

@@ -10,8 +10,8 @@ not touched: a wrapper inside it would change how it is compiled. unsloth is AGP
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from ...foreign import Trainer
 from ...watching.hooks import Hook, Refused
 from ...watching.recording import Recording
 from ..installed_name import installed
@@ -28,8 +28,6 @@ HOOKS = (
 )
 """The generated classes keep the `train` that transformers had when they were made."""
 NEEDED = "unsloth's {} has no {}, so nothing is recorded; training goes on. This adapter is written for 2026.10.9"
-
-Trainer = Any
 
 
 def recorder(recording: Recording) -> Starter:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call, Hook, Patches, install, marked
 from ...watching.recording import Recording
 from ..trl.columns import RATIO as BATCHS
@@ -34,8 +35,6 @@ NO_OFF_POLICY_MASK = (
 RATIO, REJECTIONS = 4, "rollout_rs"
 """The place of the importance weights in the result of the loss; the setting of unsloth's own rejection."""
 
-Tensor = Any
-Trainer = Any
 Inputs = Mapping[str, Any]
 
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ...batch.tokenizer_copy import decoder
+from ...foreign import Trainer
 from ...process.variables import NAME, RUN, TEXT, recording_variables
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
@@ -19,8 +20,6 @@ HOOKS = (
     Hook("verl.trainer.ppo.v1.trainer_base", "PPOTrainer._load_checkpoint", after="loaded", needed=False),
     Hook("verl.trainer.ppo.ray_trainer", "RayPPOTrainer._load_checkpoint", after="loaded", needed=False),
 )
-
-Trainer = Any
 
 
 class VerlDescription:

@@ -20,11 +20,12 @@ from typing import Any
 
 from ratioscope.errors import SchemaError
 
+from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from . import messages as words
 from .description import VerlDescription
-from .rows import ROW, Data, Known, Tensor, known_of_proto, known_of_tags, marks, padded, prompts, step_of
+from .rows import ROW, Data, Known, known_of_proto, known_of_tags, marks, padded, prompts, step_of
 
 _V0, _V1 = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base"
 HOOKS = (
@@ -42,8 +43,6 @@ HOOKS = (
     Hook(_V0, "RayPPOTrainer._compute_old_log_prob", after="scored", needed=False),
     Hook(_V0, "RayPPOTrainer._update_actor", swap="update_begins"),
 )
-
-Trainer = Any
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from ratioscope.errors import SchemaError
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
+from ...foreign import Tensor
+
 Data = Any
 """A TensorDict, a DataProto or a KVBatchMeta."""
 

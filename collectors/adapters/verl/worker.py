@@ -20,10 +20,11 @@ from typing import Any
 
 from ratioscope.errors import SchemaError
 
+from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
 from . import messages as words
-from .rows import ROW, Data, Tensor, column, known_of_tags, marks, response_views, sequence_lengths, verl_version
+from .rows import ROW, Data, column, known_of_tags, marks, response_views, sequence_lengths, verl_version
 
 _WORKERS = "verl.workers.engine_workers"
 HOOKS = (

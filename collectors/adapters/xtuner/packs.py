@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...foreign import Tensor
 from ..sampled_spans import sampled_span
 
-Tensor = Any
-"""A torch.Tensor. `Any`, because torch is no dependency."""
 IGNORED = -100
 """The label of a token that is not trained."""
 
