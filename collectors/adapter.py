@@ -37,17 +37,11 @@ class Adapter:
     """A trainer that can be recorded."""
 
     name: str
-    """Name of the trainer in `attach` and on the command line."""
+    """Name of the trainer in `attach` and on the command line, and of its folder in adapters/."""
     title: str
     """Name of the trainer as its authors write it."""
-    file: str
-    """Its folder in adapters/."""
     package: str
     """The package it is imported as. Hooks are put on when that is imported."""
-    classes: tuple[str, ...]
-    """`module:Class` of the objects that `attach` takes. The module is a prefix, and subclasses count."""
-    distribution: str | None
-    """Name of its package for pip; None if it is not published."""
     tested: tuple[str, ...]
     """Versions that the tests were run with, or dates of the source that was read."""
     against: Literal["package", "source", "stand-ins"]
@@ -57,6 +51,10 @@ class Adapter:
     """Lines that a user pastes; {run} is the run folder."""
     records: str
     """The data recorded from this trainer, in words."""
+    classes: tuple[str, ...] = ()
+    """`module:Class` of the objects that `attach` takes. The module is a prefix, and subclasses count."""
+    distribution: str | None = None
+    """Name of its package for pip; None if it is not published."""
     unreached: str = ""
     """The parts that the tests only imitate though they run the trainer's source, each with the line that prevents it."""
     no_self_noise: str = SHARDED
@@ -64,7 +62,7 @@ class Adapter:
 
     def load(self) -> AdapterModule:
         """The package in adapters/."""
-        return cast(AdapterModule, import_module(f".adapters.{self.file}", __package__))
+        return cast(AdapterModule, import_module(f".adapters.{self.name}", __package__))
 
     def fits(self, trainer: Any) -> bool:
         """True if the class of the trainer, or a base of it, is one of `classes`."""

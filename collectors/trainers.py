@@ -9,7 +9,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="verl",
         title="verl",
-        file="verl",
         package="verl",
         classes=("verl.trainer.ppo:PPOTrainer", "verl.trainer.ppo:RayPPOTrainer"),
         distribution="verl",
@@ -21,10 +20,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="slime",
         title="slime",
-        file="slime",
         package="slime",
-        classes=(),
-        distribution=None,
         tested=("2026-08-21",),
         against="source",
         lines=(
@@ -41,10 +37,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="miles",
         title="miles",
-        file="miles",
         package="miles",
-        classes=(),
-        distribution=None,
         tested=("2026-08-21",),
         against="source",
         lines=(
@@ -62,7 +55,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="skyrl",
         title="SkyRL",
-        file="skyrl",
         package="skyrl",
         classes=("skyrl.train:RayPPOTrainer", "skyrl.train:FullyAsyncRayPPOTrainer"),
         distribution="skyrl",
@@ -74,10 +66,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="nemo_rl",
         title="NeMo-RL",
-        file="nemo_rl",
         package="nemo_rl",
-        classes=(),
-        distribution=None,
         tested=("2026-08-22",),
         against="source",
         lines="ratioscope run --out {run} -- python examples/run_grpo.py ...  # ratioscope in the workers' environments, too",
@@ -89,10 +78,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="megatron_rl",
         title="Megatron-RL",
-        file="megatron_rl",
         package="megatron.rl",
-        classes=(),
-        distribution=None,
         tested=("2026-08-22",),
         against="source",
         lines="ratioscope run --out {run} -- <your torchrun command>",
@@ -102,10 +88,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="fireworks",
         title="Fireworks cookbook",
-        file="fireworks",
         package="training",
-        classes=(),
-        distribution=None,
         tested=("2026-08-19",),
         against="source",
         lines="ratioscope run --out {run} -- python -m training.recipes.async_rl_loop  # or your recipe",
@@ -115,7 +98,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="areal",
         title="AReaL",
-        file="areal",
         package="areal",
         classes=(
             "areal.trainer:PPOTrainer",
@@ -135,9 +117,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="torchtitan_rl",
         title="torchtitan RL",
-        file="torchtitan_rl",
         package="torchtitan.experiments.rl",
-        classes=(),
         distribution="torchtitan",
         tested=("0.3.0", "2026-08-21"),
         against="source",
@@ -148,9 +128,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="art",
         title="ART",
-        file="art",
         package="art",
-        classes=(),
         distribution="openpipe-art",
         tested=("0.5.18", "0.5.23"),
         against="source",
@@ -164,9 +142,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="xtuner",
         title="xtuner",
-        file="xtuner",
         package="xtuner",
-        classes=(),
         distribution="xtuner",
         tested=("2026-08-21",),
         against="source",
@@ -180,7 +156,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="ms_swift",
         title="ms-swift",
-        file="ms_swift",
         package="swift",
         classes=("swift.rlhf_trainers:GRPOTrainer", "swift.megatron:MegatronGRPOTrainer"),
         distribution="ms-swift",
@@ -194,7 +169,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="unsloth",
         title="unsloth",
-        file="unsloth",
         package="unsloth",
         classes=(
             "UnslothGRPOTrainer:UnslothGRPOTrainer",
@@ -215,7 +189,6 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="trl",
         title="TRL",
-        file="trl",
         package="trl",
         classes=(
             "trl:GRPOTrainer",
@@ -234,10 +207,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="prime_rl",
         title="prime-rl",
-        file="prime_rl",
         package="prime_rl",
-        classes=(),
-        distribution=None,
         tested=("2026-08-21",),
         against="source",
         lines="ratioscope run --out {run} -- <your training command>",
@@ -247,9 +217,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="openrlhf",
         title="OpenRLHF",
-        file="openrlhf",
         package="openrlhf",
-        classes=(),
         distribution="openrlhf",
         tested=("0.11.2",),
         against="package",
@@ -260,10 +228,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="open_instruct",
         title="open-instruct",
-        file="open_instruct",
         package="open_instruct",
-        classes=(),
-        distribution=None,
         tested=("2026-08-20",),
         against="source",
         lines="ratioscope run --out {run} -- <your training command>",
@@ -273,10 +238,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="roll",
         title="ROLL",
-        file="roll",
         package="roll",
-        classes=(),
-        distribution=None,
         tested=("2026-08-19",),
         against="source",
         lines="ratioscope run --out {run} -- <your training command>",
@@ -286,9 +248,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter(
         name="tinker_cookbook",
         title="tinker-cookbook",
-        file="tinker_cookbook",
         package="tinker_cookbook",
-        classes=(),
         distribution="tinker-cookbook",
         tested=("0.6.1",),
         against="package",

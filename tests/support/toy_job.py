@@ -47,9 +47,9 @@ FILES = {
         sys.hidden_ran = getattr(sys, "hidden_ran", 0) + 1
         if os.environ.get("RATIOSCOPE_RUN"):
             import ratioscope.collectors.trainers as table
-            sys.modules["ratioscope.collectors.adapters.toy_adapter"] = __import__("toy_adapter")
+            sys.modules["ratioscope.collectors.adapters.toy"] = __import__("toy_adapter")
             table.ADAPTERS = (
-                table.Adapter("toy", "Toy", "toy_adapter", "training", (), None, ("1",), "stand-ins", "", ""),
+                table.Adapter("toy", "Toy", "training", ("1",), "stand-ins", "", ""),
             )
     """,
     "train.py": "from training.loop import train\n\nif __name__ == '__main__':\n    print(train())\n",

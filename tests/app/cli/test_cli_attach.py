@@ -40,7 +40,7 @@ def test_what_is_printed_for_a_trainer_says_everything_one_needs(adapter: Adapte
 def test_each_row_is_complete() -> None:
     for adapter in ADAPTERS:
         assert adapter.tested and "{run}" in adapter.lines and adapter.records, adapter.name
-        assert (ROOT / "collectors" / "adapters" / adapter.file / "__init__.py").exists(), adapter.name
+        assert (ROOT / "collectors" / "adapters" / adapter.name / "__init__.py").exists(), adapter.name
 
 
 def test_a_folder_with_a_space_is_quoted_for_whoever_reads_it(capsys: Captured) -> None:
