@@ -45,7 +45,7 @@ _EITHER = ("advantages", "rollout_versions")
 """Arguments that may be one value for all, one per sequence, or one per token."""
 _INT64 = np.iinfo(np.int64)
 READING = "reading:"
-"""Begins the names of a batch's values that are readings: reading:<name>."""
+"""Prefix of the readings' names among a batch's values: reading:<name>."""
 _LIKE = POLICY_COLUMNS[0]
 """The column whose type the values of a reading have."""
 
@@ -65,7 +65,7 @@ class Rows:
     reading_faults: tuple[str, ...] = ()
     """Faults of readings that were left out. They lose no row."""
     column_faults: tuple[str, ...] = ()
-    """Faults of values that the column has no place for, which are null. They lose no row."""
+    """Faults of values that do not fit their column and are null there. They lose no row."""
 
     @property
     def first_fault(self) -> str | None:

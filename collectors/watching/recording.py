@@ -135,7 +135,7 @@ class Recording:
         return self.collector.scalars(step, known)
 
     def say_once(self, kind: str, step: int, note: str, level: int = logging.INFO) -> None:
-        """Notes and logs, once, what holds for the whole run: what is not recorded, for example, and which setting records it."""
+        """Notes and logs once a fact about the whole run, such as a missing column and the setting that records it."""
         if kind not in self._said:
             self._said.add(kind)
             self.event(kind, step, note)

@@ -75,7 +75,7 @@ def part_sequences(run: Run, step: int, gap: str, part: Part) -> pl.DataFrame:
 
 
 def _term_mask(records: pa.Table, rows: GapRows, term: Only) -> tuple[Flags, bool]:
-    """The same of one term. A slice that is not on record at this step holds no token; an unknown one is a ConfigError."""
+    """`part_mask` for one term. A slice that is not on record at this step has no token. ConfigError for an unknown slice."""
     made = slice_named(term.slice)
     if made is None:
         found = [each for each in written_slices(records, rows) if each.name == term.slice]

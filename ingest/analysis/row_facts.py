@@ -20,7 +20,7 @@ FEW = 8
 CLEAR = 5.0
 """Standard errors from which on a fact has changed, with the sequence as the unit. A dozen facts are compared."""
 LEAST = 0.05
-"""The smallest relative change that is told."""
+"""The smallest relative change that is reported."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ FACTS = (
     _plain("the waiting time in the engine's queue (s)", "queue_seconds"),
     _plain("the time of generation (s)", "generation_seconds"),
 )  # fmt: skip
-"""Facts that are compared. The mix of probabilities, lengths, turns and replicas are told from statistics."""
+"""Facts that are compared. The mix of probabilities, lengths, turns and replicas are compared in statistics."""
 
 
 def row_facts(run: Run, onset: int, with_rows: Sequence[int]) -> Iterator[str]:

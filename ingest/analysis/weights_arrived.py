@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..run import Run
 
 State = Literal["equal", "differs", "unknown"]
-"""equal: every compared tensor is the trainer's. differs: some are not. unknown: nothing could be compared."""
+"""equal: every compared tensor equals the trainer's. differs: some do not. unknown: nothing could be compared."""
 OF_ENGINES = "compared with the weights that most engines hold, because the trainer's digests are not on record"
 _NAMED = 3
 """Tensors that a sentence names; it counts the others."""
@@ -98,7 +98,7 @@ def weights_arrived(run: "Run") -> tuple[Replica, ...]:
 
 
 def _of_most_engines(lines: Sequence[WeightDigests]) -> "Trainer":
-    """Version -> the line of an engine that holds what more than half of two or more engines hold."""
+    """Version -> the line of an engine with the weights that most engines have. Only versions of two or more engines."""
     held: dict[tuple[int, int], dict[str | None, WeightDigests]] = {}
     for line in lines:
         if line.replica is not None:

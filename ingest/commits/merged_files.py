@@ -8,8 +8,8 @@ from .entries import Segment, TokenFile
 def unreplaced(files: Mapping[str, TokenFile | Segment], set_aside: Container[str]) -> Iterator[TokenFile | Segment]:
     """The files without those that a merged file replaces, as long as the merged file can be read.
 
-    set_aside: paths of the files that cannot. Two merged files may hold the same file: then the smaller one is left out, because
-    no row may count twice.
+    set_aside: paths of files that cannot be read. Two merged files may hold the same file: then the smaller one is left out,
+    because no row may count twice.
     """
     replaced = set[str]()
     merged = (item for item in files.values() if item.replaces)

@@ -17,7 +17,7 @@ from .task import Task
 SLICE = "token_id"
 """A slice that is always computed from rows: its work names the files of every step."""
 SAVE_EVERY = 2.0
-"""Seconds of work that are lost at most when the process is killed."""
+"""The most seconds of work that a killed process loses."""
 
 
 @dataclass

@@ -73,7 +73,7 @@ class Mirror:
         return load(self.root.parent).read is not None
 
     def sync(self) -> None:
-        """Copies what is new in the logs. Unreachable; SourceError if there is no run. It waits for another process that does."""
+        """Copies new lines of the logs. Unreachable; SourceError if there is no run. It waits for another process that does."""
         folder, address = self.root.parent, self.store.address
         self._tried, self._paths = time.monotonic(), None
         folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -98,9 +98,10 @@ class Mirror:
                 self.sync()
 
     def bring(self, path: str, size: int | None, *, again: bool = False) -> None:
-        """Has a Parquet file of the run in the copy. size: its bytes, if they are known. again: fetch it although it is there.
+        """Makes sure that the copy has a Parquet file of the run. size: its bytes, if they are known.
 
-        FileNotFoundError where the store has none; Unreachable; SourceError for a name that no file of a run has.
+        again: fetch it although it is there. FileNotFoundError where the store has none; Unreachable; SourceError for a name
+        that no file of a run has.
         """
         if not _is_file(path):
             raise SourceError(f"{path[:200]!r} is no name of a file of a run")
@@ -154,7 +155,7 @@ def _is_file(path: str) -> bool:
 
 @contextmanager
 def _alone(folder: Path, seconds: float) -> Iterator[None]:
-    """No other process or thread reads the store into this copy meanwhile. Unreachable where one does for too long."""
+    """Keeps other processes and threads from reading the store into this copy. Unreachable if one does so for too long."""
     until = time.monotonic() + seconds
     with open(folder / "lock", "wb") as lock:
         while True:

@@ -17,7 +17,7 @@ class WeightProof:
     shown: Mapping[str, str] = field(default_factory=dict)
     """Code of a cause that the digests show -> the finding in words."""
     equal: str = ""
-    """That all digests are equal, in words; empty if they are not, or do not cover the steps of the diagnosis."""
+    """A sentence that all digests are equal; empty if they are not, or do not cover the steps of the diagnosis."""
 
 
 def with_proof(found: Diagnosis, proof: WeightProof) -> Diagnosis:

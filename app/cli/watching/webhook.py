@@ -1,6 +1,6 @@
 """Posts JSON to one address: encrypted, to a public machine, without redirects, within five seconds in all.
 
-The name is resolved once, and the connection goes to the address that was judged, so that a name server cannot move it later.
+The name is resolved once, and the connection goes to the address that was checked, so that a name server cannot move it later.
 """
 
 import ipaddress

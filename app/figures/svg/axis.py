@@ -85,5 +85,5 @@ def axis_of(settings: Settings, length: float, points: Sequence[Any], *, across:
 
 
 def _snapped(value: float, apart: float) -> float:
-    """0 where rounding left a trace of it."""
+    """0 in place of a tiny number that rounding left."""
     return 0.0 if abs(value) < apart * 1e-6 else value

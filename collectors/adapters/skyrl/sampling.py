@@ -51,7 +51,7 @@ class Syncs:
 
 
 class Beside:
-    """Notes by identity of objects that cannot be hashed, kept while the objects live."""
+    """Notes on objects that cannot be hashed, by their identity. A note lives as long as its object."""
 
     def __init__(self) -> None:
         self._notes: dict[int, tuple[weakref.ref[Any], Any]] = {}

@@ -18,9 +18,9 @@ from ..prefixes import firsts, prompts
 from ..share import separation
 
 REPEATS = (6.0, 0.2)
-"""(standard errors, correlation) of sizes at one place in two halves of a prompt's responses, from which on places matter."""
+"""Places matter if the sizes at one place in two halves of a prompt's responses have these (standard errors, correlation)."""
 LEAST_CELLS = 60
-"""Places of prompts with tokens in both halves that the correlation needs."""
+"""The least number of places with tokens in both halves from which the correlation is computed."""
 APART = 3.0
 """Bad places have at least so many times the gap of the others."""
 SHARES = (0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)
@@ -30,7 +30,7 @@ SHORTEST = 12
 JITTER = 2
 """Places by which the bad places of two boundaries may lie apart."""
 LEAST_PAIRS, STANDS_OUT = 6, 3.0
-"""Pairs of bad places at one distance, and their number relative to the mean distance, that tell the length of a chunk."""
+"""The least pairs of bad places at the distance of a chunk, and their ratio to the pairs at a mean distance."""
 
 
 class Places(NamedTuple):
