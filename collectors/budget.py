@@ -94,8 +94,8 @@ class Control:
         try:
             self.now = self.given if seen is None else replace(self.given, **_changes(self.path))
         except (OSError, ValueError, TypeError) as error:
-            return f"{CONTROL_FILE} is not followed: {error}; it stays at {_told(self.now, self.given)}"
-        return f"token rows from here on: {_told(self.now, self.given)}" if self.now != before else None
+            return f"{CONTROL_FILE} is not followed: {error}; it stays at {_changed_words(self.now, self.given)}"
+        return f"token rows from here on: {_changed_words(self.now, self.given)}" if self.now != before else None
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
@@ -113,7 +113,7 @@ def _changes(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _told(budget: Budget, given: Budget) -> str:
+def _changed_words(budget: Budget, given: Budget) -> str:
     changed = {item.name: getattr(budget, item.name) for item in fields(Budget)}
     changes = ", ".join(f"{name} {value}" for name, value in changed.items() if value != getattr(given, name))
     return changes or "as the run began"

@@ -112,7 +112,7 @@ class _Walk:
 
     def _dictionary(self, members: Iterable[tuple[Any, Callable[[], Any]]], under: Name, path: Place) -> dict[str, Any]:
         pairs = [(self._key(key, under, at), read) for at, (key, read) in enumerate(self._some(members))]
-        secrecy = next((_told(read) for key, read in pairs if key.lower() in ("name", "key")), Name.PLAIN)
+        secrecy = next((_implied_secrecy(read) for key, read in pairs if key.lower() in ("name", "key")), Name.PLAIN)
         found: dict[str, Any] = {}
         for key, read in pairs:
             if self._is_spent:
@@ -181,7 +181,7 @@ def _is_secret_after(arguments: list[Any]) -> bool:
     return isinstance(arguments[-1], str) and not without_secrets(line).endswith(arguments[-1])
 
 
-def _told(read: Callable[[], Any]) -> Name:
+def _implied_secrecy(read: Callable[[], Any]) -> Name:
     """The secrecy that the name implies for the value, in {"name": "HF_TOKEN", "value": ...}."""
     try:
         name = read()

@@ -9,7 +9,7 @@ from ratioscope.ingest.importers.reading import formats_read
 from ratioscope.ingest.importers.source_files import File, Reading
 
 from ..presentation.digits import count
-from .importing import REJECTED, Written, said
+from .importing import REJECTED, Written, rejection_words
 from .terminal import print_json, say
 
 
@@ -39,7 +39,7 @@ def print_report(output: Path, readings: list[Reading], matches: Matches | None,
     if done.rejected:
         say(f"{count(done.rejected, 'row')} not imported; all are listed in {output / REJECTED}", "watch")
         for rejected in done.first_rejected:
-            say(f"  {said(rejected)}")
+            say(f"  {rejection_words(rejected)}")
     say(f"to look at it: ratioscope info {output}")
 
 
@@ -70,7 +70,7 @@ def print_json_report(
             "one_side_only": [reading.only for reading in readings],
             "beside": _beside(readings),
             "passed_over": _passed_over(readings),
-            "files": [_said_of(file) for file in _files(readings)],
+            "files": [_file_facts(file) for file in _files(readings)],
         }
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def _files(readings: Iterable[Reading]) -> list[File]:
     return [file for reading in readings for file in reading.files]
 
 
-def _said_of(file: File) -> dict[str, object]:
+def _file_facts(file: File) -> dict[str, object]:
     return {
         "file": file.name, "format": file.read_as.format.name if file.read_as else None, "rows": file.rows,
         "rejected": file.rejected, "refused": file.refused, "without_step": file.without_step,
@@ -109,6 +109,6 @@ def why(readings: list[Reading], done: Written) -> str:
         beside = (
             [f"beside it: {', '.join(known)}"] if (known := [name for name in passed[:5] if name.endswith(")")]) else []
         )
-        return "; ".join((said(done.first_rejected[0]), *more, *beside))
+        return "; ".join((rejection_words(done.first_rejected[0]), *more, *beside))
     named = ", ".join(passed[:5]) or "no file holds a row"
     return f"no file is of a kind that is read ({named}); name the format with --from, or its columns with --map"

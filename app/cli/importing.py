@@ -205,7 +205,9 @@ class Listing:
     def add(self, rejected: Rejected) -> None:
         """Lists a row. With strict it raises SourceError instead."""
         if self._strict:
-            raise SourceError(f"{said(rejected)}; without --strict, this row is listed and the others are imported")
+            raise SourceError(
+                f"{rejection_words(rejected)}; without --strict, this row is listed and the others are imported"
+            )
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w", encoding="utf-8")
@@ -215,7 +217,7 @@ class Listing:
             self._done.first_rejected.append(rejected)
 
 
-def said(rejected: Rejected) -> str:
+def rejection_words(rejected: Rejected) -> str:
     """A rejected row in words."""
     row = "" if rejected.row is None else f", row {rejected.row}"
     column = "" if rejected.field is None else f", {rejected.field}"

@@ -16,7 +16,7 @@ from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, 
 from ratioscope.ingest.importers.table import column
 
 from ..presentation.digits import count
-from .importing import REJECTED, new_run, said
+from .importing import REJECTED, new_run, rejection_words
 from .importing_scalars import ScalarsWritten, write_scalars
 from .terminal import print_json, say
 
@@ -123,7 +123,7 @@ def _print(asked: Asked, log: Found, choice: Choice, names: Names, done: Scalars
     if done.listed.rejected:
         say(f"{count(done.listed.rejected, 'row')} not imported; all are listed in {asked.output / REJECTED}", "watch")
         for rejected in done.listed.first_rejected:
-            say(f"  {said(rejected)}")
+            say(f"  {rejection_words(rejected)}")
     say(f"to look at it: ratioscope info {asked.output}")
 
 

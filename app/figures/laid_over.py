@@ -97,13 +97,13 @@ def _traces(plot: Plot, one: Series, low: Thinned, high: Thinned) -> list[Trace]
     areas = [] if low.exact else [(low.low, high.high, EXTREMES_OPACITY)]
     if np.nanmax(high.mean - low.mean, initial=0.0) > 1e-12:
         areas.append((low.mean, high.mean, ERROR_OPACITY))
-    trace = line_trace(plot, low, pen, _told(one, low, high))
+    trace = line_trace(plot, low, pen, _hover_texts(one, low, high))
     trace["y"] = (trace["y"] + plot.scale.place(high.mean)) / 2
     trace["marker"]["maxdisplayed"] = 12 * (len(low.mean) <= FEW)
     return [*shaded(plot, low.middle, areas, pen.colour), trace]
 
 
-def _told(one: Series, low: Thinned, high: Thinned) -> list[str]:
+def _hover_texts(one: Series, low: Thinned, high: Thinned) -> list[str]:
     name = escaped(one.name, NAME)
     texts = []
     for least, most, bottom, top in zip(low.mean, high.mean, low.low, high.high, strict=True):

@@ -46,8 +46,8 @@ def weights_before_after(
     shares = [_shares(part, grid, float(before.counts.sum())) for part in (before, after)]
     dense = [spread(each, grid) for each in shares]
     floor = math.floor(math.log10(min(each[each > 0].min(initial=1.0) for each in dense)) - 0.3)
-    _add_before(figure, grid, dense[0], _told(grid, shares[0], "before"), floor, theme)
-    _add_after(figure, grid, dense[1], _told(grid, shares[1], "after"), colour)
+    _add_before(figure, grid, dense[0], _hover_texts(grid, shares[0], "before"), floor, theme)
+    _add_after(figure, grid, dense[1], _hover_texts(grid, shares[1], "after"), colour)
     share_axis(figure, floor)
     weight_axis(figure, grid, [], theme)
     figure.update_layout(bargap=0)
@@ -84,7 +84,7 @@ def _add_after(figure: go.Figure, grid: Cells, dense: Floats, words: list[str], 
     )
 
 
-def _told(grid: Cells, shares: Floats, when: str) -> list[str]:
+def _hover_texts(grid: Cells, shares: Floats, when: str) -> list[str]:
     return [
         f"{when}, w {digits(weight_of(low))} to {digits(weight_of(high))}: {percent(float(share))}"
         for low, high, share in zip(grid.low, grid.high, shares, strict=True)

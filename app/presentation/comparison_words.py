@@ -12,7 +12,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 
 from .digits import count, digits, plus_minus
 from .metric_places import names_at
-from .value_text import bound, measured
+from .value_text import bound, value_words
 
 SURE = 0.05
 """Adjusted p-value below which a difference is reported."""
@@ -34,8 +34,8 @@ def table_of(comparisons: Sequence[Compared]) -> pl.DataFrame:
     rows = [
         (
             one.metric,
-            _told(one.metric, one.a),
-            _told(one.metric, one.b),
+            _estimate_words(one.metric, one.a),
+            _estimate_words(one.metric, one.b),
             plus_minus(one.difference, one.error)
             if math.isfinite(one.error)
             else _bounded(one, digits(one.difference)),
@@ -83,9 +83,9 @@ def sentence(comparisons: Sequence[Compared], gap: str) -> str:
         why = "the difference B − A is not available" if comparisons else f"they have no metric of {gap} in common"
         return f"A and B cannot be compared by {BY_NAME[size_metric(gap)].title}: {why}."
     metric, name, unit = own.metric, BY_NAME[own.metric].title, UNITS[own.metric]
-    sides = f"{_told(metric, own.b)}{unit} against A's {_told(metric, own.a)}{unit}"
+    sides = f"{_estimate_words(metric, own.b)}{unit} against A's {_estimate_words(metric, own.a)}{unit}"
     if own.difference == 0:
-        return f"A and B have the same {name}: {_told(metric, own.a)}{unit}."
+        return f"A and B have the same {name}: {_estimate_words(metric, own.a)}{unit}."
     if math.isnan(own.z):
         return f"B's {name} is {sides}; chance cannot be judged without standard errors on both sides."
     apart = f"z = {digits(own.z, 2)}"
@@ -138,8 +138,8 @@ def _judged(comparisons: Sequence[Compared]) -> list[float]:
     return holm([math.nan if _is_count(one) else one.p for one in comparisons])
 
 
-def _told(metric: str, estimate: Estimate) -> str:
-    return measured(BY_NAME[metric], estimate.value, None if math.isnan(estimate.error) else estimate.error)
+def _estimate_words(metric: str, estimate: Estimate) -> str:
+    return value_words(metric, estimate.value, estimate.error)
 
 
 def _bounded(one: Compared, shown: str) -> str:

@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 
 from .digits import count, digits
 from .metric_places import OF_FLOOR
-from .value_text import measured
+from .value_text import value_words
 
 SURE = 2.0
 """Standard errors up to which a value counts as within the floor. Convention, as that of grading."""
@@ -88,7 +88,9 @@ def floor_sentence(floor: NoiseFloor, gap: str, value: float | None, error: floa
         return f"not comparable with your {floor.kind} {floor.name}, because {gap} is the update, and no noise"
     if value is None or math.isnan(value):
         return f"not comparable with your {floor.kind} {floor.name}, because the run has no {metric} of {gap}"
-    sides = f"{metric} {_told(metric, value, error)} nats/token against {_told(metric, own.value, own.error)}"
+    sides = (
+        f"{metric} {value_words(metric, value, error)} nats/token against {value_words(metric, own.value, own.error)}"
+    )
     return f"{_size(floor, own, value, error)}: {sides}"
 
 
@@ -124,7 +126,7 @@ def floor_facts(floor: NoiseFloor) -> list[tuple[str, str]]:
     steps = f"{count(len(floor.steps), 'step')} ({first} to {last})"
     return [
         ("floor", floor.how),
-        *((name, f"{_told(name, own.value, own.error)} {BY_NAME[name].unit}") for name, own in floor.values),
+        *((name, f"{value_words(name, own.value, own.error)} {BY_NAME[name].unit}") for name, own in floor.values),
         (
             "measured on",
             f"{floor.run}: {count(floor.sequences, 'sequence')} of {count(floor.tokens, 'token')}, {steps}",
@@ -133,7 +135,3 @@ def floor_facts(floor: NoiseFloor) -> list[tuple[str, str]]:
         ("input digest (sha256)", floor.digest),
         ("saved", floor.saved),
     ]
-
-
-def _told(metric: str, value: float, error: float | None) -> str:
-    return measured(BY_NAME[metric], value, None if error is None or math.isnan(error) else error)

@@ -2,6 +2,7 @@
 
 import math
 
+from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Metric
 
 from .digits import count, plus_minus
@@ -12,7 +13,6 @@ _SIGNS = {"at least": "≥ ", "at most": "≤ ", "": ""}
 def measured(metric: Metric, value: float | None, error: float | None) -> str:
     """Value ± error. Second moments without an error are bounds: k-hat has failed, so the sample shows too little of the tail.
 
-    >>> from ratioscope.metrics.definitions.registry import BY_NAME
     >>> measured(BY_NAME["kl_k3"], 0.0052341, 0.00031415), measured(BY_NAME["tokens"], 12345.0, None)
     ('0.00523 ± 0.00031', '12,345')
     >>> measured(BY_NAME["chi2_token"], 0.5, None), measured(BY_NAME["chi2_token"], -0.1, None)
@@ -23,6 +23,11 @@ def measured(metric: Metric, value: float | None, error: float | None) -> str:
     if value is not None and value < 0 and metric.bound == "at least" and metric.is_bound(error):
         return "≥ 0"  # a divergence is never negative: a sample below says nothing more than that
     return f"{bound(metric, value, error)}{plus_minus(value, error)}"
+
+
+def value_words(name: str, value: float | None, error: float | None) -> str:
+    """`measured` for the metric of this name. An error that is NaN is unknown, like None."""
+    return measured(BY_NAME[name], value, None if error is None or math.isnan(error) else error)
 
 
 def bound(metric: Metric, value: float | None, error: float | None) -> str:

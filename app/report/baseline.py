@@ -22,7 +22,7 @@ from ..presentation.difference import (
 from ..presentation.digits import digits
 from ..presentation.metric_places import names_at
 from ..presentation.run_names import shortened
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_words
 from .scrubbed import scrubbed, scrubbed_text
 
 FEW_SETTINGS = 3
@@ -105,7 +105,7 @@ def words_of(size: Compared | None, name: str) -> str:
     if size is None:
         return f"not comparable with your known-good run {name}, because one of the two lacks the metric"
     unit = UNITS[size.metric]
-    own, good = (_told(size.metric, side.value, side.error) for side in (size.b, size.a))
+    own, good = (value_words(size.metric, side.value, side.error) for side in (size.b, size.a))
     sides = f"{BY_NAME[size.metric].title} {own}{unit} against {good}"
     if not isnan(size.z) and size.p >= SURE:
         return f"cannot be told apart from your known-good run {name}: {sides}"
@@ -123,10 +123,6 @@ def _times(size: Compared) -> str:
         return f"{digits(1 / ratio, 2)} times smaller than"
     word = "larger" if ratio > 1 else "smaller"
     return f"{digits(100 * abs(ratio - 1), 2)}% {word} than" if ratio != 1 else "the same as"
-
-
-def _told(metric: str, value: float, error: float) -> str:
-    return measured(BY_NAME[metric], value, None if isnan(error) else error)
 
 
 def _few(settings: tuple[tuple[str, str, str], ...]) -> str:

@@ -138,7 +138,7 @@ def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, partial[g
                     beside=_beside(data, metric, gap),
                     points=POINTS,
                 )
-                label = f"{gap} {metric.name} over steps{_told(scores.get((gap, metric.name)))}"
+                label = f"{gap} {metric.name} over steps{_score_words(scores.get((gap, metric.name)))}"
                 yield f"{gap}-{metric.name}", section, gap, label, draw
     for (level, gap), frame in data.distributions.items():
         if len(frame):
@@ -178,7 +178,7 @@ def _beside(data: ReportData, metric: Metric, gap: str) -> Beside | None:
     return Beside(data.recorded, data.steps.select("step", *own).rename(own)) if own else None
 
 
-def _told(score: Score | None) -> str:
+def _score_words(score: Score | None) -> str:
     """The value of the whole run and the worst step in words, for those who do not see the chart."""
     if score is None or score.absent:
         return ""

@@ -14,7 +14,7 @@ from ..presentation.digits import count, digits
 from ..presentation.gap_words import gap_words
 from ..presentation.hidden import lost_words
 from ..presentation.metric_places import SPOKEN, names_at
-from ..presentation.value_text import measured
+from ..presentation.value_text import value_words
 from .data import ReportData
 from .places import Place
 from .quality import Quality
@@ -30,7 +30,7 @@ def value_of(score: Score) -> str:
     """The value ± its standard error, or the reason why it is absent."""
     if score.value is None:
         return f"not available, {score.absent}"
-    return measured(BY_NAME[score.name], score.value, score.error)
+    return value_words(score.name, score.value, score.error)
 
 
 def unit_of(name: str) -> str:
@@ -56,7 +56,7 @@ def size_of(score: Score) -> str:
 
 def worst_value(score: Score) -> str:
     """The value at the worst step ± its standard error."""
-    return measured(BY_NAME[score.name], score.worst, score.worst_error)
+    return value_words(score.name, score.worst, score.worst_error)
 
 
 def worst_of(score: Score) -> str:
@@ -112,7 +112,7 @@ def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
 
 
 def _cell(row: dict[str, Any], gap: str, name: str) -> str:
-    return measured(BY_NAME[name], row[f"{gap}/{name}"], row.get(f"{gap}/{name}_se"))
+    return value_words(name, row[f"{gap}/{name}"], row.get(f"{gap}/{name}_se"))
 
 
 def sequence_facts(item: WorstSequence) -> str:

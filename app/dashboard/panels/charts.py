@@ -122,7 +122,7 @@ def table(frame: pl.DataFrame, name: str, *, cut: Sequence[str] = (), **options:
     """
     page_contents().tables[name] = lambda: frame
     return _table(
-        frame.with_columns(_told_apart(frame[column]) for column in cut if column in frame.columns), name, **options
+        frame.with_columns(_distinct(frame[column]) for column in cut if column in frame.columns), name, **options
     )
 
 
@@ -137,7 +137,7 @@ def worded(names: Iterable[str]) -> dict[str, Any]:
     return {name: st.column_config.Column(title, help=name) for name in names if (title := title_of(name)) != name}
 
 
-def _told_apart(names: pl.Series) -> pl.Series:
+def _distinct(names: pl.Series) -> pl.Series:
     known = names.drop_nulls().unique(maintain_order=True).to_list()
     return names.replace_strict(known, told_apart(known, CELL), return_dtype=pl.String) if known else names
 

@@ -85,14 +85,14 @@ class Sync:
 
     def _alert(self, session: Session) -> None:
         """Sends alerts that are new, or worse than when they were sent."""
-        new = [alert for alert in events_and_alerts(self.run).alerts if alert.severity > self._told(alert)]
+        new = [alert for alert in events_and_alerts(self.run).alerts if alert.severity > self._sent_severity(alert)]
         for alert in sorted(new, key=lambda alert: (-alert.severity, alert.first_step))[:MOST_ALERTS]:
             title = f"{alert.severity.label}: {alert.signal.title} ({alert.gaps})"
             session.alert(scrubbed_text(title), scrubbed_text(f"{until(alert)}: {alert.reading}"), int(alert.severity))
         for alert in new:
             self.sent.alerts[_key(alert)] = int(alert.severity)
 
-    def _told(self, alert: Alert) -> int:
+    def _sent_severity(self, alert: Alert) -> int:
         return self.sent.alerts.get(_key(alert), 0)
 
 

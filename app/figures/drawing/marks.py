@@ -220,11 +220,11 @@ def _grouped(known: pl.DataFrame) -> pl.DataFrame:
     marks = rows.group_by("bucket", maintain_order=True).agg(
         pl.col("step").first(), pl.col("kind").first(), pl.col("words").head(TOLD), count=pl.len()
     )
-    shown = [_told(row["words"], row["count"]) for row in marks.iter_rows(named=True)]
+    shown = [_event_words(row["words"], row["count"]) for row in marks.iter_rows(named=True)]
     return marks.select("step", "kind").with_columns(words=pl.Series(shown, dtype=pl.String))
 
 
-def _told(events: Sequence[str], count: int) -> str:
+def _event_words(events: Sequence[str], count: int) -> str:
     """The words of the events, in lines that fit into the chart, and the number of further events."""
     labels = [in_lines(words, LONGEST) for words in events]
     while sum(map(len, labels)) > TALLEST and len(labels) > 1:

@@ -71,7 +71,7 @@ def _samples(row: Mapping[str, Any]) -> Iterator[Any]:
     for place, messages in enumerate(held["message_log"]):
         try:
             own = {name: _entry(held.get(name), place) for name in _OF_SAMPLES}
-            yield {**row, **own, **_told(messages), "when": when, "sample": place}
+            yield {**row, **own, **_conversation(messages), "when": when, "sample": place}
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             yield Unreadable(
                 f"its sample {place} is not of the form that is expected ({type(error).__name__}: {error})"
@@ -87,7 +87,7 @@ def _entry(column: Any, place: int) -> Any:
     return column[place]
 
 
-def _told(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _conversation(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The tokens of a conversation. A message of the assistant that has log-probs was sampled; of others they are filler."""
     parts: list[tuple[Any, Any, bool]] = []
     turns: list[int] = []

@@ -25,7 +25,7 @@ def _first(arguments: tuple[Any, ...], budget: Budget) -> Any:
     return arguments[0] if arguments else None
 
 
-def _said(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _joined_text(arguments: tuple[Any, ...], budget: Budget) -> Any:
     """The arguments as a text: a device is `cuda:0`."""
     return ":".join(str(part)[:20] for part in arguments[:2] if isinstance(part, (str, int)))
 
@@ -108,7 +108,7 @@ PLAIN: Names = {
     **_calls("numpy._core.numeric._frombuffer", _numpy_buffer, "numpy.core.numeric._frombuffer"),
     **_calls("numpy.dtype", _numpy_type),
     **_calls("numpy.ndarray", None),
-    **_calls("torch.device", _said),
+    **_calls("torch.device", _joined_text),
     **_calls("torch.Size", _first),
 }  # fmt: skip
 """Names of Python, numpy and torch that a plain pickle may mention."""
