@@ -27,7 +27,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ratioscope.collectors.watching.hooks import Call, Hook, Patches, install
+from ratioscope.collectors.watching.hooks import Call, Hook, install
+from ratioscope.collectors.watching.patches import Patches
 from ratioscope.collectors.watching.recording import Recording
 
 SIDES = ("rollout_logprobs", "old_logprobs", "current_logprobs")

@@ -8,7 +8,7 @@ import pytest
 import ratioscope
 from ratioscope.collectors.adapters.trl.rows import Completions, prompt_text, sampled_rows
 from ratioscope.collectors.trainers import adapter_named
-from ratioscope.collectors.watching.hooks import Patches
+from ratioscope.collectors.watching.patches import Patches
 from ratioscope.errors import ConfigError
 
 

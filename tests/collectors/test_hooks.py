@@ -16,17 +16,8 @@ from typing import Any
 
 import pytest
 
-from ratioscope.collectors.watching.hooks import (
-    MARK,
-    Call,
-    Hook,
-    Patches,
-    install,
-    is_watched,
-    missing,
-    put_on,
-    replace_in_importers,
-)
+from ratioscope.collectors.watching.hooks import MARK, Call, Hook, install, is_watched, missing, put_on
+from ratioscope.collectors.watching.patches import Patches, replace_in_importers
 from ratioscope.collectors.watching.recording import Recording
 
 LOOP = '''

@@ -9,7 +9,8 @@ from ratioscope.errors import ConfigError
 
 from ...batch.tokenizer_copy import decoder
 from ...foreign import Trainer
-from ...watching.hooks import MARK, Patches
+from ...watching.hooks import MARK
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 from .config import config
 from .flushing import flushing_callback

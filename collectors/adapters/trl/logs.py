@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...foreign import Trainer
-from ...watching.hooks import Patches, marked
+from ...watching.hooks import marked
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 
 _OURS = "ratioscope/"

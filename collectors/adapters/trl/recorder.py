@@ -26,7 +26,8 @@ from typing import Any
 from ratioscope.record import MASK_REASONS
 
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import Patches, marked
+from ...watching.hooks import marked
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 from .again import Again
 from .columns import chosen, facts, hidden_turns, left, prompts, readings, reasons, rollout_of

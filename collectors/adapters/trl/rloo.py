@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import Patches, marked
+from ...watching.hooks import marked
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 
 OLD, REFERENCE, ROLLOUT = "ratioscope_old", "ratioscope_reference", "ratioscope_rollout"

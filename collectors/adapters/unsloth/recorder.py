@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...foreign import Tensor, Trainer
-from ...watching.hooks import Call, Hook, Patches, install, marked
+from ...watching.hooks import Call, Hook, install, marked
+from ...watching.patches import Patches
 from ...watching.recording import Recording
 from ..trl.columns import RATIO as BATCHS
 from ..trl.columns import rollout_of
