@@ -13,6 +13,7 @@ from ..presentation.gap_words import gap_words
 from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
+from .drawing.plot import diagonal
 from .drawing.scale import Floats
 
 TICKS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
@@ -44,25 +45,20 @@ def density_map(
         shown = np.where(counts > 0, np.log10(counts), np.nan)
     stops = [(at / (len(theme.counts) - 2), colour) for at, colour in enumerate(theme.counts[1:])]
     top = float(np.nanmax(shown))
-    figure.add_trace(
-        go.Heatmap(
-            z=shown.astype(np.float32),
-            x=places,
-            y=places,
-            customdata=_facts(counts, ranges, earlier, later),
-            colorscale=stops,
-            zmin=0,
-            zmax=max(top, 0.5),
-            hoverongaps=False,
-            hovertemplate="%{customdata}<extra></extra>",
-            colorbar=_colour_bar(top, theme),
-        )
+    map_of_counts = go.Heatmap(
+        z=shown.astype(np.float32),
+        x=places,
+        y=places,
+        customdata=_facts(counts, ranges, earlier, later),
+        colorscale=stops,
+        zmin=0,
+        zmax=max(top, 0.5),
+        hoverongaps=False,
+        hovertemplate="%{customdata}<extra></extra>",
+        colorbar=_colour_bar(top, theme),
     )
     low, high = float(places[0]), float(places[-1])
-    figure.add_scatter(
-        x=[low, high], y=[low, high], mode="lines", line={"color": theme.text, "width": 1, "dash": "dot"}, hoverinfo="skip",
-        name="equal",
-    )  # fmt: skip
+    figure.add_traces([map_of_counts, diagonal(low, high, theme.text, "equal")])
     _label(figure, axes, earlier, later, low, high)
     equal = words(
         "equal", theme.muted, size=10, x=(low + high) / 2, y=(low + high) / 2, xanchor="left", yanchor="top", xshift=6

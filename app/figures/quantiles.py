@@ -13,6 +13,7 @@ from ..presentation.gap_words import gap_words
 from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
+from .drawing.plot import diagonal
 from .drawing.scale import Floats, Scale, padded, suitable
 from .heat_map import AXES, UNITS
 
@@ -20,6 +21,8 @@ SHARES = (
     0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999,
 )  # fmt: skip
 NAMED = {0.001: "p0.1", 0.01: "p1", 0.1: "p10", 0.5: "median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
+Pair = tuple[float, Interval, Interval]
+"""(share, its quantile in the first part, its quantile in the second)."""
 FEWEST = 5
 """The least number of values beyond a quantile, on its side, for the chart to show it; a convention."""
 
@@ -64,27 +67,12 @@ def quantile_comparison(
         float(min((p - a[0]).min() for p, a in zip(places, arms, strict=True))),
         float(max((p + a[1]).max() for p, a in zip(places, arms, strict=True))),
     )
-    figure.add_scatter(
-        x=[low, high],
-        y=[low, high],
-        mode="lines",
-        line={"color": theme.muted, "width": 1, "dash": "dot"},
-        hoverinfo="skip",
-    )
-    figure.add_scatter(
-        x=places[0],
-        y=places[1],
-        mode="markers",
-        marker={"color": theme.of_gap(gap), "size": 6},
-        error_x=_bars(arms[0], theme),
-        error_y=_bars(arms[1], theme),
-        customdata=[
-            f"{percent(share)} lie below<br>{escaped(names[0], 30)} {_spelled(a)}<br>{escaped(names[1], 30)} {_spelled(b)}"
-            for share, a, b in finite
-        ],
-        hovertemplate="%{customdata}<extra></extra>",
-        name="quantiles",
-    )
+    crosses = {
+        "x": places[0], "y": places[1], "mode": "markers", "marker": {"color": theme.of_gap(gap), "size": 6},
+        "error_x": _bars(arms[0], theme), "error_y": _bars(arms[1], theme), "customdata": _hover_texts(finite, names),
+        "hovertemplate": "%{customdata}<extra></extra>", "name": "quantiles",
+    }  # fmt: skip
+    figure.add_traces([diagonal(low, high, theme.muted), go.Scatter(crosses)])
     axis = scale.axis(low, high)
     figure.update_xaxes(**axis, title={"text": escaped(names[0], 40)}, showgrid=True, gridcolor=theme.grid)
     figure.update_yaxes(**axis, title={"text": escaped(names[1], 40)})
@@ -93,6 +81,11 @@ def quantile_comparison(
         words(name, theme.muted, size=10, x=a, y=b, xanchor="left", yanchor="top", xshift=5) for name, a, b in named
     ]
     return lay_over(figure, texts=_apart(texts, high - low))
+
+
+def _hover_texts(pairs: list[Pair], names: tuple[str, str]) -> list[str]:
+    first, second = (escaped(name, 30) for name in names)
+    return [f"{percent(share)} lie below<br>{first} {_spelled(a)}<br>{second} {_spelled(b)}" for share, a, b in pairs]
 
 
 def _apart(texts: list[dict[str, object]], span: float) -> list[dict[str, object]]:

@@ -31,9 +31,10 @@ from .scorecard import Score
 POINTS = 240
 """Most points of a line. Charts stand in pairs, so each has half of its width in the dashboard."""
 
-
 PAIR, WHOLE = 450.0, 950.0
 """Widths of a static chart in pixels, before the page scales it: half of the page, and all of it."""
+Drawn = tuple[str, str, str, str, partial[go.Figure]]
+"""(name, section, gap, label, function that draws it in a theme) of a figure."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def _picture(name: str, section: str, gap: str, label: str, draw: partial[go.Fig
     return Picture(section, gap, name, svg)
 
 
-def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, partial[go.Figure]]]:
-    """(name, section, gap, label, function that draws it in a theme) of every figure."""
+def figures_of(data: ReportData) -> Iterator[Drawn]:
+    """Every figure of the report."""
     graded = ", ".join(f"{count(number)} {word}" for word, number in data.graded.items())
     yield (
         "severity",
@@ -140,15 +141,20 @@ def figures_of(data: ReportData) -> Iterator[tuple[str, str, str, str, partial[g
                 )
                 label = f"{gap} {metric.name} over steps{_score_words(scores.get((gap, metric.name)))}"
                 yield f"{gap}-{metric.name}", section, gap, label, draw
+    yield from _distributions(data)
+
+
+def _distributions(data: ReportData) -> Iterator[Drawn]:
+    """The three figures of each distribution that is not empty."""
     for (level, gap), frame in data.distributions.items():
         if len(frame):
             part = whole_histogram(frame)
             size = f"N = {count(float(part.counts.sum()), level)}"
             heat = partial(figures.log_ratio_heat_map, frame, gap, level, events=data.events)
-            yield f"heat-{level}", "distribution", gap, f"distribution of {level} log-ratios over steps, {size}", heat
             weights = partial(figures.weight_histogram, part, gap, level)
-            yield f"weights-{level}", "distribution", gap, f"distribution of {level} weights, {size}", weights
             beyond = partial(figures.weight_survival, part, gap, level)
+            yield f"heat-{level}", "distribution", gap, f"distribution of {level} log-ratios over steps, {size}", heat
+            yield f"weights-{level}", "distribution", gap, f"distribution of {level} weights, {size}", weights
             yield (
                 f"survival-{level}",
                 "distribution",

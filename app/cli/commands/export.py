@@ -1,7 +1,7 @@
 """`ratioscope export RUN`: a run's table by step, sequence or token as one Parquet, CSV or JSON Lines file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from ratioscope.errors import ConfigError
 from ..interruption import ended_in_order
 from ..terminal import counting, print_json, say
 from .arguments import AsJson, RunFolder, comma_separated, demand_metrics, gaps_of_readings, opened, steps_of
+
+if TYPE_CHECKING:
+    from ...export.export import Exported
 
 ENDINGS = (".parquet", ".csv", ".jsonl")
 LEVELS = ("step", "sequence", "token")
@@ -46,17 +49,12 @@ def export(
     key ratioscope_export, CSV and JSON Lines in FILE.schema.json beside it. Only you can read it (mode 0600). --json prints
     what was written.
     """
-    if output.suffix not in ENDINGS:
-        raise ConfigError(
-            f"-o {output}: wanted a name that ends in {', '.join(ENDINGS)}; try: -o {output.stem or level}.parquet"
-        )
-    if level not in LEVELS:
-        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}; try: --level step")
-    chosen, metrics = steps_of(steps), comma_separated(metric)
-    demand_metrics(metrics)
     from ...export.export import export as exported
     from ...export.tables import Part
 
+    _refuse(output, level)
+    chosen, metrics = steps_of(steps), comma_separated(metric)
+    demand_metrics(metrics)
     opened_run = opened(run)
     if gap is not None:
         gaps_of_readings(opened_run, (gap,))
@@ -68,7 +66,23 @@ def export(
     if as_json:
         files = [str(file) for file in reversed(done.files)]
         print_json({"files": files, "rows": done.rows, "steps": done.steps, "steps_without_rows": done.without_rows})
-        return 0
+    else:
+        _tell(done, output, opened_run.place)
+    return 0
+
+
+def _refuse(output: Path, level: str) -> None:
+    """ConfigError for an ending or a level that there is not."""
+    if output.suffix not in ENDINGS:
+        raise ConfigError(
+            f"-o {output}: wanted a name that ends in {', '.join(ENDINGS)}; try: -o {output.stem or level}.parquet"
+        )
+    if level not in LEVELS:
+        raise ConfigError(f"--level {level}: wanted one of {', '.join(LEVELS)}; try: --level step")
+
+
+def _tell(done: "Exported", output: Path, place: str) -> None:
+    """Prints what was written, and what could not be."""
     rows = "1 row" if done.rows == 1 else f"{done.rows:,} rows"
     say(f"wrote {output} ({rows} of {done.steps} steps, {output.stat().st_size / 1e6:.1f} MB)")
     for beside in done.files[:-1]:
@@ -80,7 +94,6 @@ def export(
         )
     if done.not_read:
         say(
-            f"{done.not_read} damaged files of the run could not be read; ratioscope verify {opened_run.place} names them",
+            f"{done.not_read} damaged files of the run could not be read; ratioscope verify {place} names them",
             "watch",
         )
-    return 0

@@ -110,19 +110,14 @@ def report(
         content = _rendered(data, output.suffix, interactive).encode()
         with whole_files([output], force=True) as (file,):
             written = file.write(content)
+    verdict = data.verdict
     if as_json:
-        print_json(
-            {
-                "file": str(output),
-                "bytes": written,
-                "severity": data.verdict.severity.label,
-                "verdict": data.verdict.sentence,
-            }
-        )
+        facts = {"file": str(output), "bytes": written, "severity": verdict.severity.label, "verdict": verdict.sentence}
+        print_json(facts)
     else:
-        say(data.verdict.brief, data.verdict.word)
+        say(verdict.brief, verdict.word)
         say(f"wrote {output} ({written / 1e6:.1f} MB)")
-    return failing(data.verdict.severity, fail_on)
+    return failing(verdict.severity, fail_on)
 
 
 def _refuse(output: Path | None, interactive: bool) -> None:

@@ -47,6 +47,12 @@ class Pen:
     """The most points of a line with a mark at each point."""
 
 
+def diagonal(low: float, high: float, colour: str, name: str | None = None) -> go.Scatter:
+    """The dotted line on which both axes have the same value, from low to high."""
+    line = {"color": colour, "width": 1, "dash": "dot"}
+    return go.Scatter(x=[low, high], y=[low, high], mode="lines", line=line, hoverinfo="skip", name=name)
+
+
 def line_trace(plot: Plot, drawn: Thinned, pen: Pen, texts: Sequence[str]) -> Trace:
     """A line through the means. texts: the words at each point."""
     return {
