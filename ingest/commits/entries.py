@@ -6,7 +6,6 @@ A checksum proves that a line is unchanged, not that its content makes sense, so
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from ratioscope.errors import SourceError
@@ -14,17 +13,15 @@ from ratioscope.layout import SCALARS, STATISTICS, TOKENS, is_offline
 from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY, newer_schema
 
 from ..files.quarantine import printable
+from .members import is_int64, names_among, optional_count, seconds, step_spans, text, whole_number
 
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
 _SCALAR_FILE = re.compile(rf"{SCALARS}/[^/.][^/\x00]*\.parquet")
-_INT64 = 1 << 63
 _GAPS = tuple(GAPS)
 _MOST_STEPS_PER_NUMBER = 256
 """Largest number of measured steps in an entry, per number or span in the entry. A span [first, last] of a few bytes could
 otherwise name a million steps. A merge names 512 steps for each writer."""
-_MOST_COUNT = 1 << 48
-"""Largest count in an entry. Sums of such counts over all lines of a run fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +179,14 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
         tokens=whole_number(entry, "tokens", least=0),
         bytes=whole_number(entry, "bytes", least=0),
         sha256=text(entry, "sha256"),
-        policies=_names(entry, "policies", POLICIES),
-        gaps=_names(entry, "gaps", _GAPS),
+        policies=names_among(entry, "policies", POLICIES),
+        gaps=names_among(entry, "gaps", _GAPS),
         offered=optional_count(entry, "offered"),
         dropped=optional_count(entry, "dropped"),
         time=seconds(entry),
         slices=optional_count(entry, "slices") or 0,
         left_out=optional_count(entry, "left_out") or 0,
-        slice_columns=_names(entry, "facts", SLICED_BY),
+        slice_columns=names_among(entry, "facts", SLICED_BY),
         replaces=_origins(entry, _TOKEN_FILE),
         unmeasured=entry.get("unmeasured") is True,
     )
@@ -197,7 +194,7 @@ def _token_file(entry: Mapping[str, Any], path: str, writer: str, attempt: int) 
 
 def _segment(entry: Mapping[str, Any], path: str, writer: str, attempt: int) -> Segment:
     steps = entry.get("steps")
-    if not isinstance(steps, list) or not all(_is_int64(step) for step in steps):
+    if not isinstance(steps, list) or not all(is_int64(step) for step in steps):
         raise SourceError(f"its commit has steps {str(steps)[:60]!r}; wanted a list of whole numbers")
     attempt = whole_number(entry, "attempt") if "attempt" in entry else attempt
     size = whole_number(entry, "bytes", least=0)
@@ -222,9 +219,9 @@ def _origin(origin: Mapping[str, Any], kind: re.Pattern[str]) -> Origin:
         path,
         text(origin, "sha256"),
         text(origin, "writer"),
-        _names(origin, "policies", POLICIES),
+        names_among(origin, "policies", POLICIES),
         origin.get("merged") is True,
-        _names(origin, "facts", SLICED_BY),
+        names_among(origin, "facts", SLICED_BY),
     )
 
 
@@ -240,67 +237,6 @@ def _measured(entry: Mapping[str, Any], steps: list[int]) -> tuple[MeasuredGaps,
     if not all(own <= set(steps) for own in steps_of.values()):
         raise SourceError("its commit states that steps were measured which the segment does not have")
     return tuple(
-        MeasuredGaps(text(i, "writer"), _names(i, "gaps", _GAPS), steps_of[own])
+        MeasuredGaps(text(i, "writer"), names_among(i, "gaps", _GAPS), steps_of[own])
         for i, own in zip(items, spans, strict=True)
     )
-
-
-def step_spans(item: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Steps written as [first, last, first, last, ...], as pairs of first and last."""
-    numbers = item.get("steps")
-    if not isinstance(numbers, list) or len(numbers) % 2 or not all(_is_int64(step) for step in numbers):
-        raise SourceError(f"its commit has steps {str(numbers)[:60]!r}; wanted pairs of first and last")
-    return tuple((first, last) for first, last in zip(numbers[::2], numbers[1::2], strict=True) if first <= last)
-
-
-def whole_number(entry: Mapping[str, Any], name: str, least: int = -_INT64) -> int:
-    """A member that must be a 64-bit whole number of at least `least`. A count (`least` is 0 or more) has at most 48 bits."""
-    value = entry.get(name)
-    if type(value) is int and least <= value < (_MOST_COUNT if least >= 0 else _INT64):
-        return value
-    raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a whole number")
-
-
-def optional_count(entry: Mapping[str, Any], name: str) -> int | None:
-    """A member that must be a count; None where it is absent or null."""
-    return None if entry.get(name) is None else whole_number(entry, name, least=0)
-
-
-def text(entry: Mapping[str, Any], name: str) -> str:
-    """A member that must be a text."""
-    value = entry.get(name)
-    if not isinstance(value, str):
-        raise SourceError(f"its commit has {name} {str(value)[:60]!r}; wanted a text")
-    return value
-
-
-def seconds(entry: Mapping[str, Any]) -> float | None:
-    """The member `time` in seconds since 1970; None where it is absent or outside the years 1970 to 9999."""
-    value = entry.get("time")
-    return float(value) if isinstance(value, int | float) and 0 <= value < 253402300800 else None
-
-
-def names(value: object) -> frozenset[str]:
-    """The texts in a list; empty for any other value."""
-    return frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
-
-
-def _names(entry: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> frozenset[str]:
-    """The names that the member lists, without those that are not `known`."""
-    value = entry.get(name)
-    if not isinstance(value, list):
-        return frozenset()
-    try:
-        return _among(tuple(value), allowed)
-    except TypeError:  # an item of the list is no text and cannot be hashed
-        return frozenset(item for item in value if isinstance(item, str) and item in allowed)
-
-
-@lru_cache(256)
-def _among(names: tuple[str, ...], allowed: tuple[str, ...]) -> frozenset[str]:
-    """The known ones of these names. One set is shared by all files with equal names: a run has hundreds of thousands."""
-    return frozenset(name for name in names if name in allowed)
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -_INT64 <= value < _INT64

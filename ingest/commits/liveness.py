@@ -16,7 +16,7 @@ from ratioscope.inside import folder, open_regular
 from ratioscope.layout import CLOSE, COMMIT, COMMITS, OPEN, decode_line
 from ratioscope.process import Here, Process
 
-from .entries import names
+from .members import names
 
 State = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]

@@ -27,7 +27,8 @@ from ratioscope.process import Process
 
 from ..files.quarantine import printable
 from .commit_log import CommitLog
-from .entries import Segment, TokenFile, committed, names, optional_count, seconds, step_spans, text, whole_number
+from .entries import Segment, TokenFile, committed
+from .members import names, optional_count, seconds, step_spans, text, whole_number
 from .reading_files import ReadingFile, committed_reading
 from .short_form import OmittedFiles, ShortForm, short_form_of_lines
 from .weight_entries import Table, WeightDigests, name_table, weight_digests
