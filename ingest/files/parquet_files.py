@@ -26,16 +26,12 @@ from ratioscope.record import PROMPT_FIELDS
 
 from ..remote.opening import mirror_at
 from ..remote.side_by_side import side_by_side
+from .footers import demand_reasonable, text_leaves
 from .page_sizes import decoded_bytes, leaves_of
 from .quarantine import named_reasons
 
-MOST_ROWS = 1 << 22
-MOST_COLUMNS = 4096
-MOST_GROUPS = 1 << 12
 MOST_FOOTER = 1 << 22
 """Bytes of a footer that is read without its file. The footer of a token file has 20 KB."""
-MOST_VALUES = 1 << 28
-"""Values in one column of one file at most: a gigabyte of log-probs. A file of 87 KB can claim a billion rows by run lengths."""
 EXPANSION, TEXT_EXPANSION = 64, 1024
 """Decoded bytes allowed per byte of the file. Recorded log-probs need 1.1 to 3; all columns together, many of them repetitive,
 need 15. A prompt is stored once in a dictionary and decoded for each of its sequences, so texts and prompts may expand more."""
@@ -264,27 +260,6 @@ def _demand_digest(source: Source, sha256: str) -> None:
         )
 
 
-def demand_reasonable(metadata: pq.FileMetaData) -> None:
-    """SourceError for a footer that claims more rows, columns or values than any step of a training run has."""
-    if metadata.num_rows > MOST_ROWS:
-        raise SourceError(f"it claims {metadata.num_rows} rows; at most {MOST_ROWS} are read from one file")
-    if metadata.num_columns > MOST_COLUMNS:
-        raise SourceError(f"it claims {metadata.num_columns} columns; at most {MOST_COLUMNS} are read from one file")
-    if metadata.num_row_groups > MOST_GROUPS:
-        raise SourceError(
-            f"it claims {metadata.num_row_groups} row groups; at most {MOST_GROUPS} are read from one file"
-        )
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    for column in range(metadata.num_columns):
-        values = sum(group.column(column).num_values for group in groups)
-        if values > MOST_VALUES:
-            raise SourceError(f"it claims {values} values in one column; at most {MOST_VALUES} are read from one file")
-        fewest = min((group.column(column).num_values - group.num_rows for group in groups), default=0)
-        if fewest < 0:  # a row without a value counts as one, in a list too: polars panics where rows have none
-            path = metadata.schema.column(column).path
-            raise SourceError(f"its column {path!r} has {-fewest} values fewer than its rows")
-
-
 def read(
     opened: Opened,
     columns: Sequence[str],
@@ -309,20 +284,6 @@ def read(
         if pa.types.is_dictionary(getattr(item.type, "value_type", item.type)) or pa.types.is_dictionary(item.type):
             opened.demand_small_texts(item.name, table[item.name])
     return table
-
-
-def recorded_columns(metadata: pq.FileMetaData) -> frozenset[str]:
-    """Columns with a value in any row, by the footer. A column without null counts is taken to have values."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    chunks = (group.column(index) for group in groups for index in range(metadata.num_columns))
-    filled = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
-    return frozenset(chunk.path_in_schema.split(".")[0] for chunk in filled)
-
-
-def text_leaves(metadata: pq.FileMetaData) -> list[str]:
-    """Paths of the columns that hold texts, inside lists too."""
-    columns = (metadata.schema.column(index) for index in range(metadata.num_columns))
-    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
 def _decoded_text(column: ArrowColumn) -> int:

@@ -13,8 +13,9 @@ from ratioscope.record import FIELDS, MOST_POSITIONS, arrow_schema
 
 from ..commits.entries import TokenFile
 from ..files.columns import conformed
+from ..files.footers import recorded_columns
 from ..files.known_schemas import KnownSchemas
-from ..files.parquet_files import Opened, ParquetFiles, read, recorded_columns
+from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import SetAside, faults_set_aside
 from ..files.required_columns import demand_columns
 
