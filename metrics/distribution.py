@@ -4,7 +4,6 @@ The edges contain the logarithm of every threshold that a trainer publishes. The
 mass removed, effective sample size) follows exactly from a histogram; for other thresholds it is an interval.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -143,14 +142,6 @@ def bucket_table(
             w = exp(log_ratio)
             sums = np.log(np.stack([np.bincount(cells, power, count)[occupied] for power in (w, w * w)]))
     return occupied, counts[occupied], sums[0], sums[1]
-
-
-def from_row(row: Mapping[str, Sequence[float] | None], level: Level = "token") -> Histogram:
-    """The histogram of a row of a statistics table; empty if the row has none."""
-    parts = [row.get(name) or () for name in histogram_columns(level)]
-    buckets, counts = (np.asarray(part, np.int64) for part in parts[:2])
-    weights, squares = (np.asarray(part, np.float64) for part in parts[2:])
-    return Histogram(buckets, counts, weights, squares)
 
 
 def whole_histogram(distribution: "pl.DataFrame") -> Histogram:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.histograms import from_row
 from support.ragged import sampled_rows, stats, table
 
 from ratioscope.metrics import distribution
@@ -162,7 +163,7 @@ def test_the_engine_keeps_the_histogram_of_every_level() -> None:
         "geometric": np.array([x.mean() for x in ratios]),
     }
     for level in distribution.LEVELS:
-        ours, theirs = distribution.from_row(row, level), histogram(of_level[level])
+        ours, theirs = from_row(row, level), histogram(of_level[level])
         assert ours.buckets.tolist() == theirs.buckets.tolist()
         assert ours.counts.tolist() == theirs.counts.tolist()
         np.testing.assert_allclose(ours.log_sum_weights, theirs.log_sum_weights, rtol=1e-9, atol=1e-9)
@@ -174,7 +175,7 @@ def test_without_treatment_the_histogram_and_the_sums_agree_on_ess() -> None:
         stats(table(sampled_rows(3, sequences=30, longest=20))).filter(gap="mismatch", slice="all"), ("gap",)
     )
     row = merged.row(0, named=True)
-    ess = ess_after(distribution.from_row(row))
+    ess = ess_after(from_row(row))
     assert ess.low == pytest.approx(row["sum_weight"] ** 2 / row["tokens"] / row["sum_square_weight"], rel=1e-12)
 
 

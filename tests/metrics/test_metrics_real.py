@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
+from support.histograms import from_row
 from support.ragged import stats
 from support.real_runs import FOLDER, INDEX, records
 
-from ratioscope.metrics.distribution import from_row
 from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.merging import merge
 

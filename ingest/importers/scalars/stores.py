@@ -4,7 +4,7 @@ A store is read as it lies there. Rows that a journal beside it holds (FILE-wal)
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,3 @@ def _look_for_journal(path: Path, choice: Choice) -> None:
             f"{journal.name} holds rows that are not in {path.name} yet, and that were not read: end the program that"
             " writes it, and import again"
         )
-
-
-StoreReader = Callable[[Path, Choice], Iterator[Logged | Rejected]]

@@ -1,6 +1,6 @@
 """Logs that are text: verl's file logger, trainer_state.json of the Hugging Face trainers, and tables in JSON or CSV."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,3 @@ def _cell(value: Any) -> Any:
         return float(value)
     except ValueError:
         return value
-
-
-Reader = Callable[[Path, Choice], Iterator[Logged | Rejected]]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dialect_golden import GoldenRun, differences, golden_runs, read_json
+from support.slime_layout import context_parallel_positions
 
 from ratioscope.metrics.dialects import slime
-from ratioscope.metrics.dialects.slime.layout import context_parallel_positions
 
 RUNS = golden_runs("slime")
 
