@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...foreign import Tensor, Trainer
 from ...watching.hooks import Call
 from ...watching.recording import Recording
 from ..installed_name import installed
+from ..visits import Visits
 from .rows import Row, columns, facts, note, noted, row, weighted
 from .settings import settings
 
@@ -79,7 +79,7 @@ class SwiftRecorder:
         self._making: _Making | None = None
         self._loss: _Loss | None = None
         self._launched: dict[int, int] = {}
-        self._passes: Counter[tuple[int, str]] = Counter()
+        self._visits = Visits()
         self._loaded: int | None = None
 
     def making_begins(self, call: Call) -> None:
@@ -207,7 +207,7 @@ class SwiftRecorder:
             "entropy": loss.entropies,
             "advantages": batch.advantages,
         }
-        visit = self._pass(step, rows)
+        visit = self._visits.earlier(step, rows[0].sequence_id)
         found = columns(batch, per_token, _left(trainer, batch, loss, threshold))
         self._recording.log(
             step=step,
@@ -216,14 +216,6 @@ class SwiftRecorder:
             **found,
             **facts(rows, found["mask"], is_first_visit=visit == 0),
         )
-
-    def _pass(self, step: int, rows: Sequence[Row]) -> int:
-        """The number of earlier passes over these rows in this step."""
-        if not any(key[0] == step for key in self._passes):
-            self._passes.clear()
-        key = (step, rows[0].sequence_id)
-        self._passes[key] += 1
-        return self._passes[key] - 1
 
     def _describe(self, trainer: Trainer) -> None:
         if self._recording.has_collector:

@@ -25,8 +25,8 @@ from ...batch.tokenizer_copy import decoder
 from ...process.ranks import process_rank
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..first_visits import FirstVisits
 from ..installed_name import installed
+from ..visits import FirstVisits
 from .rows import Sample, columns, samples_of
 from .settings import (
     NO_ENTROPY,

@@ -26,8 +26,8 @@ from ...batch.tokenizer_copy import decoder
 from ...foreign import Tensor
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from ..first_visits import FirstVisits
 from ..installed_name import installed
+from ..visits import FirstVisits
 from .rows import Data, Names, columns, facts
 
 _STRATEGIES = {"megatron_strategy": "Megatron", "fsdp2_strategy": "FSDP2"}

@@ -29,6 +29,7 @@ from ...foreign import Tensor, Trainer
 from ...watching.hooks import marked
 from ...watching.patches import Patches
 from ...watching.recording import Recording
+from ..visits import Visits
 from .again import Again
 from .columns import chosen, facts, hidden_turns, left, prompts, readings, reasons, rollout_of
 from .rloo import OLD, REFERENCE, RlooScores, is_rloo
@@ -88,7 +89,7 @@ class GrpoRecorder:
         self._completions: Completions | None = None
         self._scores: Scores | None = None
         self._sampled: Counter[int] = Counter()
-        self._passes: Counter[tuple[int, str]] = Counter()
+        self._visits = Visits()
         self._loaded = getattr(trainer, "_last_loaded_step", None)
         source = USERS if recording.rollout_version else ENGINES if trainer.use_vllm else TRAINERS
         recording.describe(versions=source)
@@ -209,7 +210,7 @@ class GrpoRecorder:
         mask = inputs["completion_mask"].bool()
         if "tool_mask" in inputs:
             mask = mask & inputs["tool_mask"].bool()
-        visit = self._pass(step, rows)
+        visit = self._visits.earlier(step, rows[0].sequence_id)
         self._recording.log(
             step=step,
             minibatch=visit,
@@ -233,7 +234,7 @@ class GrpoRecorder:
         if rollout is None:
             return
         step = self._trainer.state.global_step + 1
-        visit = self._pass(step, rows)
+        visit = self._visits.earlier(step, rows[0].sequence_id)
         cut = MASK_REASONS.index("length")
         self._recording.log(
             step=step,
@@ -245,14 +246,6 @@ class GrpoRecorder:
             advantages=inputs["advantages"],
             **(facts(rows, inputs) | {"turns": hidden_turns(rows)} | prompts(inputs, visit)),
         )
-
-    def _pass(self, step: int, rows: list[Row]) -> int:
-        """The number of earlier passes over these rows in this step."""
-        if not any(key[0] == step for key in self._passes):
-            self._passes.clear()
-        key = (step, rows[0].sequence_id)
-        self._passes[key] += 1
-        return self._passes[key] - 1
 
     def _note_sync(self) -> None:
         loaded = self._rollout_version(self._trainer) if hasattr(self._trainer, "_last_loaded_step") else None

@@ -12,7 +12,6 @@ import torch
 from support.slime_rows import held
 
 from ratioscope import open_run
-from ratioscope.collectors.adapters.first_visits import FirstVisits
 from ratioscope.collectors.adapters.model_input import prompt_of
 from ratioscope.collectors.adapters.nemo_rl.rows import prompts as nemo_prompts
 from ratioscope.collectors.adapters.sampled_spans import SampledFirst
@@ -20,6 +19,7 @@ from ratioscope.collectors.adapters.skyrl.rows import Rows
 from ratioscope.collectors.adapters.trl.columns import prompts as trl_prompts
 from ratioscope.collectors.adapters.trl.packed import sample_of
 from ratioscope.collectors.adapters.verl.rows import Known, prompts
+from ratioscope.collectors.adapters.visits import FirstVisits
 from ratioscope.metrics.engines.join import joined
 
 STANDINS: Mapping[str, Mapping[str, Any]] = {
