@@ -50,22 +50,24 @@ def statements(finding: Finding, growing: "Doubling | None" = None, *, has_token
 
 def _now(finding: Finding) -> Statement:
     now = Severity.HEALTHY if finding.now is None else finding.now
-    since = "" if finding.now_since is None or now == Severity.HEALTHY else f" since step {finding.now_since}"
+    begun = [step for step in (finding.now_since, finding.since_step) if step is not None]
+    first = finding.now_since if finding.until_step is not None else min(begun, default=None)
+    since = f", out of bounds since step {first}" if first is not None and now > Severity.HEALTHY else ""
     return Statement("now", f"{_graded(now)}{since}", "alerts", help="The course of every alert over the steps.")
 
 
 def _worst(finding: Finding) -> Statement:
     ended = "still open" if finding.until_step is None else "over"
     lone = finding.until_step == finding.since_step
-    begin = (
-        f"from step {finding.since_step}"
+    out = (
+        f"since step {finding.since_step}"
         if finding.until_step is None
-        else f"steps {finding.since_step} to {finding.until_step}"
+        else f"at steps {finding.since_step} to {finding.until_step}"
     )
-    steps = f"step {finding.since_step}" if lone else begin
-    peak = "" if finding.peak_step is None or lone else f", peak at step {finding.peak_step}"
+    peak = "" if finding.peak_step is None else f" at step {finding.peak_step}"
+    steps = f" at step {finding.since_step}" if lone else f"{peak}, out of bounds {out}"
     choices = {} if finding.peak_step is None else {"step": finding.peak_step}
-    words = f"{_graded(finding.severity)}, {steps}{peak}, {ended}"
+    words = f"{_graded(finding.severity)}{steps}, {ended}"
     return Statement("worst", words, "sequences", choices, "The sequences of the worst step.")
 
 

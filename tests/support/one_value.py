@@ -6,7 +6,7 @@ from collections.abc import Mapping
 FACTS = {
     "share of the first cause": r"explains (\d+)% of the gap\)",
     "begin": r"since step (\d+)",
-    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)",
+    "peak": r"at step (\d+); \d+ of \d+ steps are graded|peak at step (\d+)|act at step (\d+), out of",
     "size at the peak": r"KL K3 is ([\d.]+) nats/token[^;|\n]* at step \d+; \d+ of|"
     r"\A(?s:.*?)kl_k3\W+[\d.]+ ± [\d.]+, [^|]*\|[^|]*\| ([\d.]+) ± ",
     "steps graded act": r"(\d+) of \d+ steps are graded act|\b(\d+) act\n",

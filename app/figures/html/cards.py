@@ -43,8 +43,7 @@ def verdict_line(
     word = finding.word
     leads = answer is not None and answer.leads
     title = _title(finding, answer) if answer and leads else finding.title
-    when = "" if leads and links and _dates(title, finding) else finding.when
-    first = escaped(f"{title}, {when}" if when else title)
+    first = escaped(", ".join(part for part in (title, _when(title, finding, leads=leads, links=links)) if part))
     sure = answer.confidence if answer and answer.confidence else finding.confidence
     meaning, remedy = _advice(finding, answer)
     parts = [
@@ -69,6 +68,13 @@ def _title(finding: Finding, answer: Answer) -> str:
     cause = answer.sentence.removesuffix(".")
     in_bounds = finding.severity == Severity.HEALTHY and answer.confidence
     return f"{finding.title}, but the diagnosis names a cause of its gap: {cause}" if in_bounds else cause
+
+
+def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
+    """The date of the verdict in words. A cause may have begun at another step: beside it the words say what the date is of."""
+    if leads and links and _dates(title, finding):
+        return ""
+    return f"out of bounds {finding.when}" if leads and finding.when.startswith("since") else finding.when
 
 
 def _dates(title: str, finding: Finding) -> bool:

@@ -169,7 +169,7 @@ CAUSES = (
         "Check that the sync sends the weights the engine uses: parameter names, the LoRA adapter's name, tied layers, "
         "sleep level.",
         "Compare a digest of one tensor of the engine with the trainer's after a sync.",
-        estimate="from step {step} on, {factor:.3g} times",
+        estimate="{factor:.3g} times the gap from step {step} on",
         alike=("stale_prefix",),
         mistaken_for={
             "stale_prefix": "Old keys and values of the prompt grow, too; with cached_tokens on record they are seen.",
@@ -186,7 +186,7 @@ CAUSES = (
         "Look at what happened at this step: a restart, a resume, a sleep level, a changed setting. Then sync again from "
         "the trainer.",
         "Force a full weight sync and look whether the gap returns to its level.",
-        estimate="from step {step} on, {factor:.3g} times",
+        estimate="{factor:.3g} times the gap from step {step} on",
         localises=True,
         mistaken_for={
             "lasting_change": "A change of kernels or versions gives a small factor, a broken sync one that grows."
@@ -203,7 +203,7 @@ CAUSES = (
         "level that drops weights. Or a setting changed at this step.",
         "Load the weights into a fresh engine from a checkpoint, and compare all tensors of both engines.",
         "Compare a digest of each tensor of the engine with the trainer's, lm_head and embeddings first.",
-        estimate="from step {step} on, {factor:.3g} times",
+        estimate="{factor:.3g} times the gap from step {step} on",
         localises=True,
         mistaken_for={
             "sync_broke": "Without syncs the gap grows with every update; wrong weights give a level at once.",
@@ -231,7 +231,7 @@ CAUSES = (
         "A small and lasting factor points to a change of kernels, precision, versions or data, not to stale weights.",
         "Compare versions, settings and data before and after that step.",
         "Repeat a step from before with the new configuration.",
-        estimate="from step {step} on, {factor:.3g} times",
+        estimate="{factor:.3g} times the gap from step {step} on",
         localises=True,
         mistaken_for={"sync_broke": "A broken sync grows without end."},
     ),

@@ -49,7 +49,7 @@ def worst_token(address: str) -> str:
 TASKS = (
     Task("Since when?", (), "since step 21"),
     Task("Which setting do I change?", ("page Diagnosis",), "Lower num_iterations and steps_per_generation"),
-    Task("Is it over now?", (), "act since step 21"),
+    Task("Is it over now?", (), "act, out of bounds since step 21"),
     Task("What was not checked?", (), "15 of 15 checks ran"),
     Task("Is it my trainer or vLLM?", (), "Which side is off?"),
     Task("Which replica?", ("page Where",), "By engine replica: not available, because"),

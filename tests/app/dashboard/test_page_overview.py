@@ -38,7 +38,8 @@ def test_each_statement_is_a_link_and_the_page_tells_one_onset(opened: Open) -> 
     verdict = app.html[0].proto.body
     onset, peak = re.search(r"since step (\d+)", verdict), re.search(r"at step (\d+)", verdict)
     assert onset is not None and peak is not None
-    assert f"since step {onset[1]} " in now and f"from step {onset[1]}, peak at step {peak[1]}" in worst
+    assert f"act, out of bounds since step {onset[1]} " in now
+    assert f"act at step {peak[1]}, out of bounds since step {onset[1]}, still open" in worst
     assert f"from step {onset[1]}" in app.button(key="newest_0").label
     assert "checks ran" in app.button(key="to_checks").label and "checks ran" not in verdict
     healthy = opened("overview", "two_policies")

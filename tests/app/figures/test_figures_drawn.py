@@ -22,6 +22,7 @@ from ratioscope.app.figures.drawing.weight_axis import SLICES
 from ratioscope.app.figures.html.cards import metric_cards, verdict_line
 from ratioscope.app.figures.html.tinted_text import tint
 from ratioscope.app.figures.ribbon import worst_of_buckets
+from ratioscope.app.presentation.answer import Answer
 from ratioscope.app.presentation.metric_places import MetricPlace, metrics_at
 from ratioscope.app.presentation.theme import DARK, LIGHT, THEMES, Theme
 from ratioscope.metrics.analysis.token_values import BY_NAME as TOKEN_VALUES
@@ -358,6 +359,8 @@ def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
     assert "– not graded" in verdict_line(unknown) and "healthy" not in verdict_line(unknown)
     assert all(word in verdict_line(act) for word in ("■ act", "since step 7", "high confidence", "Sync."))
     assert "● healthy" in verdict_line(healthy) and "since" not in verdict_line(healthy)
+    begun_later = Answer("Weight syncs broke at one step: 9 times the gap from step 9 on.", leads=True)
+    assert "from step 9 on, out of bounds since step 7" in verdict_line(act, begun_later, links=True)
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)

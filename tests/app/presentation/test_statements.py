@@ -24,12 +24,12 @@ def _words(finding: Finding, growing: Doubling | None = None) -> dict[str, str]:
 
 def test_what_is_over_is_told_apart_from_now() -> None:
     told = _words(BURST)
-    assert told["now"] == "▲ watch since step 1880"
-    assert told["worst"] == "■ act, steps 1500 to 1519, peak at step 1507, over"
+    assert told["now"] == "▲ watch, out of bounds since step 1880"
+    assert told["worst"] == "■ act at step 1507, out of bounds at steps 1500 to 1519, over"
     lone = _words(replace(BURST, until_step=1500, peak_step=1500, now=Severity.HEALTHY, now_since=None))
-    assert lone["worst"] == "■ act, step 1500, over" and lone["now"] == "● healthy"
+    assert lone["worst"] == "■ act at step 1500, over" and lone["now"] == "● healthy"
     still = _words(replace(BURST, until_step=None, now=Severity.ACT, now_since=1500))
-    assert still["worst"] == "■ act, from step 1500, peak at step 1507, still open"
+    assert still["worst"] == "■ act at step 1507, out of bounds since step 1500, still open"
 
 
 def test_a_healthy_run_has_nothing_worst_and_names_what_was_not_checked() -> None:
@@ -51,3 +51,8 @@ def test_growth_is_told_with_few_digits() -> None:
 def test_the_peak_leads_to_its_sequences() -> None:
     worst = next(statement for statement in statements(BURST) if statement.name == "worst")
     assert worst.page == "sequences" and worst.choices == {"step": 1507}
+
+
+def test_the_begin_of_now_is_that_of_the_episode_which_is_open() -> None:
+    other = replace(BURST, until_step=None, now=Severity.ACT, now_since=1507)
+    assert _words(other)["now"] == "■ act, out of bounds since step 1500"
