@@ -6,7 +6,7 @@ import polars as pl
 
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_acknowledged
 from ratioscope.metrics.grading.alerts import Alert, Rules
-from ratioscope.metrics.grading.finding import Finding
+from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.signals import SIGNALS
 
 from .digits import count
@@ -51,6 +51,26 @@ def in_order(run_alerts: Sequence[Alert], known: Acknowledgements) -> list[Alert
     )
 
 
+def foremost(run_alerts: Sequence[Alert], verdict: Finding, gap: str) -> list[Alert]:
+    """One alert of each signal: the verdict's first, then open ones, the worst, those of the gap, and the newest."""
+
+    def rank(alert: Alert) -> tuple[bool, bool, Severity, bool, int]:
+        gaps = (alert.gap, *alert.also)
+        decides = alert.signal.name == verdict.signal and verdict.gap in gaps
+        return (
+            decides and alert.first_step == verdict.since_step,
+            alert.is_open,
+            alert.severity,
+            gap in gaps,
+            alert.first_step,
+        )
+
+    of_signals: dict[str, Alert] = {}
+    for alert in sorted(run_alerts, key=rank, reverse=True):
+        of_signals.setdefault(alert.signal.name, alert)
+    return list(of_signals.values())
+
+
 def rows_of(ordered: Sequence[Alert], known: Acknowledgements) -> pl.DataFrame:
     """The table: one row per alert."""
     rows = [
@@ -87,6 +107,7 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
             signal.title,
             tested[signal.name],
             signal.watch,
+            signal.unit,
             BRIEFLY if tested[signal.name] >= signal.watch else "",
             signal.name,
         )
@@ -94,7 +115,8 @@ def passed_checks(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules
         if signal.name in tested and signal.name not in rang
     ]
     schema = {
-        "problem": pl.String, HIGHEST: pl.Float64, "watch from": pl.Float64, "note": pl.String, "signal": pl.String,
+        "problem": pl.String, HIGHEST: pl.Float64, "watch from": pl.Float64, "unit": pl.String, "note": pl.String,
+        "signal": pl.String,
     }  # fmt: skip
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     return frame if frame["note"].str.len_chars().sum() else frame.drop("note")

@@ -94,7 +94,8 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
     most, ess = "at most " if row["at_least"] else "", digits(1 / (1 + max(value, 0.0)))  # of signals on 1/ess - 1
-    words = {"size": digits(value), "of": digits(floor), "times": times, "most": most, "ess": ess}
+    signed = f"{'+' if value > 0 else ''}{digits(value)}"
+    words = {"size": digits(value), "signed": signed, "of": digits(floor), "times": times, "most": most, "ess": ess}
     return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, **words)
 
 

@@ -62,7 +62,7 @@ class Signal:
     act: float | None
     """The least tested value that is graded act; None: the signal is at most watch."""
     shown: str
-    """A format string for the reading, with {value}, {floor}, {times} (value / floor) and {least} ("at least " or empty)."""
+    """A format string for the reading, with {value}, its digits {size} or {signed}, and the other words of `reading`."""
     meaning: str
     """Meaning of the problem for the run."""
     remedy: str
@@ -73,6 +73,8 @@ class Signal:
     """True if a grade needs two adjacent steps."""
     size: Callable[[Values], Values] = np.abs
     """Size of a value for grading; larger is worse."""
+    unit: str = ""
+    """Unit of the tested value; empty for a share or a chi-squared."""
     limit: Callable[[float], float] = float
     """Threshold of the tested value -> the value of the metric `reads` at which it is reached."""
 
@@ -191,30 +193,32 @@ SIGNALS: tuple[Signal, ...] = (
            f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}", size=_below_one),
     Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
            SAMPLED, _dishonest, 4.0, 5.0,
-           "the mean weight is {value:.3f}, not 1",
+           "the mean weight is {size}, not 1",
            "Weights average 1 for any gap, if the earlier policy sampled these tokens. Above 1: the engine reports raw logprobs "
            "but sampled at another temperature. Below 1: sampling excluded tokens (top-p, top-k, min-p).",
            "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
-           f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one),
+           f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one, unit="standard errors"),
     Signal("kl_k3", "kl_k3", "engine and trainer disagree on the same tokens", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {size} nats/token",
            "The two policies differ by this much at every token. Runs collapse from 0.1 on. Near 1, the weights are many updates "
            "old, or the two sides score other inputs. Stale weights agree at lag 0 and right after a sync; other "
            "inputs agree nowhere.",
            "Break the gap down by lag (stale weights), replica (one engine not synced) and position (prompt or template).",
-           "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input"),
+           "convention: bf16 and 8-bit engines at equal weights stay below 0.01; 1 means very stale weights or wrong input",
+           unit="nats/token"),
     Signal("kl_k3_over_floor", "kl_k3", "the gap has grown since the run began", SAMPLED, _kl_over_floor, *OVER_FLOOR,
            "KL K3 is {size} nats/token, {times} times the floor of the run's first steps ({of})",
            "The engines agreed better at the start. Something has changed since, most often weights that were not synced.",
            "Compare with the weight syncs and the version lag. If the gap at lag 0 has grown too, look at precision and entropy.",
-           "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True),
+           "convention: 3 times the floor watch, 10 times act, on two adjacent steps; the floor is of the first 3", lasting=True,
+           unit="times the floor"),
     Signal("surprisal", "surprisal_gap", "tokens were not sampled from the policy that is trained",
            SAMPLED, _surprised, *SURPRISED,
-           "the surprisal gap is {value:+.3f} nats",
+           "the surprisal gap is {signed} nats",
            "The later policy is more (or less) surprised by the tokens than its entropy says, even where logprobs agree. "
            "Negative: sampling was sharper (top-p, top-k, low temperature). Positive: wrong context or higher temperature.",
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
-           f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}"),
+           f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}", unit="standard errors"),
     Signal("chi2_of_ess_token", "ess_token", "a few tokens have most of the weight", SAMPLED, _chi2_of_ess("token"), 1.0, 10.0,
            "the effective sample size is {most}{ess} of the tokens",
            "Per-token importance weights would leave a small effective sample size.",

@@ -120,6 +120,15 @@ def test_nothing_on_record_is_no_evidence_of_health() -> None:
     assert "nothing could be graded" in finding.title
 
 
+def test_readings_have_three_digits_whatever_their_size() -> None:
+    row = {"gap": "mismatch", "floor": None, "at_least": False}
+    signals = {signal.name: signal for signal in SIGNALS}
+    said = [reading(signals["mean_weight"], {**row, "value": value}) for value in (1.0213, 12_345.678, 0.0004217)]
+    assert [words.split(" is ")[1] for words in said] == ["1.02, not 1", "12,300, not 1", "0.000422, not 1"]
+    said = [reading(signals["surprisal"], {**row, "value": value}) for value in (0.42, -1.2345)]
+    assert [words.split(" is ")[1] for words in said] == ["+0.42 nats", "−1.23 nats"]
+
+
 def test_every_signal_says_its_source() -> None:
     assert all(signal.source and signal.meaning and signal.remedy for signal in SIGNALS)
     assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)

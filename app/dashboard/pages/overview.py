@@ -16,7 +16,7 @@ from ...browser.chart import points
 from ...figures.html.cards import metric_cards
 from ...figures.over_steps import metric_over_steps
 from ...figures.ribbon import severity_ribbon
-from ...presentation.alert_words import none_words
+from ...presentation.alert_words import foremost, none_words
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
 from ...presentation.metric_places import metrics_at
@@ -146,29 +146,14 @@ def _bars(scope: Scope, theme: ThemeName) -> go.Figure:
 
 
 def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str, rules: Rules) -> None:
-    """The alerts that matter most: the verdict's, then open ones, the worst, those of the gap, and the newest. A click opens the
-    peak's step.
-    """
+    """The alerts that matter most. A click opens the peak's step."""
     if not run_alerts:
         st.caption(none_words(verdict, rules) or f"{MARKS['healthy']} no alert in this run")
         return
-    newest = sorted(
-        run_alerts,
-        key=lambda alert: (
-            alert.signal.name == verdict.signal
-            and verdict.gap in _gaps(alert)
-            and alert.first_step == verdict.since_step,
-            alert.is_open,
-            alert.severity,
-            gap in _gaps(alert),
-            alert.first_step,
-        ),
-        reverse=True,
-    )
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(gap=None, key="newest"):
         still = sum(alert.is_open for alert in run_alerts)
         st.caption(f"{count(len(run_alerts), 'alert')}, {still} open:", width="content")
-        for place, alert in enumerate(newest[:NEWEST]):
+        for place, alert in enumerate(foremost(run_alerts, verdict, gap)[:NEWEST]):
             grade = f"{MARKS[alert.severity.label]} {alert.severity.label}"
             st.button(
                 f"{grade} {label(alert.signal.title)}, {until(alert)}",
@@ -181,10 +166,6 @@ def _newest(run_alerts: Sequence[Alert], verdict: Finding, gap: str, rules: Rule
                 kwargs={"step": alert.peak_step},
             )
         st.button("all alerts", key="all_alerts", type="tertiary", on_click=go_to, args=("alerts",))
-
-
-def _gaps(alert: Alert) -> tuple[str, ...]:
-    return alert.gap, *alert.also
 
 
 def _charts(scope: Scope, frame: pl.DataFrame, metrics: Sequence[Metric]) -> None:

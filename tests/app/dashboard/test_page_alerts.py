@@ -25,7 +25,7 @@ from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages.alerts import listed
 from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
 from ratioscope.app.figures.alert_lanes import BARS, alert_lanes
-from ratioscope.app.presentation.alert_words import in_order, rows_of
+from ratioscope.app.presentation.alert_words import foremost, in_order, rows_of
 from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgement
@@ -44,7 +44,10 @@ def test_the_page_draws_every_run(opened: Open, name: str) -> None:
 
 
 def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
-    assert "● no alert" in plain(opened("alerts", "healthy"))
+    healthy = opened("alerts", "healthy")
+    assert "● no alert" in plain(healthy)
+    units = dict(healthy.dataframe[0].value[["signal", "unit"]].values)
+    assert units["mean_weight"] == "standard errors" and units["kl_k3"] == "nats/token" and units["share_outside"] == ""
     app = opened("alerts", "stale")
     assert "at ■ act" in plain(app)
     rows = app.dataframe[0].value
@@ -153,6 +156,15 @@ def test_what_waits_for_somebody_comes_first_then_the_worst_then_the_newest(runs
     rows = rows_of(ordered, (seen,))
     assert rows["state"].to_list() == ["open"] * 3 + ["open, acknowledged", "over"]
     assert rows["steps"].to_list()[-1] == "90 to 92" and rows["steps"][0] == "from 30"
+
+
+def test_the_first_page_lists_one_alert_of_a_signal_that_of_the_verdict_first(runs: Path) -> None:
+    found = open_run(made(runs, "stale"))
+    known, verdict = events_and_alerts(found).alerts, found.verdict()
+    again = [replace(alert, gap="total", also=(), first_step=alert.first_step + 90) for alert in known]
+    listed_first = foremost([*again, *known], verdict, "mismatch")
+    assert listed_first[0].signal.name == verdict.signal and listed_first[0].first_step == verdict.since_step
+    assert len(listed_first) == len({alert.signal.name for alert in known}) > 1
 
 
 def test_a_run_that_cannot_be_written_says_so(

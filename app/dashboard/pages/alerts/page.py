@@ -11,6 +11,7 @@ from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, 
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
+from ....browser.listener import is_narrow
 from ....figures.alert_lanes import alert_lanes
 from ....presentation.alert_words import HIGHEST, counted, none_words, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
@@ -159,8 +160,10 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
         st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
-        numbers = {name: st.column_config.NumberColumn(format="%.4g", width=110) for name in (HIGHEST, "watch from")}
-        table(passed, "Checks without an alert", key="passed", column_config=numbers)
+        numbers = {name: st.column_config.NumberColumn(format="%.3g", width=110) for name in (HIGHEST, "watch from")}
+        problem = {"problem": st.column_config.TextColumn(width=170)} if is_narrow() else {}
+        height = "content" if len(passed) < 14 else 430
+        table(passed, "Checks without an alert", key="passed", height=height, column_config={**numbers, **problem})
     if reasons := not_graded(shown, verdict):
         st.caption(f"Not graded: {label(' · '.join(reasons), 1200)}")
 
@@ -179,7 +182,7 @@ def _in_force(rules: Rules, in_force: Rules) -> None:
                 rules_table(rules),
                 title,
                 column_config={
-                    name: st.column_config.NumberColumn(format="%.4g") for name in ("watch from", "act from")
+                    name: st.column_config.NumberColumn(format="%.3g") for name in ("watch from", "act from")
                 },
             )
             st.code(rules_toml(rules), language="toml")
