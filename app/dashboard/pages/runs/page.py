@@ -48,7 +48,8 @@ COLUMNS: dict[str, Any] = {
         format="%.3g",
         help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}",
     ),
-    "± se": st.column_config.NumberColumn(format="%.2g", help="its standard error, clustered by sequence"),
+    "gap": st.column_config.TextColumn(width=90),
+    "± se": st.column_config.NumberColumn(format="%.2g", width=90, help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
         "over steps",
         width=100,

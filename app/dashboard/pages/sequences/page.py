@@ -8,6 +8,7 @@ import streamlit as st
 from ratioscope.ingest.analysis.part_rows import part_sequences
 from ratioscope.ingest.analysis.sequence_lines import POINTS, log_ratio_lines, text_previews, tokens_within
 
+from ....browser.listener import is_narrow
 from ....presentation.digits import count, digits, percent
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import in_words, sequence_measures_at, title_of
@@ -33,7 +34,7 @@ OWN = ("matching", "tokens_within", "first_within")
 FACTS = ("minibatch", "reward", "advantage", "lag", "group_id", "replica", "rank", "finish_reason")
 NUMBERS = (*sequence_measures_at("column"), *sequence_measures_at("fault"), "advantage", "reward", "lag", *OWN)
 WHOLE = ("worst_position", "tokens", *sequence_measures_at("fault"), "lag", *OWN)
-HEADS = {name: number_column(title_of(name), name, None if name in WHOLE else "%.4g") for name in NUMBERS}
+HEADS = {name: number_column(title_of(name), name, None if name in WHOLE else "%.3g") for name in NUMBERS}
 SHOWN = 500
 HERE = "▸"
 """The mark of the row that the keys have reached."""
@@ -53,7 +54,7 @@ def render(scope: Scope) -> None:
         group = group_picker(frame) if has_groups(frame) else None
         prompts = has_groups(frame) and group is None
         by_prompt = prompts and choice("list", ("sequences", "prompts"), "list") == "prompts"
-    with st.expander("filters", key="sequence_filters"):
+    with st.expander("which sequences", key="sequence_filters"):
         filters = filter_widgets(frame, _columns_offered(whole, gap))
     matching = filters.of(whole if group is None else whole.filter(group_id=group), gap)
     matching = _having(view, _part(scope, matching, step), step, gap, filters.within)
@@ -139,9 +140,10 @@ def _show(view: View, ranked: pl.DataFrame, step: int, gap: str, order: str) -> 
     columns = _columns(shown, gap).with_columns(
         pl.Series("", [HERE if row == here else "" for row in range(len(shown))])
     )
-    pictured = [name for name in ("text", "line") if name in columns.columns]
+    first = [order] if is_narrow() and order in columns.columns else []
+    first += [name for name in ("text", "line") if name in columns.columns]
     table(
-        columns.select("", "sequence_id", *pictured, pl.exclude("", "sequence_id", *pictured)),
+        columns.select("", "sequence_id", *first, pl.exclude("", "sequence_id", *first)),
         f"Sequences of step {step}, worst first by {title_of(order)}",
         cut=("sequence_id", "group_id", "replica", "finish_reason"),
         key="sequence_rows",

@@ -100,7 +100,7 @@ def show_groups(frame: pl.DataFrame, gap: str) -> None:
         height="content" if len(groups) < 20 else 720,
         column_config=worded(groups.columns)
         | {
-            name: number_column(title_of(name), name, "%.4g" if kind == pl.Float64 else None)
+            name: number_column(title_of(name), name, "%.3g" if kind == pl.Float64 else None)
             for name, kind in groups.schema.items()
             if kind.is_numeric()
         },
