@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .digits import digits, plus_minus
+
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.beside import Beside
     from ratioscope.ingest.analysis.growth import Change, Growth, SliceSplit
@@ -50,17 +52,14 @@ def change_words(change: "Change") -> str:
 
 def _when(change: "Change") -> str:
     own = change.course
-    factor = f"{own.factor:.3g} ± {own.factor * own.error:.1g} times"
+    factor = f"{plus_minus(own.factor, own.factor * own.error)} times"
     dated = (
         f"{own.onset} (95% interval: {own.earliest} to {own.latest})" if own.earliest < own.latest else str(own.onset)
     )
     match own.kind:
         case "sawtooth":
-            count = len(own.falls)
-            return (
-                f"From step {own.onset} on the gap grows to up to {own.factor:.3g} times its size and falls back {count} times, "
-                f"first at step {own.falls[0]}."
-            )
+            times = f"{digits(own.factor)} times its size and falls back {len(own.falls)} times"
+            return f"From step {own.onset} on the gap grows to up to {times}, first at step {own.falls[0]}."
         case "rise":
             return f"The gap grew {factor} from step {dated} to step {change.last}."
         case _:
@@ -77,9 +76,10 @@ def _parts(change: "Change") -> list[str]:
     if math.isnan(found.share):
         return [
             "Its parts are not available, because the means over all tokens "
-            f"({found.before:.2g} before, {found.after:.2g} after) differ by less than two errors: few tokens outweigh the rest."
+            f"({digits(found.before, 2)} before, {digits(found.after, 2)} after) differ by less than two errors: few tokens "
+            "outweigh the rest."
         ]
-    factor = f"{found.size_factor:.3g} times as much as before"
+    factor = f"{digits(found.size_factor)} times as much as before"
     return [
         f"{_percent(first)} of the change comes from the mix of tokens: {_moved(first)}.",
         f"{_minus(f'{1 - found.share:.0%}')} is size: tokens of equal probability differ {factor}."
@@ -130,11 +130,15 @@ def change_parts(change: "Change") -> list[tuple[str, ...]]:
     by_size = (found.sizes[1] - found.sizes[0]) * (found.shares[0] + found.shares[1]) / 2
     columns = (*found.shares, *found.sizes, found.compositions, by_size)
     rows = [
-        (label, f"{was:.1%}", f"{now:.1%}", f"{low:.2g}", f"{high:.2g}", f"{moved:+.2g}", f"{grown:+.2g}")
+        (label, f"{was:.1%}", f"{now:.1%}", digits(low, 2), digits(high, 2), _signed(moved), _signed(grown))
         for label, was, now, low, high, moved, grown in zip(own.labels, *columns, strict=True)
     ]
-    total = (f"{found.before:.2g}", f"{found.after:.2g}", f"{found.composition:+.2g}", f"{found.size:+.2g}")
+    total = (digits(found.before, 2), digits(found.after, 2), _signed(found.composition), _signed(found.size))
     return [*rows, ("all tokens", "100%", "100%", *total)]
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{digits(value, 2)}"
 
 
 def beside_words(change: "Change") -> str:

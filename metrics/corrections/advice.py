@@ -122,7 +122,7 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
 def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: npt.NDArray[np.bool_]) -> Advice:
     own, steps = risks[best][common], int(common.sum())
     better = int((own < nothing[common]).sum())
-    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better} of {steps} steps."
+    why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better:,} of {steps:,} steps."
     others = {name: float(values[common].mean()) for name, values in risks.items() if name != best}
     confidence: Confidence = "high"
     if others:

@@ -10,6 +10,7 @@ from support.edge_runs import made, records_of
 from support.growth_runs import ONSET, SEQUENCES, STEPS, TOKENS, batch, growth_run, sharp, usual
 from support.paths import ROOT
 from support.run_folders import FakeWriter
+from support.spelled import number_of
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
@@ -144,7 +145,9 @@ def test_a_split_adds_up_to_its_table(tmp_path: Path) -> None:
     (change,) = growth_of(open_run(growth_run(tmp_path / "run", sharp)), "mismatch").changes
     *parts, every = change_parts(change)
     for column in (5, 6):
-        assert sum(float(row[column]) for row in parts) == pytest.approx(float(every[column]), rel=0.05)
+        assert sum(number_of(row[column]) for row in parts) == pytest.approx(number_of(every[column]), rel=0.05)
+    said = " ".join((change_words(change), *(cell for row in parts for cell in row)))
+    assert not re.search(r"\de[+-]\d", said), "a reader's number has no e"
 
 
 def test_json_has_every_part_and_adds_up(tmp_path: Path) -> None:

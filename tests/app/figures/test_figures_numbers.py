@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.spelled import number_of
 
 from ratioscope.app.dashboard.server import guard
 from ratioscope.app.figures.drawing import scale, thinned
@@ -26,14 +27,14 @@ def test_examples_in_docstrings_hold(module: object) -> None:
 @given(FINITE)
 def test_digits_are_within_half_a_unit_of_the_third(value: float) -> None:
     shown = digits.digits(value)
-    assert _read(shown) == pytest.approx(value, rel=0.0051, abs=0)
+    assert number_of(shown) == pytest.approx(value, rel=0.0051, abs=0)
 
 
 @settings(max_examples=200)
 @given(FINITE, st.floats(1e-12, 1e6))
 def test_a_value_is_spelled_as_exactly_as_its_error_says(value: float, error: float) -> None:
     shown = digits.plus_minus(value, error)
-    value_shown, error_shown = (_read(part) for part in shown.split(" ± "))
+    value_shown, error_shown = (number_of(part) for part in shown.split(" ± "))
     assert error_shown == pytest.approx(error, rel=0.051)
     assert abs(value_shown - value) <= max(0.06 * error, 5.1e-6 * abs(value))
 
@@ -83,13 +84,4 @@ def test_ticks_stand_where_their_values_are(values: list[float]) -> None:
     places = chosen.place(np.array(values))
     axis = chosen.axis(*scale.padded(float(places.min()), float(places.max())))
     for place, text in zip(axis.get("tickvals", ()), axis.get("ticktext", ()), strict=True):
-        assert float(chosen.place(_read(text))) == pytest.approx(place, abs=0.05)
-
-
-def _read(shown: str) -> float:
-    """The number back from its spelling."""
-    plain = shown.replace(",", "").replace("−", "-")
-    if "·10" in plain:
-        mantissa, exponent = plain.split("·10")
-        return float(mantissa) * 10.0 ** int(exponent.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
-    return float(plain)
+        assert float(chosen.place(number_of(text))) == pytest.approx(place, abs=0.05)
