@@ -112,9 +112,12 @@ def paired_sentence(pairs: Paired, metric: str, partner: str) -> str:
 
 
 def settings_table(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """The keys that differ between A and B, or among the runs of a side. a, b: run.json of each run."""
+    """The keys that differ between A and B, or among the runs of a side. Those that one side alone has come last.
+
+    a, b: run.json of each run.
+    """
     one, other, every = _merged(a), _merged(b), [settings(info) for info in (*a, *b)]
-    keys = sorted({key for side in every for key in side})
+    keys = sorted({key for side in every for key in side}, key=lambda key: (key not in one or key not in other, key))
     rows = [
         (key, one.get(key, UNSET), other.get(key, UNSET)) for key in keys if len({side.get(key) for side in every}) > 1
     ]

@@ -249,8 +249,8 @@ def test_settings_that_differ_between_or_within_sides_are_listed() -> None:
     )
     assert table.rows() == [
         ("config.lr", "1", "2"),
-        ("config.more", "unset", "[1]"),
         ("config.seed", "1 | 2", "1"),
+        ("config.more", "unset", "[1]"),
     ]
     assert settings_table([info(lr=1)], [info(lr=1)]).is_empty()
 

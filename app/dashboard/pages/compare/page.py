@@ -24,7 +24,8 @@ from .courses import side_courses
 from .pairs import pair_by_pair
 from .sides import Side, chosen_sides, says_nothing, with_gap
 
-SETTING = st.column_config.TextColumn(width=200)
+SETTING, VALUE = (st.column_config.TextColumn(width=width) for width in (320, 160))
+"""A name of a setting is a path of several words."""
 
 
 def render(scope: Scope) -> None:
@@ -166,5 +167,5 @@ def _settings(a: Side, b: Side) -> None:
             differences,
             "Settings that differ",
             height=height,
-            column_config={"A": SETTING, "B": SETTING, "setting": SETTING},
+            column_config={"setting": SETTING, "A": VALUE, "B": VALUE},
         )
