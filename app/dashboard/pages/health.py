@@ -8,6 +8,7 @@ import streamlit as st
 from ratioscope.ingest.analysis.no_gap import why_no_gap
 from ratioscope.ingest.commits.conservation import UNSEEN, Conservation, Dropped
 from ratioscope.ingest.run import Run
+from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ...figures.html.reasons import reasons
 from ...presentation.cause_facts import capital
@@ -19,9 +20,16 @@ from ..model.scope import Scope
 from ..panels.charts import appearance, table
 from ..panels.collector_line import collector_line
 
+NAMED, FIRST = 8, 3
+"""The most metrics of a gap that are all named, and those that are named of more."""
+TIME = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
+
 
 def render(scope: Scope) -> None:
     run = scope.view.run
+    ways = _ways(run)
+    if well := [none for _, frame, none in ways if none and frame.is_empty()]:
+        st.caption(f":material/check: {' '.join(well)}")
     st.html(collector_line(run))
     _cards(run)
     for writer, state in run.states.items():
@@ -31,14 +39,16 @@ def render(scope: Scope) -> None:
     if why := scope.view.of(why_no_gap):
         st.info(label(capital(why), 800))
     _listed("Writers", run.writers.rename(lambda name: name.replace("_", " ")), "The run has no commit log.")
-    _losses(run)
+    for title, frame, _ in ways:
+        if len(frame):
+            _listed(title, frame, "")
     _not_available(run)
     _listed("Weights of the engines", weights_table(run), NO_DIGESTS)
     _listed("Events", run.events, "No event was recorded.")
     st.subheader("Run", anchor=False)
     steps = f"steps {run.steps[0]} to {run.steps[-1]}" if run.steps else "no step"
     recorded = f"policies {', '.join(run.policies) or 'none'} · gaps {', '.join(run.gaps) or 'none'}"
-    st.caption(f"{label(run.place if run.is_remote else _shown(run.path), 300)} · {steps} · {recorded}")
+    st.caption(f"{label(run.place if run.is_remote else _shown(run.path), 300)} · {steps} · {recorded} · its run.json:")
     st.json(run.info, expanded=False)
 
 
@@ -76,21 +86,16 @@ def _cards(run: Run) -> None:
             st.metric(name, value, border=True, help=about)
 
 
-def _losses(run: Run) -> None:
-    """A table for each way in which data can be missing and is, and one line on the other ways."""
+def _ways(run: Run) -> tuple[tuple[str, pl.DataFrame, str], ...]:
+    """Title and table of each way in which data can be missing, and a sentence for a run in which none is."""
     counts = run.conservation
-    ways = (
+    return (
         ("Dropped", _dropped(counts), "Nothing was dropped."),
         ("Dropped, by step", run.drops, ""),
         ("Lost", _lost(counts), "Every writer that ended had written all of its sequences."),
         ("Set aside", _set_aside(run), "Every file of the run could be read."),
         ("Not shown", _not_shown(run), "Everything that was recorded is shown."),
     )
-    for title, frame, _ in ways:
-        if len(frame):
-            _listed(title, frame, "")
-    if well := [none for _, frame, none in ways if none and frame.is_empty()]:
-        st.caption(f":material/check: {' '.join(well)}")
 
 
 def _set_aside(run: Run) -> pl.DataFrame:
@@ -143,8 +148,22 @@ def _not_available(run: Run) -> None:
         st.caption("Every metric of every recorded gap is available.")
         return
     ordered = sorted(by_reason.items(), key=lambda part: -len(part[1]))
-    rows = [(capital(reason), f"{count(len(metrics), 'metric')}: {', '.join(metrics)}") for reason, metrics in ordered]
+    rows = [(capital(reason), _named(metrics)) for reason, metrics in ordered]
     st.html(reasons(("reason", "which"), rows, theme=appearance()))
+
+
+def _named(metrics: list[str]) -> str:
+    """The metrics in words, by gap; where a gap lacks many, their number and the first of them."""
+    of_gap: dict[str, list[str]] = {}
+    for metric in metrics:
+        gap, _, name = metric.partition("/")
+        of_gap.setdefault(gap, []).append(BY_NAME[name].title if name in BY_NAME else name)
+    return " · ".join(
+        f"{gap}: {', '.join(titles)}"
+        if len(titles) <= NAMED
+        else f"{gap}: {count(len(titles), 'metric')}, such as {', '.join(titles[:FIRST])}"
+        for gap, titles in of_gap.items()
+    )
 
 
 def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
@@ -153,7 +172,8 @@ def _listed(title: str, frame: pl.DataFrame, none: str) -> None:
     if frame.is_empty():
         st.caption(none)
     else:
-        table(frame, title)
+        times = (name for name, kind in frame.schema.items() if kind.is_temporal())
+        table(frame, title, column_config=dict.fromkeys(times, TIME))
 
 
 def _shown(path: Path) -> str:

@@ -115,6 +115,14 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
         assert opened("health", ["stale", "healthy"], run=path).selectbox(key="run").value == "stale"
 
 
+def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
+    app = opened("health", ["two_policies"])
+    assert "Nothing was dropped." in app.caption[0].value and "cards" not in app.caption[0].value
+    said = html(app)
+    assert "total: 50 metrics, such as Mean |log-ratio|" in said and "mismatch: Mean weight" in said
+    assert "total/" not in said and "_z" not in said
+
+
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
     names = distinct_names(["/a/x/run", "/a/y/run", "/a/other"])
     assert names == {"/a/x/run": "x/run", "/a/y/run": "y/run", "/a/other": "other"}
