@@ -8,7 +8,7 @@ from ratioscope.ingest.analysis.evidence import MOST_STEPS
 from ratioscope.metrics.analysis.slice_parts import MOST_NUMERIC, size_metric, slice_parts
 from ratioscope.metrics.analysis.staleness import Lagged, Staleness
 
-from .digits import count, percent, plus_minus
+from .digits import count, digits, percent, plus_minus
 
 OF_THE_UPDATE = (
     "Drift measures the trainer's own update. Old weights in the engine do not change it; see mismatch and total."
@@ -44,6 +44,16 @@ def single_lag(lag: str, *, is_sampled: bool) -> tuple[str, str]:
             "The weights that sampled were never older than the trainer's, so age explains no part of the gap.",
         )
     return every, "There is no lag 0 to compare with, so the part of the gap that comes from old weights is not known."
+
+
+def lag_answer(found: Staleness) -> str:
+    """The part of the gap that old weights explain, in one sentence; empty where it is not known."""
+    if found.reason or found.excess == 0:
+        return ""
+    if found.explained <= 2 * found.explained_error:
+        return "Old weights explain no part of the gap beyond its error."
+    sizes = f"K3 is {digits(found.value)} nats/token, and {digits(found.fresh)} at lag 0"
+    return f"Old weights explain {percent(found.explained)} of the gap: {sizes}."
 
 
 def lag_facts(found: Staleness, error: float | None = None) -> tuple[tuple[str, str, str], ...]:

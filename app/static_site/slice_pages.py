@@ -22,7 +22,16 @@ from ..figures.lags import lag_shares, lags_over_steps
 from ..figures.slice_bars import slice_bars
 from ..presentation.concentration_words import concentration_words
 from ..presentation.digits import count
-from ..presentation.lag_words import OF_THE_UPDATE, lag_facts, lag_note, lag_parts, lag_rows, lagged, single_lag
+from ..presentation.lag_words import (
+    OF_THE_UPDATE,
+    lag_answer,
+    lag_facts,
+    lag_note,
+    lag_parts,
+    lag_rows,
+    lagged,
+    single_lag,
+)
 from ..presentation.slice_names import BY_NAME as WORDS
 from ..presentation.theme import DARK, LIGHT
 from ..presentation.weights_table import NO_DIGESTS, weights_table
@@ -115,7 +124,9 @@ def _share(run: Material) -> tuple[Block, ...]:
     reason = (
         [Words(f"Share explained by lag: not available, because {found.reason}.", "absent")] if found.reason else []
     )
+    answer = lag_answer(found)
     return (
+        *([Words(answer, "lead")] if answer else []),
         Table("the share of old weights", ("", "K3", "meaning"), rows),
         Words(lag_note(found), "muted small"),
         *reason,

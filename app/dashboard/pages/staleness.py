@@ -21,7 +21,16 @@ from ...figures.lags import lag_shares, lags_over_steps
 from ...figures.slice_bars import slice_bars
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
-from ...presentation.lag_words import OF_THE_UPDATE, lag_facts, lag_note, lag_parts, lag_rows, lagged, single_lag
+from ...presentation.lag_words import (
+    OF_THE_UPDATE,
+    lag_answer,
+    lag_facts,
+    lag_note,
+    lag_parts,
+    lag_rows,
+    lagged,
+    single_lag,
+)
 from ...presentation.theme import THEMES, ThemeName
 from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
@@ -142,13 +151,15 @@ def _shares(scope: Scope, theme: ThemeName) -> go.Figure:
 
 
 def _cards(scope: Scope, lag_share: Staleness) -> None:
-    """Cards with the gap at lag 0, the excess over it and the share that lag explains. If every token has a lag, the error of
+    """The answer, and cards with the numbers behind it. If every token has a lag, the error of
     all tokens is the run's own.
     """
     tokens, error = (
         scope.view.whole(f"{scope.gap}/{name}", scope.chosen) for name in ("tokens", f"{size_metric(scope.gap)}_se")
     )
     own = error if tokens == lag_share.tokens else None
+    if answer := lag_answer(lag_share):
+        st.markdown(f"#### {answer}")
     with st.grid(4, min_column_width=170):
         for name, value, about in lag_facts(lag_share, own):
             st.metric(name, value, help=about, border=True)
