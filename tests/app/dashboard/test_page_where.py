@@ -49,7 +49,9 @@ def test_the_page_begins_with_where_the_gap_lies(opened: Open) -> None:
     assert begin < order.index("metric"), "above the controls of the page"
     said = "\n".join(text.value for text in app.markdown).replace("\\", "")
     assert "Version lag 6 has " in said and " of the KL in " in said and " of the tokens." in said
-    assert "The KL is spread" in "\n".join(text.value for text in opened("where", "healthy").markdown)
+    healthy = opened("where", "healthy")
+    assert "The KL is spread" in "\n".join(text.value for text in healthy.markdown)
+    assert "By version lag: nothing to compare, every token has 0." in "\n".join(text.value for text in healthy.caption)
 
 
 def test_bars_are_the_values_of_the_run(opened: Open, runs: Path) -> None:

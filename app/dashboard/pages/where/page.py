@@ -49,9 +49,11 @@ def render(scope: Scope) -> None:
     _say_filter(scope)
     if heat is not None:
         _heat(scope, WORDS[heat], metric, chosen)
-    for column, words in _side_by_side(shown, frames):
+    alone = {words.name: key for words in shown if (key := _only_key(frames[words.name], words, scope.gap)) is not None}
+    for column, words in _side_by_side([words for words in shown if words.name not in alone], frames):
         with column:
             slice_chart(scope, words, frames[words.name], metric, chosen)
+    _say_alone(alone)
     _say_absent(absent)
 
 
@@ -107,6 +109,19 @@ def _heat(scope: Scope, words: SliceWords, metric: str, chosen: range | None) ->
         theme=appearance(),
     )
     draw(figure, "slice_heat", f"{gap} {metric} by {words.title} over the steps", numbers=lambda: course)
+
+
+def _only_key(frame: pl.DataFrame, words: SliceWords, gap: str) -> str | None:
+    """The only value of a slice, of which a chart would have one bar."""
+    known = frame.drop_nulls(f"{gap}/tokens") if f"{gap}/tokens" in frame.columns else frame
+    return str(known[words.name][0]) if len(known) == 1 else None
+
+
+def _say_alone(alone: dict[str, str]) -> None:
+    facts = (
+        f"By {WORDS[name].title}: nothing to compare, every token has {label(key, 60)}." for name, key in alone.items()
+    )
+    st.caption("  \n".join(facts))
 
 
 def _say_absent(absent: dict[str, str]) -> None:
