@@ -132,7 +132,7 @@ def test_each_kind_has_a_shape_and_a_name_of_its_own_and_the_gravest_lends_its_s
         assert list(trace.marker.symbol) == [shape.symbol for shape in shapes]
         assert trace.customdata[0].splitlines()[0].startswith("step 0: act why act<br>step 0: sync late")
         (legend,) = figure.layout.annotations
-        assert all(shape.words in legend.text for shape in shapes) and "sync 1" in legend.text, "marks, not events"
+        assert all(shape.words in legend.text for shape in shapes) and "sync 2" in legend.text, "events, not marks"
         assert len(figure.layout.shapes) == len(marks.KINDS)
 
 

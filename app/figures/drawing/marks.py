@@ -49,7 +49,7 @@ KINDS = {
     "act": Shape("square", "■", "act alert"),
     "watch": Shape("triangle-up", "▲", "watch alert"),
     "set aside": Shape("diamond-open", "◇", "set aside", 8),
-    "gap": Shape("x", "✕", "gap"),
+    "gap": Shape("x", "✕", "missing steps"),
     "config": Shape("diamond", "◆", "settings"),
     "resume": Shape("triangle-right", "▶", "resume", 8),
     "event": Shape("circle-open", "○", "event", 6),
@@ -187,7 +187,7 @@ def add_events(figure: go.Figure, events: pl.DataFrame | None, theme: Theme, *, 
             cliponaxis=False,
         )
     )
-    lay_over(figure, _lines(known, theme), [_legend(marks, theme, row, side)])
+    lay_over(figure, _lines(known, theme), [_legend(known, theme, row, side)])
     if side:
         layout: Any = figure.layout  # plotly makes its attributes at run time
         edge = on_paper(1, "left", 1 - ROW * row, "middle", xshift=3)
@@ -243,9 +243,9 @@ def _lines(known: pl.DataFrame, theme: Theme) -> list[Overlay]:
     return [upright(step, colour, dash="dot") for step, colour in zip(at["step"], colours, strict=True)]
 
 
-def _legend(marks: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:
-    """The visible shapes below the steps' ticks, each with its name and its number of marks."""
-    counts = dict(marks.group_by("kind").len().rows())
+def _legend(known: pl.DataFrame, theme: Theme, row: int, side: str) -> Overlay:
+    """The shapes below the steps' ticks, each with its name and its number of events: a mark may stand for several."""
+    counts = dict(known.group_by("kind").len().rows())
     named = (
         f"{coloured(shape.glyph, _colour(kind, theme))} {shape.words} {counts[kind]:,}"
         for kind, shape in KINDS.items()
