@@ -48,7 +48,9 @@ def points(key: str) -> list[dict[str, Any]]:
 @st.cache_resource(show_spinner=False)
 def _component() -> Any:
     return v2.component(
-        NAME, js=script("library.js", "linked.js", "definition.js", "keyed.js", "chart.js"), isolate_styles=False
+        NAME,
+        js=script("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "chart.js"),
+        isolate_styles=False,
     )
 
 

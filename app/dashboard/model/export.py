@@ -17,6 +17,7 @@ import polars as pl
 from ...browser.chart_config import EMBEDDED
 from ...browser.library import plotly_js
 from ...browser.policy import file_policy
+from ...browser.scripts import script
 from ...presentation.escape import csv, html, script_json
 from ...presentation.json_values import jsonable
 from ...presentation.theme import FONT, Theme
@@ -80,8 +81,8 @@ def html_of(title: str, charts: Sequence[tuple[str, go.Figure]], theme: Theme) -
     )
     scripts = (
         plotly_js(),
-        f"const figures=[{figures}],config={script_json(json.dumps(EMBEDDED))};"
-        "figures.forEach((f,i)=>Plotly.newPlot('chart'+i,f.data,f.layout,config))",
+        f"{script('freed.js')}const figures=[{figures}],config={script_json(json.dumps(EMBEDDED))};"
+        "figures.forEach((f,i)=>Plotly.newPlot('chart'+i,f.data,freed(f.layout),config))",
     )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -89,7 +90,7 @@ def html_of(title: str, charts: Sequence[tuple[str, go.Figure]], theme: Theme) -
         f"<style>body{{margin:16px;font:14px {FONT};background:{theme.background};color:{theme.text}}}"
         "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,560px),1fr));gap:12px}</style></head>"
         f"<body><h1>{html(title)}</h1><main>{places}</main>"
-        f"{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>"
+        f"{''.join(f'<script>{each}</script>' for each in scripts)}</body></html>"
     ).encode()
 
 

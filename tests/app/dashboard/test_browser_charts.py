@@ -139,7 +139,10 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
 
 @pytest.mark.parametrize(
     ("names", "kept"),
-    [(("library.js", "linked.js", "definition.js", "keyed.js", "chart.js"), 1), (("library.js", "listener.js"), 0)],
+    [
+        (("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "chart.js"), 1),
+        (("library.js", "listener.js"), 0),
+    ],
 )
 def test_clearing_up_after_a_call_takes_nothing_from_a_later_one(
     dashboard: Dashboard, browser: Chromium, names: tuple[str, str], kept: int

@@ -25,6 +25,12 @@ VIEWS = {
     "tokens": "gap=total&step=6&sequence=6-100",
 }
 """page -> choices that are not its defaults; a page without a line here is opened at another gap and range of steps."""
+ZOOMED_AND_BACK = """async () => {
+  const plot = document.querySelector(".js-plotly-plot"), shown = () => [...plot._fullLayout.yaxis.range], begin = shown()
+  await Plotly.relayout(plot, { "yaxis.range": [begin[0], begin[0] + (begin[1] - begin[0]) / 3] })
+  await Plotly.relayout(plot, { "yaxis.autorange": true })
+  return [begin, shown()]
+}"""
 
 
 @pytest.mark.slow
@@ -121,6 +127,8 @@ def test_a_page_can_be_taken_away(dashboard: Dashboard, browser: Chromium, runs:
     page.write_bytes(_downloaded(opened, "all charts, HTML", "stale-overview.html"))
     alone = browser.file(page)
     assert alone.locator(".js-plotly-plot .main-svg").count() >= 3
+    begin, end = alone.evaluate(ZOOMED_AND_BACK)
+    assert begin == end, "a double click after a zoom shows the axis as it was"
     opened.page.close()
     alone.close()
 

@@ -30,6 +30,7 @@ from ratioscope.app.presentation.theme import DARK, LIGHT, NARROW
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.acknowledgements import Acknowledgement
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
+from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame
 from ratioscope.metrics.grading.finding import Severity
@@ -160,7 +161,7 @@ def test_what_waits_for_somebody_comes_first_then_the_worst_then_the_newest(runs
 
 def test_the_first_page_lists_one_alert_of_a_signal_that_of_the_verdict_first(runs: Path) -> None:
     found = open_run(made(runs, "stale"))
-    known, verdict = events_and_alerts(found).alerts, found.verdict()
+    known, verdict = events_and_alerts(found).alerts, verdict_of(found)
     again = [replace(alert, gap="total", also=(), first_step=alert.first_step + 90) for alert in known]
     listed_first = foremost([*again, *known], verdict, "mismatch")
     assert listed_first[0].signal.name == verdict.signal and listed_first[0].first_step == verdict.since_step

@@ -117,10 +117,12 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
-    assert "Nothing was dropped." in app.caption[0].value and "cards" not in app.caption[0].value
-    said = html(app)
-    assert "total: 50 metrics, such as Mean |log-ratio|" in said and "mismatch: Mean weight" in said
-    assert "total/" not in said and "_z" not in said
+    order = [f"{getattr(part, 'label', '')} {getattr(part, 'value', '')}" for part in app.main]
+    well, cards = (next(at for at, text in enumerate(order) if begin in text) for begin in ("Nothing was", "offered 1"))
+    assert well < cards
+    named = html(app)
+    assert "total: 50 metrics, such as Mean |log-ratio|" in named and "mismatch: Mean weight" in named
+    assert "total/" not in named and "_z" not in named
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
