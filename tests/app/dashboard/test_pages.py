@@ -117,11 +117,16 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
-    order = [f"{getattr(part, 'label', '')} {getattr(part, 'value', '')}" for part in app.main]
-    well, cards = (next(at for at, text in enumerate(order) if begin in text) for begin in ("Nothing was", "offered 1"))
-    assert well < cards
+    said = [f"{part.type} {part.value}" for part in app.main if part.type in ("caption", "metric")]
+    well, first = (
+        next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "metric")
+    )
+    assert well < first, "before the cards"
     named = html(app)
-    assert "total: 50 metrics, such as Mean |log-ratio|" in named and "mismatch: Mean weight" in named
+    assert all(
+        f"{gap}: {lacking} metrics, such as Mean |log-ratio|," in named
+        for gap, lacking in (("total", 50), ("drift", 27))
+    )
     assert "total/" not in named and "_z" not in named
 
 
