@@ -104,7 +104,7 @@ def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
         for m in names_at("table", place.gap)
         if f"{place.gap}/{m}" in frame.columns and frame[f"{place.gap}/{m}"].null_count() < len(frame)
     ]
-    header = [place.slice, *(f"{name}{unit_of(name)}" for name in names)]
+    header = [place.slice, *map(title_of, names)]
     rows = [
         [str(row[place.slice]), *(_cell(row, place.gap, name) for name in names)] for row in frame.iter_rows(named=True)
     ]
