@@ -71,10 +71,11 @@ def _title(finding: Finding, answer: Answer) -> str:
 
 
 def _when(title: str, finding: Finding, *, leads: bool, links: bool) -> str:
-    """The date of the verdict in words. A cause may have begun at another step: beside it the words say what the date is of."""
+    """The date of the verdict in words. Beside that of a cause, which may have begun at another step, they say what it is of."""
     if leads and links and _dates(title, finding):
         return ""
-    return f"out of bounds {finding.when}" if leads and finding.when.startswith("since") else finding.when
+    both = leads and " step " in title and finding.when.startswith("since")
+    return f"out of bounds {finding.when}" if both else finding.when
 
 
 def _dates(title: str, finding: Finding) -> bool:

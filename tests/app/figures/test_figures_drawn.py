@@ -361,6 +361,8 @@ def test_the_verdict_has_its_word_its_mark_and_its_remedy() -> None:
     assert "● healthy" in verdict_line(healthy) and "since" not in verdict_line(healthy)
     begun_later = Answer("Weight syncs broke at one step: 9 times the gap from step 9 on.", leads=True)
     assert "from step 9 on, out of bounds since step 7" in verdict_line(act, begun_later, links=True)
+    undated = Answer("The sampler's weights are old.", leads=True)
+    assert "are old, since step 7" in verdict_line(act, undated, links=True)
 
 
 @pytest.mark.parametrize("theme", THEMES.values(), ids=THEMES)

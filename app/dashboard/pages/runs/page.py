@@ -37,7 +37,7 @@ DRAWN = metrics_at("runs", "mismatch")[0]
 """The metric of the table, in the first gap of a run that has it."""
 COLUMNS: dict[str, Any] = {
     # This column is not pinned, because the text of a pinned column is drawn faded.
-    "run": st.column_config.TextColumn(width=200, help="the path below the served folder"),
+    "run": st.column_config.TextColumn(width=186, help="the path below the served folder"),
     "verdict": st.column_config.MultiselectColumn(
         width=110, help="the worst grade of any step", options=WORDS, color=COLOURS
     ),
@@ -48,8 +48,8 @@ COLUMNS: dict[str, Any] = {
         format="%.3g",
         help=f"{SPOKEN[DRAWN.name]} of the gap in this row, at the last step, in {DRAWN.unit}",
     ),
-    "gap": st.column_config.TextColumn(width=90),
-    "± se": st.column_config.NumberColumn(format="%.2g", width=90, help="its standard error, clustered by sequence"),
+    "gap": st.column_config.TextColumn(width=84),
+    "± se": st.column_config.NumberColumn(format="%.2g", width=82, help="its standard error, clustered by sequence"),
     "course": st.column_config.LineChartColumn(
         "over steps",
         width=100,
@@ -58,7 +58,7 @@ COLUMNS: dict[str, Any] = {
         help=f"log10 of {DRAWN.title} over the steps, from 10^{LEAST} to 10^{LARGEST} in every row, so that runs compare",
     ),
     "state": st.column_config.TextColumn(
-        width=90,
+        width=68,
         help="live: a writer is running; ended: every writer closed its log; silent: no commit for two minutes, and this machine "
         "cannot check the process; dead: the writer's process is gone",
     ),
