@@ -19,7 +19,8 @@ def definition(metric: Metric) -> tuple[str, ...]:
     """Formula, meaning, estimator, direction, range, and the names of the metric in trainers."""
     elsewhere = sorted({f"{place.trainer}: {place.name}" for place in card(metric.name).elsewhere})
     names = f"in trainers: {'; '.join(elsewhere[:TRAINERS])}" if elsewhere else ""
-    facts = (metric.formula, metric.meaning, metric.estimator, metric.direction, metric.range, names)
+    named = {"estimator": metric.estimator, "direction": metric.direction, "range": metric.range}
+    facts = (metric.formula, metric.meaning, *(f"{name}: {fact}" for name, fact in named.items() if fact), names)
     return tuple(fact for fact in facts if fact)
 
 

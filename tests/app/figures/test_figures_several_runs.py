@@ -158,6 +158,7 @@ def test_limits_events_and_the_definition_are_there_in_both_themes(theme: Theme)
     assert other.background not in text and other.panel not in text
     layout: Any = figure.layout
     definition = next(note.hovertext for note in layout.annotations if note.text == "?")
+    assert "<br>estimator: " in definition and "<br>range: " in definition
     assert "exp(x)" in definition and "verl" in definition
 
 
