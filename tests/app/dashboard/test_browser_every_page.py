@@ -29,6 +29,10 @@ MOVING = """() => [...document.querySelectorAll("[class*=rs-], [class*=rs-] *, .
   return lasts && !e.closest(".modebar")
 }).map(e => e.outerHTML.slice(0, 200))"""
 """Elements that our HTML and our charts hold and that would move; but for Plotly's buttons, which fade in."""
+CLOSE = "[data-testid=stWidgetLabel], .st-key-newest button, .st-key-statements button"
+UNEVEN = f"""() => [...document.querySelectorAll("{CLOSE}")].filter(e =>
+  e.getBoundingClientRect().height > 30).map(e => e.innerText)"""
+"""Labels that are higher than a line, so that they stand above their neighbours', and links that stand far apart."""
 Tour = Callable[[str, Theme], list[Sight]]
 
 
@@ -53,6 +57,7 @@ def _look_for_readers(opened: Opened, sight: Sight) -> None:
     if sight.width == WIDE:
         sight.more["grave"] = grave(opened.page)
         sight.more["moving"] = _moving(opened)
+        sight.more["uneven"] = opened.page.evaluate(UNEVEN)
         sight.more["ours"] = opened.page.evaluate(OURS)
     elif sight.first and sight.title in NOTED:
         sight.more["outside"] = notes_outside(opened)
@@ -111,6 +116,10 @@ def test_no_page_of_the_dashboard_has_a_serious_violation(tour: Tour, theme: The
 def test_no_note_runs_out_of_its_sheet(tour: Tour, page: str) -> None:
     """The page was opened narrow in one of the two themes."""
     assert [found[page] for theme in THEME if page in (found := _more(tour("stale", theme), "outside"))] == [[]]
+
+
+def test_labels_stand_at_one_height_and_links_as_close_as_lines(tour: Tour) -> None:
+    assert _more(tour("stale", "light"), "uneven") == {card.title: [] for card in PAGES}
 
 
 @pytest.mark.parametrize("page", ["Overview", "Tokens", "Runs"])
