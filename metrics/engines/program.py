@@ -20,7 +20,7 @@ from .level_statistics import statistics_by_level
 LOGPROBS = ("earlier", "later", "entropy")
 """The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
 
-APART = ("earlier", "later", "earlier behind", "later behind")
+APART: tuple[str, ...] = ("earlier", "later", "earlier behind", "later behind")
 """The columns of two tokens of a sequence: the first one, and the one behind it."""
 
 TIMES = ("times", "log times")
