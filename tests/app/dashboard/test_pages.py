@@ -117,7 +117,7 @@ def test_the_run_in_the_url_is_shown_and_no_other_path_can_be(opened: Open, runs
 
 def test_health_begins_with_what_is_complete_and_names_metrics_in_words(opened: Open) -> None:
     app = opened("health", ["two_policies"])
-    said = [f"{part.type} {part.value}" for part in app.main if part.type in ("caption", "metric")]
+    said = [f"{part.type} {getattr(part, 'value', '')}" for part in app.main if part.type in ("caption", "metric")]
     well, first = (
         next(at for at, text in enumerate(said) if begin in text) for begin in ("Nothing was dropped.", "metric")
     )
