@@ -146,13 +146,10 @@ def write(
 def _taken(
     unit: Iterable[list[Sample]], collector: Collector | None, numbers: SequenceNumbers, done: Written
 ) -> RowDigest:
-    """The digest of a unit's rows, which are written unless they are kept. Rows without ids are numbered over all units."""
+    """The digest of a unit's rows, which are written unless they are kept."""
     digest = RowDigest()
     for batch in unit:
-        step, minibatch, ids = batch[0].step or 0, batch[0].values.get("minibatch"), dict[str, Any]()
-        if "sequence_ids" not in batch[0].values:
-            begin, first = numbers.take(step, minibatch, len(batch))
-            ids = {"sequence_ids": [f"{step}-{begin}-{index}" for index in range(first, first + len(batch))]}
+        step, minibatch, ids = batch[0].step or 0, batch[0].values.get("minibatch"), _missing_ids(batch, numbers)
         if collector is not None:
             collector.log(step=step, minibatch=minibatch, **arguments(batch), **ids)
         digest.add(batch)
@@ -160,6 +157,15 @@ def _taken(
         done.tokens += sum(map(_tokens, batch))
         done.steps.add(step)
     return digest
+
+
+def _missing_ids(batch: list[Sample], numbers: SequenceNumbers) -> dict[str, Any]:
+    """Ids of rows that have none: they are numbered over all units, as one collector numbers them."""
+    if "sequence_ids" in batch[0].values:
+        return {}
+    step = batch[0].step or 0
+    begin, first = numbers.take(step, batch[0].values.get("minibatch"), len(batch))
+    return {"sequence_ids": [f"{step}-{begin}-{index}" for index in range(first, first + len(batch))]}
 
 
 @contextmanager

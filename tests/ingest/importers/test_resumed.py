@@ -147,9 +147,12 @@ def test_an_import_that_was_ended_goes_on_and_writes_only_the_rest(
     interrupted(source, tmp_path / "run", monkeypatch, error)
     assert f"{2 * ROWS} rows are kept" in capsys.readouterr().err
     own, logged = Collector.log, list[int]()
-    monkeypatch.setattr(
-        Collector, "log", lambda self, *, step, **columns: (logged.append(step), own(self, step=step, **columns))
-    )
+
+    def noted(self: Collector, *, step: int, **columns: Any) -> None:
+        logged.append(step)
+        own(self, step=step, **columns)
+
+    monkeypatch.setattr(Collector, "log", noted)
     assert imported(source, tmp_path / "run")[0] == 1
     assert logged == [2] and f"{2 * ROWS} rows of it are kept" in capsys.readouterr().err
     assert_equal(tmp_path / "run", tmp_path / "expected")
