@@ -115,8 +115,12 @@ def claimed(
 
 
 def _few(steps: Sequence[int], files: Mapping[int, Sequence[TokenFile]]) -> list[int]:
-    """The first and last of the steps and others in between, as many as fit into MOST_STEPS and MOST_BYTES."""
-    places = sorted({round(place) for place in np.linspace(0, len(steps) - 1, MOST_STEPS)}) if steps else []
+    """The first and last of the steps and others in between, as many as fit into MOST_STEPS and MOST_BYTES.
+
+    Their distance is a power of two, so that the next step of a growing run leaves all but the last as they are.
+    """
+    apart = 1 << (max(0, len(steps) - 2) // (MOST_STEPS - 1)).bit_length()
+    places = sorted({*range(0, len(steps), apart), len(steps) - 1}) if steps else []
     chosen, left = list[int](), MOST_BYTES
     for step in (steps[place] for place in places):
         size = sum(file.bytes for file in files[step])

@@ -12,7 +12,7 @@ from ratioscope import open_run
 from ratioscope.app.report.quality import quality
 from ratioscope.ingest.analysis.info import info
 from ratioscope.ingest.maintenance.verify import verify
-from ratioscope.ingest.rows.claims import Claims
+from ratioscope.ingest.rows.claims import MOST_STEPS, Claims, _few
 
 RECORDS = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=3, rows=4)
 STEPS = run_folders.by_step(RECORDS)
@@ -77,3 +77,14 @@ def test_the_count_is_that_of_a_walk_over_all_pairs(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run")
     every = run.records().collect().select("step", "minibatch", "sequence_id")
     assert run.claims.rows == len(every) - len(every.unique())
+
+
+def test_a_step_more_leaves_the_steps_that_are_checked_as_they_are_but_for_the_last() -> None:
+    renewed, before = 0, list[int]()
+    for count in range(1, 1000):
+        chosen = _few(range(count), {step: () for step in range(count)})
+        assert chosen[0] == 0 and chosen[-1] == count - 1 and len(chosen) <= min(count, MOST_STEPS)
+        assert count > MOST_STEPS or len(chosen) == count
+        renewed += not set(chosen) - {count - 1} <= set(before)
+        before = chosen
+    assert renewed == 0
