@@ -23,7 +23,7 @@ def dequantised(source: Path, folder: Path) -> Path:
         return folder
     import torch
 
-    transformers: Any = import_module("transformers")  # Any: mypy and pyright would read all of its 2,500 files
+    transformers: Any = import_module("transformers")  # Any: mypy would read 2,500 files for it
     read = transformers.AutoModelForCausalLM.from_pretrained(str(source), gguf_file=GGUF, dtype=torch.float32)
     config = {
         name: value

@@ -32,7 +32,7 @@ from support.sources import on_path
 import ratioscope
 from ratioscope.collectors.watching.recording import AttachOptions
 
-# Any: mypy and pyright would read all of transformers for it
+# Any: mypy would read all of transformers for it
 SELECTIVE_LOG_SOFTMAX: Any = import_module("trl.trainer.utils").selective_log_softmax
 VOCABULARY, PAD = 13, 0
 ABSENT = (
