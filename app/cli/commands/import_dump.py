@@ -109,12 +109,12 @@ def import_dump(
         raise ConfigError("wanted a dump or a folder of dumps; try: ratioscope import DUMP -o RUN")
     else:
         sources, sides = [source], [named]
-    asked = sources, sides, output, comma_separated(on), name, strict
+    request = sources, sides, output, comma_separated(on), name, strict
     try:
-        readings, matches, done = _imported(*asked)
+        readings, matches, done = _imported(*request)
     except Changed as error:
         note(f"{error}; what it had written is removed, and the import begins anew")
-        readings, matches, done = _imported(*asked)
+        readings, matches, done = _imported(*request)
     if as_json:
         print_json_report(output, readings, matches, done, time.monotonic() - began)
     else:
