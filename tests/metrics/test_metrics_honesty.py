@@ -1,5 +1,7 @@
 """Tests of the records' honesty raise false alarms at their nominal rate, and say so when they cannot test."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -78,6 +80,22 @@ def test_khat_finds_the_shape_of_a_pareto_tail(shape: float) -> None:
     found = tail_shapes(list(largest), np.full(20, float(n)))
     # 255 points leave a standard error of about (1 + k) / sqrt(255) to each of 20 fits.
     assert found.mean() == pytest.approx(shape, abs=4 * (1 + shape) / np.sqrt(255 * 20) + 0.02)
+
+
+@pytest.mark.parametrize("lowest", [-1.0, -230.0])
+def test_khat_is_the_one_of_a_logarithm_for_each_number(lowest: float) -> None:
+    """At -230, products of the numbers are beyond the largest float64."""
+    logs = np.sort(np.concatenate([np.full(100, lowest), np.random.default_rng(4).normal(0, 0.2, K - 100)]))
+    logs[:100] += np.linspace(-1, 0, 100)
+    excesses = np.exp(logs[1:] - logs[-1]) - np.exp(logs[0] - logs[-1])
+    points, quarter = 30 + int(np.sqrt(K - 1)), excesses[int((K - 1) / 4 + 0.5) - 1]
+    grid = [1 / excesses[-1] + (1 - math.sqrt(points / (i - 0.5))) / (3 * quarter) for i in range(1, points + 1)]
+    shape = [math.fsum(math.log1p(-b * x) for x in excesses) / (K - 1) for b in grid]
+    height = [(K - 1) * (math.log(-b / k) - k - 1) for b, k in zip(grid, shape, strict=True)]
+    weight = [math.exp(each - max(height)) for each in height]
+    location = math.fsum(b * w for b, w in zip(grid, weight, strict=True)) / math.fsum(weight)
+    k = math.fsum(math.log1p(-location * x) for x in excesses) / (K - 1)
+    assert tail_shapes([logs], np.array([1e6])) == pytest.approx((k * (K - 1) + 5) / (K + 9), rel=1e-9)
 
 
 def test_light_tails_are_trusted_and_cauchy_like_ones_are_not() -> None:
