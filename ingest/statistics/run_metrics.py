@@ -67,6 +67,8 @@ class RunMetrics:
     """(slice, columns) -> statistics by step, bounded by MOST_BYTES."""
     _histograms: dict[Level, StepTable] = field(default_factory=dict)
     """Histograms by step."""
+    _read: tuple[VisibleFiles, set[int], pl.DataFrame] | None = None
+    """(visible files, steps, statistics) that the newest frame by step was computed from, until they have been merged."""
     _on_demand: dict[tuple[str, bool], tuple[int, FromRows]] = field(default_factory=dict)
     """(slice on demand, whether by step) -> (version of the catalog, its statistics)."""
 
@@ -152,7 +154,10 @@ class RunMetrics:
         visible, what = self.visible, _what(by, names)
 
         def fresh(steps: set[int]) -> pl.DataFrame:
-            return metric_frame(self.written.of(visible, slice_of(by), _columns(names), steps), by, names)
+            statistics = self.written.of(visible, slice_of(by), _columns(names), steps)
+            if what == _what(("step",), None) and statistics.estimated_size() <= MOST_BYTES:
+                self._read = visible, steps, statistics
+            return metric_frame(statistics, by, names)
 
         if what not in self._step_tables:
             self._step_tables[what] = StepTable(KeptTable(self.kept, what, WORTH_KEEPING), _order(by))
@@ -188,6 +193,7 @@ class RunMetrics:
             fresh = self._merged_block(visible, missing, columns, set(block[0]))
             for name in slices:
                 rows[name][block] = fresh[name] if name in fresh else cached[name][block]
+        self._read = None
         for name, table in tables.items():
             table.replace(rows[name], len(ingredients), self._names)
         parts = list(rows[slice_name].values()) or [self.written.of(visible, slice_name, columns, set())]
@@ -202,9 +208,17 @@ class RunMetrics:
             return {}
         if len(slices) > 1:
             self.written.prefetch(visible, [(name, columns) for name in slices], steps)
-        rows = pl.concat([self.written.of(visible, name, columns, steps) for name in slices])
+        rows = pl.concat([self._of_block(visible, name, columns, steps) for name in slices])
         merged = merge(rows, _KEYS_WITHOUT_STEP)
         return {name: merged.filter(pl.col("slice") == name) for name in slices}
+
+    def _of_block(self, visible: VisibleFiles, name: str, columns: Sequence[str], steps: set[int]) -> pl.DataFrame:
+        """Statistics of a slice. Those that metrics by step have just read are not read again."""
+        if self._read is not None and (name, tuple(columns)) == ("all", SCALARS):
+            files, own, statistics = self._read
+            if files is visible and steps <= own:
+                return statistics.filter(pl.col("step").is_in(list(steps)))
+        return self.written.of(visible, name, columns, steps)
 
     def _block_table(self, slice_name: str, columns: Sequence[str]) -> BlockTable:
         what = f"merged {slice_name} {' '.join(columns)}"

@@ -10,7 +10,7 @@ from support import real_runs, run_folders
 
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.run import Run
-from ratioscope.ingest.statistics import run_statistics, segment_tables
+from ratioscope.ingest.statistics import run_metrics, run_statistics, segment_tables
 from ratioscope.metrics.merging import merge
 
 STALE = run_folders.few(real_runs.records("trl_vllm_stale4"), steps=6, rows=4)
@@ -50,6 +50,26 @@ def test_blocks_of_steps_give_the_values_of_all_steps_at_once(
     for one, other in zip(whole, frames(root), strict=True):
         assert_frame_equal(one, other, check_exact=True)
     assert max(merged) == 2 and len(merged) > len(FRAMES)
+
+
+def test_what_metrics_by_step_read_is_merged_without_reading_it_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_metrics, "BLOCK", 4)
+    alone, after = Run(root, Cache(None)).metrics(()), Run(root, Cache(None))
+    after.metrics(("step",))
+    read: list[set[int]] = []
+    of = run_statistics.RunStatistics.of
+
+    def counting(self: Any, visible: Any, name: str, columns: Any, steps: set[int]) -> pl.DataFrame:
+        read.append(steps)
+        return of(self, visible, name, columns, steps)
+
+    monkeypatch.setattr(run_statistics.RunStatistics, "of", counting)
+    assert_frame_equal(after.metrics(()), alone, check_exact=True)
+    assert read == []
+    after.metrics(("position",))
+    assert read  # other slices were not read before
 
 
 @pytest.mark.parametrize(
