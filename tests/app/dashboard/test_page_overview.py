@@ -1,7 +1,11 @@
 """The first page: what is said before anything is drawn, and that a part of the run is said to be one."""
 
+import json
+import os
 import re
 import time
+from collections import Counter
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from support.edge_runs import RUNS
 from support.pages_open import Open, charts, plain
 from support.run_folders import FakeWriter
 
+from ratioscope.app.dashboard.model.runs_variable import RUNS as RUNS_OPEN
 from ratioscope.app.dashboard.panels.collector_line import collector_line, collector_state
 from ratioscope.app.figures.html.cards import facts_line, metric_cards
 from ratioscope.app.presentation.ages import age
@@ -129,6 +134,14 @@ def test_health_tells_the_recording_as_overview_does_and_one_reason_once(opened:
     assert re.sub(r"\d+ \w+ ago", "", health.html[0].proto.body) == re.sub(r"\d+ \w+ ago", "", on_overview)
     listed = next(part.proto.body for part in health.html if 'data-h="which"' in part.proto.body)
     reasons, which = (re.findall(f'data-h="{name}">([^<]*)<', listed) for name in ("reason", "which"))
-    sizes = [int(names.split()[0]) for names in which]
-    assert len(reasons) == len(set(reasons)) and sizes == sorted(sizes, reverse=True) and sizes[0] > 1
-    assert [len(names.split(", ")) for names in which] == sizes
+    unavailable = open_run(json.loads(os.environ[RUNS_OPEN])[0]).unavailable
+    sizes = Counter(unavailable.values())
+    named = {
+        reason: next(each for each in sizes if each.lower() == reason.lower()) for reason in map(unescape, reasons)
+    }
+    assert len(reasons) == len(set(reasons)) == len(sizes)
+    assert [sizes[named[reason]] for reason in named] == sorted(sizes.values(), reverse=True)
+    for reason, names in zip(named.values(), which, strict=True):
+        metrics = [metric.split("/") for metric, why in unavailable.items() if why == reason]
+        assert all(f"{gap}: " in names for gap, _ in metrics)
+        assert len(metrics) > 8 or all(BY_NAME[name].title in unescape(names) for _, name in metrics)
