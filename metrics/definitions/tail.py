@@ -90,10 +90,11 @@ def _mean_log1p(values: Values) -> Values:
     for first in range(width, n, width):
         more = factors[..., first : first + width]
         products[..., : more.shape[-1]] *= more
-    total = np.asarray(np.log(products, out=products).sum(axis=-1))
+    total: Values = np.asarray(np.log(products, out=products).sum(axis=-1))
     is_beyond = ~np.isfinite(total)  # a product is beyond the largest float64, or a number is NaN
     total[is_beyond] = np.log1p(values[is_beyond]).sum(axis=-1)
-    return total / n
+    total /= n
+    return total
 
 
 def _side_by_side(tails: Tails) -> Values:
