@@ -25,6 +25,11 @@ class SourceError(RatioscopeError):
     """A path is not what it should be."""
 
 
+def not_writable(path: object, error: OSError) -> SourceError:
+    """The error of a run folder that the system does not let us write."""
+    return SourceError(f"{path} cannot be written: {error.strerror or error}; wanted a run folder that you may write")
+
+
 class UnsafeFile(SourceError):
     """Another program's file names code, contradicts itself, or would decode to more than it may. Nothing of it was run."""
 

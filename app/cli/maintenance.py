@@ -9,7 +9,7 @@ from errno import EACCES, EPERM, EROFS
 from pathlib import Path
 
 from ratioscope.collectors.writing.offline import OfflineWriter
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, not_writable
 from ratioscope.ingest.commits.catalog import Catalog
 from ratioscope.ingest.commits.open_writers import at_work
 from ratioscope.ingest.commits.short_form import short_form_lines
@@ -68,9 +68,7 @@ def folder_written(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (EACCES, EPERM, EROFS):
             raise
-        raise SourceError(
-            f"{path} cannot be written: {error.strerror}; wanted a run folder that you may write"
-        ) from error
+        raise not_writable(path, error) from error
 
 
 def _compacted(catalog: Catalog) -> Compaction:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ratioscope import layout
 from ratioscope.collectors.writing.offline import OfflineWriter
-from ratioscope.errors import SourceError
+from ratioscope.errors import not_writable
 
 from .hypotheses import PLAIN
 from .reproduction import Best
@@ -24,6 +24,4 @@ def write_proofs(path: str | os.PathLike[str], found: Sequence[Best]) -> None:
     try:
         OfflineWriter(Path(path), "rescore").say(*events)
     except OSError as error:
-        raise SourceError(
-            f"{path} cannot be written: {error.strerror or error}; wanted a run folder that you may write"
-        ) from error
+        raise not_writable(path, error) from error

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ratioscope.collectors.writing.offline import OfflineWriter
 from ratioscope.collectors.writing.offline_readings import record_readings
-from ratioscope.errors import SourceError
+from ratioscope.errors import not_writable
 from ratioscope.kept_settings import kept
 
 from .choice import EVERY_STEP, Wanted, chosen, count
@@ -122,8 +122,7 @@ def _written(
     try:
         return record_readings(path, name, table, made_of, writer=writer)
     except OSError as error:
-        reason = f"{error.strerror or error}"
-        raise SourceError(f"{path} cannot be written: {reason}; wanted a run folder that you may write") from error
+        raise not_writable(path, error) from error
 
 
 def _unread(

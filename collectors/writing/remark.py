@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ratioscope import layout
-from ratioscope.errors import SourceError
+from ratioscope.errors import SourceError, not_writable
 
 from .offline import OfflineWriter
 
@@ -20,6 +20,5 @@ def write_remark(path: str | os.PathLike[str], event: str, step: int, note: str)
     except SourceError:
         raise
     except OSError as error:
-        reason = f"{error.strerror or error}"
-        raise SourceError(f"{path} cannot be written: {reason}; wanted a run folder that you may write") from error
+        raise not_writable(path, error) from error
     return layout.commit_file(writer.writer).as_posix()
