@@ -25,6 +25,15 @@ def digits(value: float | None, significant: int = 3) -> str:
     return (shown.rstrip("0").rstrip(".") if "." in shown else shown).replace("-", "−")
 
 
+def signed(value: float, significant: int = 3) -> str:
+    """`digits` with a sign on both sides of 0.
+
+    >>> signed(0.0052341), signed(-0.0), signed(-2.0)
+    ('+0.00523', '0', '−2')
+    """
+    return f"{'+' if value > 0 else ''}{digits(value, significant)}"
+
+
 def _scientific(value: float, significant: int) -> str:
     mantissa, exponent = f"{value:.{significant - 1}e}".split("e")
     if "." in mantissa:

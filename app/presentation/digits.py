@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from ratioscope.metrics.digits import digits
+from ratioscope.metrics.digits import digits, signed
 
-__all__ = ["a_step", "count", "digits", "percent", "plus_minus"]
+__all__ = ["a_step", "count", "digits", "percent", "plus_minus", "signed"]
 
 
 def plus_minus(value: float | None, error: float | None) -> str:

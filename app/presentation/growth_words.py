@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .digits import digits, plus_minus
+from .digits import digits, plus_minus, signed
 
 if TYPE_CHECKING:
     from ratioscope.ingest.analysis.beside import Beside
@@ -130,15 +130,11 @@ def change_parts(change: "Change") -> list[tuple[str, ...]]:
     by_size = (found.sizes[1] - found.sizes[0]) * (found.shares[0] + found.shares[1]) / 2
     columns = (*found.shares, *found.sizes, found.compositions, by_size)
     rows = [
-        (label, f"{was:.1%}", f"{now:.1%}", digits(low, 2), digits(high, 2), _signed(moved), _signed(grown))
+        (label, f"{was:.1%}", f"{now:.1%}", digits(low, 2), digits(high, 2), signed(moved, 2), signed(grown, 2))
         for label, was, now, low, high, moved, grown in zip(own.labels, *columns, strict=True)
     ]
-    total = (digits(found.before, 2), digits(found.after, 2), _signed(found.composition), _signed(found.size))
+    total = (digits(found.before, 2), digits(found.after, 2), signed(found.composition, 2), signed(found.size, 2))
     return [*rows, ("all tokens", "100%", "100%", *total)]
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{digits(value, 2)}"
 
 
 def beside_words(change: "Change") -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
-from ..digits import digits
+from ..digits import digits, signed
 from ..metric import Values
 from .finding import LABELS, Severity
 from .floor import Floors, floors
@@ -94,8 +94,14 @@ def reading(signal: Signal, row: Mapping[str, Any]) -> str:
     value, floor = row["value"], np.nan if row["floor"] is None else row["floor"]
     times = f"over {MANY:.0f}" if value > MANY * floor else f"{value / floor if floor else 1:.1f}"
     most, ess = "at most " if row["at_least"] else "", digits(1 / (1 + max(value, 0.0)))  # of signals on 1/ess - 1
-    signed = f"{'+' if value > 0 else ''}{digits(value)}"
-    words = {"size": digits(value), "signed": signed, "of": digits(floor), "times": times, "most": most, "ess": ess}
+    words = {
+        "size": digits(value),
+        "signed": signed(value),
+        "of": digits(floor),
+        "times": times,
+        "most": most,
+        "ess": ess,
+    }
     return f"{row['gap']}: " + signal.shown.format(value=value, floor=floor, **words)
 
 
