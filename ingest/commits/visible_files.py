@@ -1,6 +1,6 @@
 """The files of a run that are shown: those on record, without steps that a later start recorded again."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .attempts import Limit, Limits
@@ -46,15 +46,9 @@ def visible_files(catalog: Catalog) -> VisibleFiles:
     for item in read:
         if isinstance(item, TokenFile):
             by_step.setdefault(item.step, []).append(item)
-    segments = sorted((s for s in read if isinstance(s, Segment) and s.steps), key=lambda item: item.path)
+    segments = [item for item in read if isinstance(item, Segment) and item.steps]
     steps = set[int]().union(*(limits_alone.shown(item) if limits else steps_of(item) for item in recorded))
-    return VisibleFiles(
-        tuple(sorted(steps)),
-        {step: _by_path(by_step[step]) for step in sorted(by_step)},
-        tuple(segment for segment in segments if not segment.is_scalars),
-        tuple(segment for segment in segments if segment.is_scalars),
-        limits,
-    )
+    return _in_order(steps, {step: _by_path(files) for step, files in by_step.items()}, segments, limits)
 
 
 def next_visible_files(catalog: Catalog, version: int, before: VisibleFiles) -> VisibleFiles:
@@ -91,13 +85,19 @@ def _grown(before: VisibleFiles, fresh: Sequence[TokenFile | Segment]) -> Visibl
             )
     parts = {segment.path: segment for segment in (*before.segments, *before.scalars)}
     parts |= {item.path: item for item in fresh if isinstance(item, Segment) and item.steps}
-    ordered = [parts[path] for path in sorted(parts)]
+    return _in_order(steps, files, parts.values(), before.limits)
+
+
+def _in_order(
+    steps: set[int], files: Mapping[int, tuple[TokenFile, ...]], segments: Iterable[Segment], limits: Limits
+) -> VisibleFiles:
+    ordered = sorted(segments, key=lambda segment: segment.path)
     return VisibleFiles(
         tuple(sorted(steps)),
         {step: files[step] for step in sorted(files)},
         tuple(segment for segment in ordered if not segment.is_scalars),
         tuple(segment for segment in ordered if segment.is_scalars),
-        before.limits,
+        limits,
     )
 
 

@@ -155,7 +155,7 @@ class RunMetrics:
 
         def fresh(steps: set[int]) -> pl.DataFrame:
             statistics = self.written.of(visible, slice_of(by), _columns(names), steps)
-            if what == _what(("step",), None) and statistics.estimated_size() <= MOST_BYTES:
+            if tuple(by) == ("step",) and names is None and statistics.estimated_size() <= MOST_BYTES:
                 self._read = visible, steps, statistics
             return metric_frame(statistics, by, names)
 
