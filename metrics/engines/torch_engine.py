@@ -6,7 +6,9 @@ It evaluates the same formulas as the numpy engine; only the reductions differ. 
     values = torch_engine.values(torch_engine.all_reduce(local))            # the one copy to the host
 """
 
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from ..statistic import NEUTRAL, Combine, Statistic
 
 Tensor = torch.Tensor
 PREFIX = "ratioscope"
+PIECE = 1 << 20
+"""Tokens that are worked on at a time, in whole rows: the device's memory is the trainer's."""
 
 
 def statistics(
@@ -32,16 +36,23 @@ def statistics(
     """One float64 vector: the statistics of the gap in the order of `statistics_of(gap)`, then K log-weights per tail.
 
     earlier, later, entropy: (B, T) in nats, any float dtype, rounded to float32 as when stored. mask: (B, T), nonzero at
-    sampled tokens; None: all. Nothing is copied to the host, and the host does not wait for the device.
+    sampled tokens; None: all. Nothing is copied to the host, and the host does not wait for the device. A larger batch is worked
+    on in pieces of `PIECE` tokens, so that the memory taken beside it does not grow with it.
     """
+    rows = max(1, PIECE // max(1, earlier.shape[-1]))
     with torch.no_grad():
-        order = statistics_of(gap)
-        columns = _columns(earlier, later, mask, gap, entropy)
-        sums = {s.name: _reduced(s.formula(columns, torch), s.combine, dim=-1) for s in order if s.level == "token"}
-        whole = sequence_columns(sums, torch)
-        at = {s.name: s.formula(sums if s.level == "cluster" else whole, torch) for s in order if s.level != "token"}
-        scalars = torch.stack([_reduced({**sums, **at}[s.name], s.combine, dim=0) for s in order])
-        return torch.cat((scalars, _largest(columns.log_weight), _largest(whole.log_weight)))
+        given = zip(*(_pieces(tensor, rows, earlier) for tensor in (earlier, later, mask, entropy)), strict=True)
+        return _merged(torch.stack([_of_piece(*piece, gap) for piece in given]), gap)
+
+
+def _of_piece(earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, gap: str) -> Tensor:
+    """The vector of some rows."""
+    order = statistics_of(gap)
+    columns = _columns(earlier, later, mask, gap, entropy)
+    sums = {s.name: _reduced(s.formula(columns, torch), s.combine, dim=-1) for s in order if s.level == "token"}
+    whole = sequence_columns(sums, torch)
+    at = {s.name: s.formula(sums if s.level == "cluster" else whole, torch) for s in order if s.level != "token"}
+    return torch.cat((_over_rows({**sums, **at}, order), _largest(columns.log_weight), _largest(whole.log_weight)))
 
 
 def all_reduce(local: Tensor, *, gap: str = "mismatch", group: Any = None) -> Tensor:
@@ -61,8 +72,8 @@ def all_reduce(local: Tensor, *, gap: str = "mismatch", group: Any = None) -> Te
     added = torch.where(logs, anchor + torch.log(added), added)
     every = [torch.empty_like(tails) for _ in range(dist.get_world_size(group))]
     dist.all_gather(every, tails, group=group)
-    merged = torch.stack(every).view(-1, len(TAILS), K).transpose(0, 1).flatten(1).topk(K).values
-    return torch.cat((torch.where(_combined_by("max", gap, local.device), largest, added), merged.flatten()))
+    merged = _merged_tails(torch.stack(every))
+    return torch.cat((torch.where(_combined_by("max", gap, local.device), largest, added), merged))
 
 
 def values(statistics: Tensor, *, gap: str = "mismatch") -> dict[str, float]:
@@ -98,6 +109,35 @@ def scalars(
             read = values(all_reduce(local, gap=gap, group=group), gap=gap)
             result |= {f"{PREFIX}/{gap}/{name}": value for name, value in read.items()}
     return result
+
+
+def _over_rows(values: dict[str, Tensor], order: Sequence[Statistic]) -> Tensor:
+    """Each statistic of all rows together, in this order; those that combine in one way are one operation of the device."""
+    together: dict[str, Tensor] = {}
+    for combine in NEUTRAL:
+        names = [s.name for s in order if s.combine == combine]
+        if names:
+            rows = torch.stack([values[name].to(torch.float64) for name in names])
+            together |= zip(names, _reduced(rows, combine, dim=-1).unbind(), strict=True)
+    return torch.stack([together[s.name] for s in order])
+
+
+def _pieces(tensor: Tensor | None, rows: int, like: Tensor) -> Iterable[Tensor | None]:
+    """The tensor in pieces of so many rows; as many Nones as `like` has pieces if there is no tensor."""
+    return repeat(None, len(like.split(rows))) if tensor is None else tensor.expand_as(like).split(rows)
+
+
+def _merged(parts: Tensor, gap: str) -> Tensor:
+    """One vector of several, (N, statistics and tails): of pieces of a batch."""
+    scalars, tails = parts[:, : -K * len(TAILS)], parts[:, -K * len(TAILS) :]
+    largest, logs = (_combined_by(combine, gap, parts.device) for combine in ("max", "logsumexp"))
+    added = torch.where(logs, torch.logsumexp(scalars, 0), scalars.sum(0))
+    return torch.cat((torch.where(largest, scalars.amax(0), added), _merged_tails(tails)))
+
+
+def _merged_tails(parts: Tensor) -> Tensor:
+    """The K largest of each tail, from (N, tails x K)."""
+    return parts.view(-1, len(TAILS), K).transpose(0, 1).flatten(1).topk(K).values.flatten()
 
 
 def _columns(earlier: Tensor, later: Tensor, mask: Tensor | None, gap: str, entropy: Tensor | None) -> TokenColumns:

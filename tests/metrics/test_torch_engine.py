@@ -65,6 +65,16 @@ def test_torch_equals_numpy_on_any_batch(batch: dict[str, Any], gap: str) -> Non
     np.testing.assert_allclose(found, by_numpy(batch, gap), rtol=1e-10, atol=1e-12)
 
 
+@given(batches(), st.sampled_from(list(GAPS)), st.integers(1, 20))
+@settings(max_examples=30)
+def test_pieces_of_a_batch_equal_the_batch(batch: dict[str, Any], gap: str, tokens: int) -> None:
+    wanted = by_torch(batch, gap)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_engine, "PIECE", tokens)
+        found = by_torch(batch, gap)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-12)
+
+
 def test_the_tail_gives_the_same_k_hat_as_a_file_does() -> None:
     generator = torch.Generator().manual_seed(3)
     shape = (200, 12)
