@@ -98,7 +98,7 @@ class HostCopies:
         self._kept = 0
         self._free: defaultdict[tuple[int, bool], list[Buffer]] = defaultdict(list)
         self._pool = OneAtATime()
-        self._streams: dict[Any, Any] = {}
+        self._streams = _first_stream()
 
     def of(self, value: Any) -> HostArray:
         """A copy of a numpy array or torch tensor as it is at this moment."""
@@ -182,6 +182,20 @@ class HostCopies:
         if free:
             self._kept -= kind[0]
             buffers.append(free.pop())
+
+
+def _first_stream() -> dict[Any, Any]:
+    """The current CUDA device -> a stream of ours; empty if the process uses none yet.
+
+    The first stream of a process waits until its device has done all work that was given to it. When a collector is made that
+    is little; in the first `log` it would be a step.
+    """
+    torch: Any = sys.modules.get("torch")
+    with suppress(Exception):
+        if torch is not None and torch.cuda.is_initialized():
+            device = torch.device("cuda", torch.cuda.current_device())
+            return {device: torch.cuda.Stream(device)}
+    return {}
 
 
 def is_tensor(value: Any) -> bool:

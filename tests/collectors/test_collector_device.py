@@ -1,7 +1,13 @@
 """Logging tensors on a CUDA device: nothing waits for the device, and what the trainer does next changes nothing."""
 
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+
 import pytest
 import torch
+from support.paths import TESTS
 from support.written_run import CollectingSink
 
 from ratioscope import Collector
@@ -71,3 +77,47 @@ def test_logging_while_a_graph_is_captured_is_refused_and_leaves_the_graph_alone
         graph.replay()
     assert out.tolist() == (values * 2).tolist()
     assert collector.counts.reasons == {"malformed": 2}
+
+
+FIRST_LOG = """
+import torch
+from support.written_run import CollectingSink
+from ratioscope import Collector
+
+values = -torch.rand(64, 1000, device="cuda")
+with Collector("unused", sink=CollectingSink) as collector:
+    torch.cuda._sleep(2_000_000_000)
+    collector.log(step=1, rollout_logprobs=values)
+    print(torch.cuda.current_stream().query())
+"""
+
+
+def test_the_first_log_of_a_process_waits_for_nothing() -> None:
+    paths = os.pathsep.join((str(TESTS), *sys.path))
+    code = [sys.executable, "-c", FIRST_LOG]
+    done = subprocess.run(code, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n", "the device has done all its work: the thread waited for it"
+
+
+def test_training_is_the_same_to_the_bit_with_and_without() -> None:
+    plain, watched = trained(None), trained(sink := CollectingSink())
+    assert len(sink.written) == 10 * 32
+    assert all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
+
+
+def trained(sink: CollectingSink | None) -> list[torch.Tensor]:
+    """Weights and the random generator's state after ten steps of a small policy, recorded into the sink if there is one."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with Collector("unused", sink=lambda: sink) if sink else nullcontext() as collector:
+        for step in range(10):
+            logprobs = torch.log_softmax(model(torch.randn(32, 100, 64, device="cuda")), -1)
+            sampled = torch.distributions.Categorical(logits=logprobs.detach()).sample()
+            current = logprobs.gather(2, sampled[:, :, None])[:, :, 0]
+            if collector is not None:
+                collector.log(step=step, rollout_logprobs=current.detach().bfloat16(), current_logprobs=current)
+            (-current * torch.randn(32, 1, device="cuda")).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return [*(parameter.detach() for parameter in model.parameters()), torch.cuda.get_rng_state()]
