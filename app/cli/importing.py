@@ -19,6 +19,7 @@ from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, Rejected, Sample
 
+from ..export.whole_file import place_error
 from ..presentation.digits import count
 from . import import_units
 from .import_units import UNITS, Changed, RowDigest, Units, roll_back
@@ -28,6 +29,7 @@ from .terminal import note
 MOST_ROWS, MOST_TOKENS = 512, 1 << 18
 """The most rows and tokens of one call of `log`; a row may have more."""
 _QUEUE_BYTES = 1 << 26
+_PLACE = "a new run in a folder"
 REJECTED = "import/rejected.jsonl"
 SHOWN = 20
 _PER_SEQUENCE = (
@@ -56,7 +58,8 @@ def new_run(run: Path) -> Iterator[Path]:
     """
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ConfigError(f"{run} exists already; give the name of a new run with -o")
-    run.parent.mkdir(parents=True, exist_ok=True)
+    with place_error(run, _PLACE):
+        run.parent.mkdir(parents=True, exist_ok=True)
     staged = run.parent / f".{run.name}.importing"
     if staged.is_symlink() or (staged.exists() and not staged.is_dir()):
         raise ConfigError(f"{staged} is in the way; remove it")
@@ -97,7 +100,8 @@ def _leave(run: Path, staged: Path, *, keeps: bool) -> None:
 def _locked(run: Path, staged: Path) -> Iterator[None]:
     """Holds the lock of the folder, which ends with the process. ConfigError where another import holds it."""
     taken = ConfigError(f"another import writes {run} now; wait for it, or give another name with -o")
-    staged.mkdir(mode=0o700, exist_ok=True)
+    with place_error(run, _PLACE):
+        staged.mkdir(mode=0o700, exist_ok=True)
     folder = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import gettempdir, mkstemp
 from typing import IO
 
 from ratioscope.errors import ConfigError
@@ -16,21 +16,30 @@ from ratioscope.layout import RUN_FILE
 
 _LEVELS_OF_A_RUN = 4
 """A file of a run lies at most so many folders below the folder with run.json."""
+FILE = "a file in a folder"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def demand_free(paths: Sequence[Path], *, force: bool) -> None:
-    """ConfigError if one of the names is taken (force: by something other than a file), or lies inside a run."""
+    """ConfigError if a name is taken (force: by something other than a file), or their folder is no place to write in."""
     for path in paths:
         if path.is_dir():
             raise ConfigError(f"-o {path} is a folder; wanted the name of a file in it")
         if os.path.lexists(path) and not force:
             raise ConfigError(f"{path} is there already; wanted a new file: try another name with -o, or --force")
-        demand_outside_runs(path)
+    demand_place(paths[-1], FILE)
 
 
-def demand_outside_runs(path: Path) -> None:
-    """ConfigError if the place lies inside a run."""
+def demand_place(path: Path, wanted: str) -> None:
+    """ConfigError if the place lies inside a run, or in a folder that is missing or may not be written.
+
+    It is asked before the work whose result the place is for. wanted: `FILE`, or what else is to be written.
+    """
+    with place_error(path, wanted):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     above = path.parent.resolve()
     for folder in (above, *above.parents)[:_LEVELS_OF_A_RUN]:
         if (folder / RUN_FILE).exists():
@@ -46,15 +55,15 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[list[IO[bytes
     parts: list[Path] = []
     try:
         with ExitStack() as opened:
-            with _answered(paths[-1]):
+            with place_error(paths[-1], FILE):
                 files = [_begun(path, parts, opened) for path in paths]
-            with _answered(paths[-1], _FULL):  # other errors are of the run that is read meanwhile
+            with place_error(paths[-1], FILE, _FULL):  # other errors are of the run that is read meanwhile
                 yield files
                 for file in files:
                     file.flush()
                     os.fsync(file.fileno())
         demand_free(paths, force=force)  # again: writing took a while
-        with _answered(paths[-1]):
+        with place_error(paths[-1], FILE):
             for part, path in zip(parts, paths, strict=True):
                 _named(part, path, force=force)
     finally:
@@ -64,16 +73,25 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[list[IO[bytes
 
 
 @contextmanager
-def _answered(path: Path, only: Collection[int] = ()) -> Iterator[None]:
-    """An error of the disk says which file could not be written, and what to do."""
+def place_error(path: Path, wanted: str, only: Collection[int] = ()) -> Iterator[None]:
+    """An error of the disk becomes a ConfigError: the place that could not be written, what was wanted, and another place.
+
+    only: the numbers of the errors that do; all if it is empty.
+    """
     try:
         yield
     except OSError as error:
         if only and error.errno not in only:
             raise
         raise ConfigError(
-            f"-o {path}: {error.strerror}; wanted a file in a folder that can be written and has room; try: -o {path.name}"
+            f"-o {path}: {error.strerror}; wanted {wanted} that can be written and has room; try: -o {_elsewhere(path)}"
         ) from error
+
+
+def _elsewhere(path: Path) -> Path:
+    """The same name in this folder; in the folder for temporary files if that is the place, or may not be written."""
+    here = Path(path.name)
+    return here if here != path and os.access(".", os.W_OK) else Path(gettempdir()) / path.name
 
 
 def _begun(path: Path, parts: list[Path], opened: ExitStack) -> IO[bytes]:

@@ -2,23 +2,24 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
 from ratioscope.errors import ConfigError
 
-from ..export.whole_file import demand_outside_runs
+from ..export.whole_file import demand_place, place_error
 
 MARK = "ratioscope-bundle.txt"
 """The file that lists the files of a bundle, one a line below its first line. It makes a folder one that may be replaced."""
+FOLDER = "a folder in one"
 HEAD = "The files of a bundle of ratioscope. A new bundle may replace this folder."
 
 
 def demand_replaceable(folder: Path) -> None:
     """ConfigError if the name is taken by something other than an empty folder or a bundle, or lies inside a run."""
-    demand_outside_runs(folder)
+    demand_place(folder, FOLDER)
     if folder.is_symlink():
         raise ConfigError(f"-o {folder} is a link; wanted a folder: name the folder that it leads to")
     if not os.path.lexists(folder):
@@ -40,13 +41,13 @@ def write_folder(folder: Path, files: Iterable[tuple[str, str]]) -> int:
     """
     demand_replaceable(folder)
     sizes: dict[str, int] = {}
-    with _answered(folder):
+    with place_error(folder, FOLDER):
         part = Path(mkdtemp(dir=folder.parent, prefix=".", suffix=".part"))  # mode 0700
     try:
         for name, text in files:
-            with _answered(folder):
+            with place_error(folder, FOLDER):
                 sizes[name] = _write(part / name, text)
-        with _answered(folder):
+        with place_error(folder, FOLDER):
             sizes[MARK] = _write(part / MARK, "\n".join((HEAD, *sorted(sizes), MARK, "")))
             demand_replaceable(folder)  # again: writing took a while
             _exchange(part, folder)
@@ -98,14 +99,3 @@ def _listed(folder: Path) -> set[str]:
     except (OSError, UnicodeDecodeError, ValueError):
         return set()
     return set(names) if head == HEAD else set()
-
-
-@contextmanager
-def _answered(folder: Path) -> Iterator[None]:
-    """An error of the disk says which folder could not be written, and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(
-            f"-o {folder}: {error.strerror}; wanted a folder in one that can be written and has room; try: -o {folder.name}"
-        ) from error

@@ -87,7 +87,9 @@ def _write_pages(run: "Run", target: Path, *, text: bool) -> None:
     from ...static_site.material import READING, material
 
     is_file = target.suffix.lower() == ".html"
-    if not is_file:
+    if is_file:
+        demand_free([target], force=True)
+    else:
         demand_replaceable(target)
     with stages("pages", len(READING)) as stage:
         read = material(run, text=text, stage=stage)

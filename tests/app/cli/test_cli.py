@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from support.in_terminal import ESCAPES, in_terminal, process_in_terminal
@@ -329,6 +330,31 @@ def test_a_report_is_readable_by_its_owner_alone_and_written_through_no_link(
     assert run(capsys, "report", stale, "-o", written)[0] == cli.OK
     assert written.is_file() and not written.is_symlink() and written.stat().st_mode & 0o777 == 0o600
     assert others.read_text() == "theirs"
+
+
+WORK = {
+    "report": ("x.html", "report.data.report_data"),
+    "export": ("x.csv", "export.export.table_facts"),
+    "bundle": ("x.zip", "export.bundle.bundle"),
+    "bundle pages": ("x", "static_site.material.material"),
+    "bundle page": ("x.html", "static_site.material.material"),
+}
+"""What writes a result -> the name of the result, and the function that begins the work."""
+
+
+@pytest.mark.parametrize("case", WORK)
+@pytest.mark.parametrize("fault", ("missing", "closed"))
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    stale: Path, tmp_path: Path, case: str, fault: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    name, work = WORK[case]
+    monkeypatch.setattr(f"ratioscope.app.{work}", lambda *_, **__: pytest.fail("the work began"))
+    path = (tmp_path / "no" if fault == "missing" else tmp_path) / name
+    if fault == "closed":  # a stand-in: root may write everywhere
+        monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    code, _, err = run(capsys, case.split()[0], stale, "-o", path)
+    elsewhere = Path(gettempdir() if fault == "closed" else "", name)
+    assert code == cli.USAGE and f"-o {path}: " in err and err.endswith(f"try: -o {elsewhere}\n")
 
 
 @pytest.mark.parametrize(
