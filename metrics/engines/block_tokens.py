@@ -13,7 +13,7 @@ from ..reduction import Integers
 from .arrow_columns import GapRows
 from .loops import Floats
 from .numpy_program import Column, Columns
-from .program import Program, token_program
+from .program import BOUND, Program, token_program
 from .slices import Codes, SliceCodes
 
 
@@ -54,7 +54,7 @@ class Tokens:
     columns: Columns
     """The columns that token formulas read; `earlier`, `later`, `entropy`, and the pairs."""
     sound: bool
-    """True if none of them but the pairs holds a number that is not finite."""
+    """True if none of them but the pairs holds a number beyond BOUND, or NaN."""
     has_pairs: bool
     """False if the pairs are left out: the tokens of a sequence that has all of them lie beside their neighbours."""
 
@@ -83,7 +83,7 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     complete = bool(mask.all())
     sampled = slice(None) if complete else np.flatnonzero(mask)
     chosen = {name: values[sampled] for name, values in columns.items()}
-    sound = all(np.isfinite(values).all() for values in chosen.values())
+    sound = all(-BOUND <= values.min(initial=0.0) <= values.max(initial=0.0) <= BOUND for values in chosen.values())
     visible = columns["earlier"] if complete else np.where(mask, columns["earlier"], np.float32(np.nan))
     has_pairs = kin(rows.gap) in SAMPLED and not (complete and sound)
     shifts = SHIFTS if has_pairs else ()

@@ -7,18 +7,21 @@ import numpy as np
 
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..exponential import shares
-from ..reduction import LARGE, SMALL, Integers, Matrix
+from ..reduction import LARGE, SMALL, Cells, Integers, Matrix
 from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
-from .loops import NUMPY_LOOPS, Buckets, Codes, Floats, Loops, Order, Partition
-from .machine_code import VERSION, functions
-from .numpy_program import Columns, cell_sums
+from .loops import NUMPY_LOOPS, Buckets, Floats, Loops
+from .machine_code import VERSION, address, functions
+from .numpy_program import Columns, Scattered, cell_sums, with_logarithms
 from .program import Program, token_program
-from .program_code import program_code
+from .program_code import Layout, layout, program_code
+
+_LINE = 8
+"""Numbers of a line of the cache."""
 
 
 def machine_loops() -> Loops:
     """The loops. Exponentials and logarithms are numpy's own."""
-    return Loops(f"LLVM {VERSION}", _sums, _order, _buckets)
+    return Loops(f"LLVM {VERSION}", _sums, _buckets)
 
 
 def is_exact() -> bool:
@@ -27,27 +30,50 @@ def is_exact() -> bool:
     random, starts = np.random.default_rng(0), np.cumsum(np.arange(60) ** 2 // 2 + 1) - 1
     tokens = int(starts[-1]) + 5000
     columns = {name: random.normal(size=tokens).astype(np.float32) for name in program.columns}
-    (found,), (wanted,) = (sums(program, columns, [(starts, None)]) for sums in (_sums, NUMPY_LOOPS.sums))
+    found, wanted = (sums(program, columns, starts, ())[0] for sums in (_sums, NUMPY_LOOPS.sums))
     return bool((found == wanted).all())
 
 
-def _sums(program: Program, columns: Columns, partitions: Sequence[Partition]) -> list[Matrix]:
+def _sums(
+    program: Program, columns: Columns, starts: Integers, scattered: Sequence[Scattered]
+) -> tuple[Matrix, list[Cells]]:
     wide = columns[program.columns[0]].dtype == np.float64
     given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
-    if len(given[0]) < LANES:
-        return NUMPY_LOOPS.sums(program, columns, partitions)
-    add_up, found = functions(program_code(program, "double" if wide else "float"))("sums"), list[Matrix]()
-    for starts, places in partitions:
-        bounds = np.append(starts, len(given[0] if places is None else places))
-        found.append(np.empty((len(program.rows), len(starts))))
-        add_up(len(starts), bounds, found[-1], places, shares(), given)
-        _take_logarithms(program, columns, places, bounds, found[-1])
+    own, bounds = layout(program), np.append(starts, len(given[0]))
+    found = np.empty((len(starts), own.width))
+    tables = [_table(own, count + 1) for _, count in scattered]
+    partitions = [each for (cells, _), table in zip(scattered, tables, strict=True) for each in (cells, table[1:])]
+    text = program_code(program, "double" if wide else "float", len(scattered))
+    functions(text)("sums")(len(starts), bounds, found, shares(), given, partitions)
+    statistics = _statistics(program, own, found)
+    _take_logarithms(program, columns, bounds, statistics)
+    others = [_statistics(program, own, table[1:]) for table in tables]
+    return statistics, [with_logarithms(program, columns, *each) for each in zip(scattered, others, strict=True)]
+
+
+def _table(own: Layout, cells: int) -> Floats:
+    """A row for each cell, to which nothing was added. No vector lies across two lines of the processor's cache."""
+    room = np.empty(cells * own.width + _LINE)
+    first = -address(room) // room.itemsize % _LINE
+    table = room[first : first + cells * own.width].reshape(cells, own.width)
+    table[:] = own.nothing
+    return table
+
+
+def _statistics(program: Program, own: Layout, rows: Floats) -> Matrix:
+    """The statistics of cells from their rows, shape (statistics, cells)."""
+    counts = {step.result: float(step.arguments[0]) for step in program.steps if step.operation == "count"}
+    place = own.place
+    found = rows.T[[place[None if row in counts else row] for row in program.rows]]
+    for number, row in enumerate(program.rows):
+        if row in counts:
+            found[number] *= counts[row]
+        elif program.combines[row] == "max":
+            found[number] += 0.0  # of 0.0 and -0.0 the larger one depends on the processor
     return found
 
 
-def _take_logarithms(
-    program: Program, columns: Columns, places: Integers | None, bounds: Integers, found: Matrix
-) -> None:
+def _take_logarithms(program: Program, columns: Columns, bounds: Integers, found: Matrix) -> None:
     logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
     if not logs or not found.shape[1]:
         return
@@ -56,60 +82,12 @@ def _take_logarithms(
     if not (sums.min() > SMALL and sums.max() < LARGE):
         # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
         beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
-        _without_overflow(program, columns, bounds, places, beyond, found)
-
-
-def _without_overflow(
-    program: Program, columns: Columns, bounds: Integers, places: Integers | None, cells: Integers, found: Matrix
-) -> None:
-    lengths = np.diff(bounds)[cells]
-    ends = np.cumsum(lengths)
-    chosen = np.arange(ends[-1]) + np.repeat(bounds[cells] - (ends - lengths), lengths)
-    found[:, cells] = cell_sums(program, columns, ends - lengths, chosen if places is None else places[chosen])
-
-
-def _order(rows: Integers, codes: Codes, width: int) -> Order:
-    count = (int(rows.max(initial=-1)) + 1) * width
-    if count > 4 * len(rows):  # most cells are empty, such as those of a slice by token id
-        return NUMPY_LOOPS.order(rows, codes, width)
-    codes = np.ascontiguousarray(codes, np.int8 if codes.dtype == np.int8 else np.int64)
-    named = functions(_order_code(8 * codes.itemsize))
-    rows, counts, order = np.ascontiguousarray(rows), np.zeros(count, np.int64), np.empty(len(rows), np.int64)
-    named("count")(len(rows), width, rows, codes, counts, None)
-    places = np.cumsum(counts) - counts
-    occupied = np.flatnonzero(counts)
-    starts = places[occupied]
-    named("order")(len(rows), width, rows, codes, places, order)
-    return order, occupied, starts
-
-
-@cache
-def _order_code(bits: int) -> str:
-    """`count(elements, width, rows, codes, places, order)` adds 1 to the place of the cell of each element.
-
-    codes: of so many bits each. `order` also writes the number of each element to the place that its cell had before.
-    """
-    text = list[str]()
-    for name in ("count", "order"):
-        text += [
-            f"define void @{name}(i64 %elements, i64 %width, ptr %rows, ptr %codes, ptr %places, ptr %order) {{",
-            "entry:\n  %any = icmp sgt i64 %elements, 0\n  br i1 %any, label %loop, label %end",
-            "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]",
-            "  %row_at = getelementptr i64, ptr %rows, i64 %i\n  %row = load i64, ptr %row_at",
-            f"  %code_at = getelementptr i{bits}, ptr %codes, i64 %i\n  %code = load i{bits}, ptr %code_at",
-            "  %start = mul i64 %row, %width",
-            f"  %own = {'sext i8 %code to i64' if bits == 8 else 'add i64 %code, 0'}\n  %cell = add i64 %start, %own",
-            "  %counter = getelementptr i64, ptr %places, i64 %cell\n  %place = load i64, ptr %counter",
-            "  %further = add i64 %place, 1\n  store i64 %further, ptr %counter",
-            *(
-                ("  %to = getelementptr i64, ptr %order, i64 %place\n  store i64 %i, ptr %to",)
-                if name == "order"
-                else ()
-            ),
-            "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %elements",
-            "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}",
-        ]
-    return "\n".join(text)
+        lengths = np.diff(bounds)[beyond]
+        ends = np.cumsum(lengths)
+        chosen = np.arange(ends[-1]) + np.repeat(bounds[beyond] - (ends - lengths), lengths)
+        found[:, beyond] = cell_sums(
+            program, {name: column[chosen] for name, column in columns.items()}, ends - lengths
+        )
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:

@@ -1,15 +1,18 @@
 """The steps of a program as LLVM's instructions on eight numbers at once. exp is that of `metrics/exponential.py`."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ..exponential import CUBE, HIGHEST, LOG_SHARES, LOWEST, PER_UNIT, ROUNDER, SHARES, SQUARE, STEP, STEP_REST
-from .program import Program, Step
+from .program import Program
 
 LANES = 8
+FOUR = 4
+"""The numbers of a vector of one token: a processor adds as many at once."""
 NUMBERS, WORDS, TRUTHS = f"<{LANES} x double>", f"<{LANES} x i64>", f"<{LANES} x i1>"
+SINGLES = f"<{FOUR} x double>"
 NOTHING = {"max": float("-inf"), "sum": -0.0, "logsumexp": -0.0}
 """The number that changes no result: even a sum of -0.0 stays -0.0 if -0.0 is added, and not if 0.0 is."""
 Kind = Literal["float", "double"]
@@ -38,9 +41,8 @@ DECLARATIONS = (
     f"declare {NUMBERS} @llvm.maximum.{_SUFFIX}({NUMBERS}, {NUMBERS})",
     f"declare {NUMBERS} @llvm.fabs.{_SUFFIX}({NUMBERS})",
     f"declare {TRUTHS} @llvm.is.fpclass.{_SUFFIX}({NUMBERS}, i32)",
-    "declare double @llvm.maximum.f64(double, double)",
+    f"declare {SINGLES} @llvm.maximum.v{FOUR}f64({SINGLES}, {SINGLES})",
     "declare i64 @llvm.smin.i64(i64, i64)",
-    "declare i64 @llvm.smax.i64(i64, i64)",
 )
 
 
@@ -49,6 +51,8 @@ class Lanes:
     """Lines that compute on eight tokens. %shares: the table of exponentials."""
 
     prefix: str
+    bounded: bool = False
+    """True if no exponential overflows or vanishes and no maximum reads NaN."""
     lines: list[str] = field(default_factory=list)
 
     def put(self, text: str) -> str:
@@ -57,9 +61,12 @@ class Lanes:
         self.lines.append(f"{name} = {text}")
         return name
 
-    def steps(self, program: Program, columns: Sequence[str]) -> dict[Step, str]:
-        """The vector that each reduction reads. columns: the vectors of the program's columns."""
-        values, truths, read = dict[int, str](enumerate(columns)), dict[int, str](), dict[Step, str]()
+    def steps(self, program: Program, columns: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """(row, the vector that is added up there) of each reduction, as soon as it is known.
+
+        columns: the vectors of the program's columns.
+        """
+        values, truths = dict[int, str](enumerate(columns)), dict[int, str]()
 
         def number(place: int | float) -> str:
             if isinstance(place, float):
@@ -82,12 +89,62 @@ class Lanes:
 
         for step in program.steps:
             if step.operation in NOTHING:
-                read[step] = number(step.arguments[0])
+                yield step.result, number(step.arguments[0])
             elif step.operation != "count":
                 kept, other = (truths, values) if step.operation in _ARE_TRUTHS else (values, truths)
                 kept[step.result] = made(step.operation, step.arguments)
                 other.pop(step.result, None)
-        return read
+
+    def turned(self, values: Sequence[str]) -> list[str]:
+        """The four numbers of each of eight tokens. values: of all tokens, up to four vectors; the others are 0."""
+        one, two, three, four = (*values, *[splat(0.0)] * (FOUR - len(values)))
+
+        def of(one: str, other: str, kind: str, places: Sequence[int]) -> str:
+            order = f"<{len(places)} x i32> <{', '.join(f'i32 {place}' for place in places)}>"
+            return self.put(f"shufflevector {kind} {one}, {kind} {other}, {order}")
+
+        # a processor takes every other number of two vectors at once, and then halves of four
+        pairs = [
+            [
+                of(*each, NUMBERS, [k + odd for lane in range(0, LANES, 2) for k in (lane, lane + LANES)])
+                for odd in (0, 1)
+            ]
+            for each in ((one, two), (three, four))
+        ]
+        rows = []
+        for lane in range(LANES):
+            first = lane - lane % 2
+            rows.append(
+                of(
+                    pairs[0][lane % 2],
+                    pairs[1][lane % 2],
+                    NUMBERS,
+                    (first, first + 1, LANES + first, LANES + first + 1),
+                )
+            )
+        return rows
+
+    def combined(self, operation: str, kind: str, one: str, other: str) -> str:
+        """The instruction that combines two results of a reduction."""
+        if operation == "max":
+            flags = "nnan nsz" if self.bounded else "nsz"
+            return f"call {flags} {kind} @llvm.maximum.v{LANES if kind == NUMBERS else FOUR}f64({kind} {one}, {kind} {other})"
+        return f"fadd {kind} {one}, {other}"
+
+    def place_of(self, row: str, number: int) -> str:
+        """The place of a vector of a row."""
+        return self.put(f"getelementptr {SINGLES}, ptr {row}, i64 {number}")
+
+    def vector_at(self, row: str, number: int) -> str:
+        """A vector of a row."""
+        return self.put(f"load {SINGLES}, ptr {self.place_of(row, number)}, align 8")
+
+    def combine_at(self, operation: str, row: str, number: int, vector: str) -> None:
+        """Combines a vector of a row with this one."""
+        place = self.place_of(row, number)
+        before = self.put(f"load {SINGLES}, ptr {place}, align 8")
+        after = self.put(self.combined(operation, SINGLES, before, vector))
+        self.lines.append(f"store {SINGLES} {after}, ptr {place}, align 8")
 
     def exp(self, x: str) -> str:
         """exp of eight numbers."""
@@ -108,6 +165,8 @@ class Lanes:
         sums = of("fadd", of("fmul", rest, CUBE), SQUARE)
         sums = of("fadd", of("fmul", of("fmul", sums, rest), rest), rest)
         found = of("fadd", of("fmul", sums, power), power)
+        if self.bounded:
+            return found
         for compared, limit, beyond in (("olt", LOWEST, 0.0), ("ogt", HIGHEST, float("inf"))):
             is_beyond = self.put(f"fcmp {compared} {NUMBERS} {x}, {splat(limit)}")
             found = self.put(_CHOICE.format(is_beyond, splat(beyond), found))
@@ -126,22 +185,13 @@ class Lanes:
             vector = self.put(f"insertelement <{LANES} x {kind}> {vector}, {kind} {single}, i32 {lane}")
         return self._wide(vector, kind)
 
-    def repeated(self, column: str, kind: Kind, at: str) -> str:
-        """The number of one token, eight times."""
-        number = self.put(f"load {kind}, ptr {self.put(f'getelementptr {kind}, ptr {column}, i64 {at}')}")
-        lone = self.put(f"insertelement <{LANES} x {kind}> poison, {kind} {number}, i32 0")
-        vector = f"<{LANES} x {kind}>"
-        return self._wide(
-            self.put(f"shufflevector {vector} {lone}, {vector} poison, <{LANES} x i32> zeroinitializer"), kind
-        )
-
     def _wide(self, vector: str, kind: str) -> str:
         return self.put(f"fpext <{LANES} x float> {vector} to {NUMBERS}") if kind == "float" else vector
 
 
-def splat(number: float) -> str:
-    """Eight times this number, as LLVM writes it."""
-    return f"<{', '.join([f'double {single(number)}'] * LANES)}>"
+def splat(number: float, times: int = LANES) -> str:
+    """So many times this number, as LLVM writes it."""
+    return f"<{', '.join([f'double {single(number)}'] * times)}>"
 
 
 def single(number: float) -> str:

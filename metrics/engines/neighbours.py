@@ -13,7 +13,7 @@ def neighbour_sums(tokens: Tokens, begins: Integers, statistics: int, loops: Loo
     if not statistics:
         return np.empty((0, len(begins)))
     if tokens.has_pairs:
-        return loops.sums(tokens.program(whole=True), tokens.columns, [(begins, None)])[0]
+        return loops.sums(tokens.program(whole=True), tokens.columns, begins, ())[0]
     result = np.zeros((statistics, len(begins)))
     lengths = np.diff(np.append(begins, len(tokens.sequence)))
     for distance, (program, places) in neighbour_programs(tokens.gap).items():
@@ -34,4 +34,4 @@ def _sums(tokens: Tokens, begins: Integers, lengths: Integers, distance: int, pr
     columns = dict(zip(APART, (tokens.columns[n][part] for part in (first, behind) for n in APART[:2]), strict=True))
     bounds = np.stack((begins, begins + lengths - distance), axis=1).reshape(-1)
     within = bounds[bounds < len(tokens.sequence) - distance]
-    return loops.sums(program, columns, [(within, None)])[0][:, ::2]
+    return loops.sums(program, columns, within, ())[0][:, ::2]

@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..exponential import exp
-from ..reduction import Integers, Matrix, log_sums
+from ..reduction import LARGE, SMALL, Cells, Integers, Matrix, ascending, first_of_each, log_sums
+from ..statistic import NEUTRAL, Combine
 from .program import Program, Step
 
 Column = npt.NDArray[np.floating[Any]]
 Columns = Mapping[str, Column]
 """Name of an input column -> a number per token."""
+Scattered = tuple[Integers, int]
+"""The cell of each token, -1 in none, and the number of cells."""
 _Values = npt.NDArray[Any]
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
@@ -33,26 +36,69 @@ _CHUNK = 1 << 15
 """Tokens at once, about: fewer cost more calls, more leave the processor's second cache."""
 
 
-def cell_sums(program: Program, columns: Columns, starts: Integers, places: Integers | None = None) -> Matrix:
-    """The statistics of cells, shape (statistics, cells).
+def cell_sums(program: Program, columns: Columns, starts: Integers) -> Matrix:
+    """The statistics of cells of adjacent tokens, shape (statistics, cells).
 
-    starts: the first token of each cell, ascending; the next one follows its last. places: where each of these tokens is in the
-    columns; None: they are in their order.
+    starts: the first token of each cell, ascending; the next one follows its last.
     """
-    length = len(columns[program.columns[0]]) if places is None else len(places)
+    return all_sums(program, columns, starts, ())[0]
+
+
+def all_sums(
+    program: Program, columns: Columns, starts: Integers, scattered: Sequence[Scattered]
+) -> tuple[Matrix, list[Cells]]:
+    """The statistics of cells of adjacent tokens, and those of cells whose tokens lie anywhere, added one after the other."""
+    length = len(columns[program.columns[0]])
     ends = np.append(starts[1:], length)
     result = np.zeros((len(program.combines), len(starts)))
+    tables = [(cells, _table(program.combines, count)) for cells, count in scattered]
     first = 0
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK, side="right")))
         here = slice(starts[first], ends[last - 1])
-        given = [columns[name][here] if places is None else columns[name][places[here]] for name in program.columns]
-        _carry_out(program, given, starts[first:last] - here.start, result[:, first:last])
+        given = [columns[name][here] for name in program.columns]
+        own = [(cells[here], table) for cells, table in tables]
+        _carry_out(program, given, starts[first:last] - here.start, result[:, first:last], own)
         first = last
-    return result[list(program.rows)]
+    rows = list(program.rows)
+    return result[rows], [
+        with_logarithms(program, columns, each, table[rows]) for each, (_, table) in zip(scattered, tables, strict=True)
+    ]
 
 
-def _carry_out(program: Program, columns: Sequence[Column], starts: Integers, result: Matrix) -> None:
+def _table(combines: Sequence[Combine], cells: int) -> Matrix:
+    """A row for each reduction, which begins with nothing, and behind the cells a place for the tokens that are in none."""
+    nothing = [NEUTRAL[combine] if combine == "max" else 0.0 for combine in combines]
+    return np.repeat(np.array(nothing)[:, None], cells + 1, axis=1)
+
+
+def with_logarithms(program: Program, columns: Columns, scattered: Scattered, table: Matrix) -> Cells:
+    """The cells that have a token. table: their statistics, with plain sums of exponentials."""
+    cells, count = scattered
+    is_occupied = np.zeros(count + 1, np.bool_)
+    is_occupied[cells] = True
+    occupied = np.flatnonzero(is_occupied[:-1])
+    found = table[:, occupied] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
+    logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
+    sums = found[logs]
+    found[logs] = np.log(sums)
+    if not (sums.min(initial=1.0) > SMALL and sums.max(initial=1.0) < LARGE):
+        beyond = ~((sums > SMALL) & (sums < LARGE)).all(axis=0)
+        is_occupied[occupied] = beyond
+        chosen = np.flatnonzero(is_occupied[cells] & (cells >= 0))
+        chosen = chosen[ascending(cells[chosen])]
+        given = {name: column[chosen] for name, column in columns.items()}
+        found[np.ix_(logs, np.flatnonzero(beyond))] = cell_sums(program, given, first_of_each(cells[chosen]))[logs]
+    return Cells(occupied, found)
+
+
+def _carry_out(
+    program: Program,
+    columns: Sequence[Column],
+    starts: Integers,
+    result: Matrix,
+    scattered: Sequence[tuple[Integers, Matrix]],
+) -> None:
     length = len(columns[0])
     if not length:
         return
@@ -62,8 +108,11 @@ def _carry_out(program: Program, columns: Sequence[Column], starts: Integers, re
     slots += [np.empty(length, each) if isinstance(each, type) else each for each in calls.further]
     for function, places, row in calls.steps:
         made = function(*[slots[place] for place in places])
-        if row is not None:
-            result[row] = made
+        if row is None:
+            continue
+        result[row] = made
+        for cells, table in scattered:
+            _LATER[program.combines[row]].at(table[row], cells, np.asarray(slots[places[0]], np.float64))
 
 
 @dataclass(frozen=True)
@@ -152,3 +201,5 @@ _REDUCTIONS: dict[str, Callable[..., _Values]] = {
     ),  # which of 0.0 and -0.0 depends on the processor
     "logsumexp": lambda exponentials, logs, starts: log_sums(logs, exponentials, starts),
 }
+_LATER: dict[Combine, Any] = {"sum": np.add, "max": np.maximum, "logsumexp": np.add}
+"""They add a number to its cell, one after the other."""

@@ -15,8 +15,9 @@ from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
-from .loops import Floats, Loops, Partition
+from .loops import Floats, Loops
 from .neighbours import neighbour_sums
+from .numpy_program import Scattered
 from .slices import CONTIGUOUS, Codes, SliceCodes
 
 _SEQUENCES = 1024
@@ -76,16 +77,15 @@ def block_sums(
         changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)]),
         first_of_each(tokens.sequence),
     )
-    orders = [_order(tokens, piece, loops) for piece in scattered]
-    partitions = [(starts, None), *(partition for _, partition in orders)]
-    sums = loops.sums(tokens.program(whole=False), tokens.columns, partitions)
+    cells = [_cells(tokens, piece) for piece in scattered]
+    sums, others = loops.sums(tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
     return BlockSums(
-        Cells(tokens.sequence[starts] + first, sums[0]),
+        Cells(tokens.sequence[starts] + first, sums),
         {name: tokens.codes[name][starts] for name in contiguous},
         neighbour_sums(tokens, begins, len(levels.whole), loops),
         {
-            piece.name: Cells(cells + first * len(piece.keys), matrix)
-            for piece, (cells, _), matrix in zip(scattered, orders, sums[1:], strict=True)
+            piece.name: Cells(names[own.codes] + first * len(piece.keys), own.matrix)
+            for piece, (_, names), own in zip(scattered, cells, others, strict=True)
         },
     )
 
@@ -120,14 +120,20 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
     return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
-def _order(tokens: Tokens, piece: SliceCodes, loops: Loops) -> tuple[Integers, Partition]:
-    """The (sequence, code) that have tokens, coded by sequence * number of keys + code, and the partition into them."""
-    code, sequence, width = tokens.codes[piece.name], tokens.sequence, len(piece.keys)
-    chosen = np.flatnonzero(code >= 0) if (code < 0).any() else None
-    if chosen is not None:
-        code, sequence = code[chosen], sequence[chosen]
-    order, cells, starts = loops.order(sequence, code, width)
-    return cells, (starts, order if chosen is None else chosen[order])
+def _cells(tokens: Tokens, piece: SliceCodes) -> tuple[Scattered, Integers]:
+    """The (sequence, code) of each token as a cell, and the name of each cell: sequence * number of keys + code."""
+    code, width = tokens.codes[piece.name], len(piece.keys)
+    names = tokens.sequence * width
+    names += code
+    names[code < 0] = -1
+    count = (int(tokens.sequence[-1]) + 1) * width if len(code) else 0
+    if count <= 4 * len(code):
+        return (names, count), np.arange(count)
+    occupied, cells = np.unique(
+        names, return_inverse=True
+    )  # most cells are empty, such as those of a slice by token id
+    is_none = int(occupied[0] < 0)
+    return (cells - is_none, len(occupied) - is_none), occupied[is_none:]
 
 
 def _together(parts: Sequence[Cells]) -> Cells:

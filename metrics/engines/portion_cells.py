@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..reduction import Cells, Integers, Matrix, reduced
+from ..reduction import Cells, Integers, Matrix, ascending, first_of_each, reduced
 from ..statistic import Statistic
 from .level_statistics import LevelStatistics
 from .loops import Floats, Loops
@@ -53,14 +53,15 @@ def _token_cells(
     pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
     sequence = pairs.codes // width
     keys = group[sequence] * width + pairs.codes % width
-    order, cells, starts = loops.order(keys, sums.blocks[sequence], blocks)
-    columns = named_rows(pairs.matrix, levels.sliced)
+    cells = keys * blocks + sums.blocks[sequence]
+    order = ascending(cells) if len(cells) else cells
+    columns, cells = named_rows(np.take(pairs.matrix, order, axis=1), levels.sliced), cells[order]
     if sums.stands_for is not None:
-        times = sums.stands_for[sequence]
+        times = sums.stands_for[sequence[order]]
         columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
     program = cluster_program(gap, weighted=sums.stands_for is not None)
-    (matrix,) = loops.sums(program, columns, [(starts, order)])
-    return Cells(cells // blocks, matrix)
+    starts = first_of_each(cells)
+    return Cells(cells[starts] // blocks, loops.sums(program, columns, starts, ())[0])
 
 
 def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:

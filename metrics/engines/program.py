@@ -20,6 +20,9 @@ from .level_statistics import statistics_by_level
 LOGPROBS = ("earlier", "later", "entropy")
 """The input columns with one number per token; the others are pair -2, pair -1, ...: the earlier logprob of another token."""
 
+BOUND = 300.0
+"""Up to this size of logprobs, exp of the difference of two of them is a number that has all its digits."""
+
 APART: tuple[str, ...] = ("earlier", "later", "earlier behind", "later behind")
 """The columns of two tokens of a sequence: the first one, and the one behind it."""
 
@@ -51,6 +54,8 @@ class Program:
     """How each row of the sums is combined."""
     rows: tuple[int, ...]
     """The row of the sums that each statistic has."""
+    bounded: bool
+    """True if its columns hold no number beyond BOUND: so no exponential overflows, and no maximum reads NaN."""
 
 
 @cache
@@ -58,7 +63,7 @@ def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Progr
     """The program of a gap's token statistics.
 
     whole: of those that relate tokens to their neighbours, else of all others. entropy: it is on record. sound: earlier, later
-    and entropy hold finite numbers only.
+    and entropy hold no number beyond BOUND, and no NaN.
     """
     levels = statistics_by_level(gap)
     order = levels.whole if whole else levels.sliced
@@ -73,7 +78,8 @@ def token_program(gap: str, *, whole: bool, entropy: bool, sound: bool) -> Progr
         entropy=graph.column("entropy") if entropy else None,
         pairs={shift: graph.column(f"pair {shift}") for shift in shifts},
     )
-    return _program(graph, names, [graph.symbol(s.formula(columns, graph)) for s in order], [s.combine for s in order])
+    values = [graph.symbol(s.formula(columns, graph)) for s in order]
+    return _program(graph, names, values, [s.combine for s in order], bounded=sound)
 
 
 @cache
@@ -127,7 +133,14 @@ class _Neighbour:
     pairs: Mapping[int, Pair]
 
 
-def _program(graph: Graph, columns: Sequence[str], values: Sequence[Symbol], combines: Sequence[Combine]) -> Program:
+def _program(
+    graph: Graph,
+    columns: Sequence[str],
+    values: Sequence[Symbol],
+    combines: Sequence[Combine],
+    *,
+    bounded: bool = False,
+) -> Program:
     """The program that combines these values over each cell."""
     wanted: list[_Sums] = [
         (combine, (graph.exp(value).number, value.number) if combine == "logsumexp" else (value.number,))
@@ -152,7 +165,8 @@ def _program(graph: Graph, columns: Sequence[str], values: Sequence[Symbol], com
             steps.append(Step(graph.nodes[target][0], register[target], read))
         # Only now: a result never overwrites what its own step reads, so that compiled loops need no order.
         free += {register[n] for n in arguments if last[n] == place and n not in kept and n not in constants}
-    return Program(tuple(columns), tuple(steps), count, tuple(s[0] for s in rows), tuple(rows[s] for s in wanted))
+    kinds, own = tuple(s[0] for s in rows), tuple(rows[s] for s in wanted)
+    return Program(tuple(columns), tuple(steps), count, kinds, own, bounded)
 
 
 _Sums = tuple[Combine, tuple[int, ...]]

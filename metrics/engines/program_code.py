@@ -1,210 +1,231 @@
-"""The text of a program in LLVM's language: eight tokens at once, and sums in the order in which numpy adds them up.
+"""The text of a program in LLVM's language: eight tokens at once, one pass for all cells.
 
-Numpy adds the numbers of a cell to its first one: halves of at most 128 numbers each, in which every eighth number has a sum of
-its own. So the sums equal those of `numpy_program.py` bit for bit.
+Numpy adds the numbers of adjacent tokens to the first one: halves of at most 128 numbers each, in which every eighth number has a
+sum of its own. Those of other cells it adds one after the other. So the sums equal those of `numpy_program.py` bit for bit.
+A row of numbers is the work of one token: all that is added up, four numbers to a vector, and what maxima are taken of.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 
-from .lanes import DECLARATIONS, LANES, NOTHING, NUMBERS, TRUTHS, Kind, Lanes, single, splat
-from .program import Program, Step
+from .lanes import DECLARATIONS, FOUR, LANES, NOTHING, NUMBERS, SINGLES, Kind, Lanes, splat
+from .program import Program
 
 LEAF = 128
 """The most numbers that numpy adds up without halving them (PW_BLOCKSIZE)."""
 
 
-@cache
-def program_code(program: Program, kind: Kind) -> str:
-    """A module with `sums(cells, bounds, table, places, shares, COLUMNS)`. The columns are of this kind of numbers.
+@dataclass(frozen=True)
+class Layout:
+    """The places of a program's reductions in a row."""
 
-    table: a row of cells for each statistic; of a `logsumexp` it receives the plain sum of exponentials. A cell has the tokens
-    places[bounds[cell]] to places[bounds[cell + 1] - 1]; the place of a token is its number where `places` is null. shares: of
+    sums: tuple[int, ...]
+    """Rows of the program's sums, those of exponentials among them."""
+    maxima: tuple[int, ...]
+
+    @cached_property
+    def vectors(self) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+        """("sum" or "max", the reduction in each of its places) of each vector. The last sum counts tokens: None."""
+        return tuple(
+            (operation, rows[first : first + FOUR])
+            for operation, rows in (("sum", (*self.sums, None)), ("max", self.maxima))
+            for first in range(0, len(rows), FOUR)
+        )
+
+    @property
+    def width(self) -> int:
+        """The numbers of a row."""
+        return FOUR * len(self.vectors)
+
+    @cached_property
+    def nothing(self) -> tuple[float, ...]:
+        """A row to which nothing was added."""
+        start = {"sum": 0.0, "max": NOTHING["max"]}
+        return tuple(start[operation] for operation, _ in self.vectors for _ in range(FOUR))
+
+    @cached_property
+    def place(self) -> dict[int | None, int]:
+        """The place of each reduction, and of the number of tokens."""
+        return {row: FOUR * k + j for k, (_, rows) in enumerate(self.vectors) for j, row in enumerate(rows)}
+
+
+@cache
+def layout(program: Program) -> Layout:
+    """The reductions in the order in which their numbers are known."""
+    own = [(step.result, step.operation) for step in program.steps if step.operation in NOTHING]
+    return Layout(tuple(row for row, kind in own if kind != "max"), tuple(row for row, kind in own if kind == "max"))
+
+
+@cache
+def program_code(program: Program, kind: Kind, partitions: int) -> str:
+    """A module with `sums(cells, bounds, table, shares, COLUMNS, PARTITIONS)`. The columns are of this kind of numbers.
+
+    bounds: the first token of each cell, and the end. table: it receives a row for each cell. A partition is two arguments: the
+    cell of each token, and a table with a row for each of its cells, to which rows are added. shares: of
     `metrics/exponential.py`.
     """
-    given = ", ".join(("ptr %places", "ptr %shares", *(f"ptr %c{place}" for place in range(len(program.columns)))))
-    reductions = [step for step in program.steps if step.operation in NOTHING]
-    text = (
-        *DECLARATIONS,
-        *_one(program, kind, reductions, given),
-        *_leaf(program, kind, reductions, given, placed=False),
-        *_leaf(program, kind, reductions, given, placed=True),
-        *_halves(reductions, given),
-        *_sums(program, reductions, given),
-    )
-    return "\n".join(text)
+    return "\n".join(_Code(program, kind, partitions).lines())
 
 
-def _values(
-    lanes: Lanes, program: Program, kind: Kind, places: Sequence[str] | None, at: str = "%at"
-) -> dict[Step, str]:
-    """The numbers of eight tokens that each reduction reads: those from `at` on, or those at these places."""
-    names = [f"%c{place}" for place in range(len(program.columns))]
-    columns = [
-        lanes.adjacent(name, kind, at) if places is None else lanes.gathered(name, kind, places) for name in names
-    ]
-    return lanes.steps(program, columns)
+class _Code:
+    """Writes the functions of a module, which share names of arguments and the layout of rows."""
 
+    def __init__(self, program: Program, kind: Kind, partitions: int) -> None:
+        self._program, self._kind, self._partitions = program, kind, range(partitions)
+        self._columns = [f"%c{place}" for place in range(len(program.columns))]
+        self._layout = layout(program)
+        names = ("%shares", *self._columns, *(f"%{what}{k}" for k in self._partitions for what in ("cells", "to")))
+        self._given = ", ".join(f"ptr {name}" for name in names)
+        self._vectors = list(enumerate(operation for operation, _ in self._layout.vectors))
 
-def _leaf(program: Program, kind: Kind, reductions: Sequence[Step], given: str, *, placed: bool) -> Iterator[str]:
-    """`leaf(first, tokens, results, ...)`: the sums of at most 128 tokens, one number of each reduction."""
-    name = "placed" if placed else "adjacent"
-    whole, rest = Lanes("v"), Lanes("t")
-    places = None
-    if placed:
-        at = whole.put("getelementptr i64, ptr %places, i64 %at")
-        places = [
-            whole.put(f"load i64, ptr {whole.put(f'getelementptr i64, ptr {at}, i64 {lane}')}") for lane in range(LANES)
-        ]
-    values = _values(whole, program, kind, places)
-    yield f"define internal void @leaf_{name}(i64 %first, i64 %tokens, ptr %results, {given}) {{"
-    yield f"entry:\n  %full = and i64 %tokens, -{LANES}\n  %any = icmp sgt i64 %full, 0"
-    yield "  br i1 %any, label %loop, label %few\nloop:\n  %i = phi i64 [0, %entry], [%next, %loop]"
-    for step in reductions:
-        yield f"  %a{step.result} = phi {NUMBERS} [{splat(NOTHING[step.operation])}, %entry], [%b{step.result}, %loop]"
-    yield "  %at = add i64 %first, %i"
-    yield from whole.lines
-    for step in reductions:
-        yield f"  %b{step.result} = {_combined(step, NUMBERS, f'%a{step.result}', values[step])}"
-    yield f"  %next = add i64 %i, {LANES}\n  %more = icmp slt i64 %next, %full"
-    yield "  br i1 %more, label %loop, label %lanes\nlanes:"
-    for step in reductions:
-        yield from _of_lanes(step)
-    yield "  br label %few\nfew:"
-    for step in reductions:
-        nothing = single(NOTHING[step.operation])
-        yield f"  %f{step.result} = phi double [{nothing}, %entry], [%l{step.result}_6, %lanes]"
-    yield f"  %left = and i64 %tokens, {LANES - 1}\n  %is_whole = icmp eq i64 %left, 0"
-    yield "  br i1 %is_whole, label %end, label %rest\nrest:"
-    yield from _rest(program, kind, reductions, rest, placed=placed)
-    yield "  br label %end\nend:"
-    for step in reductions:
-        yield f"  %r{step.result} = phi double [%f{step.result}, %few], [%s{step.result}_{LANES - 1}, %rest]"
-    for step in reductions:
-        yield f"  %o{step.result} = getelementptr double, ptr %results, i64 {step.result}"
-        yield f"  store double %r{step.result}, ptr %o{step.result}"
-    yield "  ret void\n}"
+    def _lanes(self, prefix: str) -> Lanes:
+        return Lanes(prefix, self._program.bounded)
 
+    def lines(self) -> Iterator[str]:
+        """All functions."""
+        yield from DECLARATIONS
+        yield from self._add()
+        yield from self._edge()
+        yield from self._leaf()
+        yield from self._halves()
+        yield from self._sums()
 
-def _of_lanes(step: Step) -> Iterator[str]:
-    """The eight sums of a row added up as numpy does: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))."""
-    row = step.result
-    for lane in range(LANES):
-        yield f"  %x{row}_{lane} = extractelement {NUMBERS} %b{row}, i32 {lane}"
-    pairs = [(f"%x{row}_{lane}", f"%x{row}_{lane + 1}") for lane in range(0, LANES, 2)]
-    pairs += [(f"%l{row}_0", f"%l{row}_1"), (f"%l{row}_2", f"%l{row}_3"), (f"%l{row}_4", f"%l{row}_5")]
-    for number, (one, other) in enumerate(pairs):
-        yield f"  %l{row}_{number} = {_combined(step, 'double', one, other)}"
+    def _values(self, lanes: Lanes, columns: Sequence[str]) -> Iterator[tuple[int, str, list[str]]]:
+        """(number of the vector, its operation, the numbers of eight tokens for each of its places), as they are known."""
+        read = lanes.steps(self._program, columns)
+        vectors = list(enumerate(self._layout.vectors))
+        known = {None: splat(1.0)}
+        for row, value in read:
+            known[row] = value
+            for number, (operation, rows) in [each for each in vectors if set(each[1][1]) <= set(known)]:
+                yield number, operation, [known[each] for each in rows]
+            vectors = [each for each in vectors if not set(each[1][1]) <= set(known)]
 
+    def _edge(self) -> Iterator[str]:
+        """`edge(first, final, before, rows, ...)`: the rows of the first token of a cell and of the up to seven last ones.
 
-def _rest(program: Program, kind: Kind, reductions: Sequence[Step], lanes: Lanes, *, placed: bool) -> Iterator[str]:
-    """Fewer than eight tokens, added one after the other. Other lanes hold tokens beside them, and are left out.
+        final: the last token. before: the token before the last ones, less one for the row of the first.
+        """
+        lanes = self._lanes("v")
+        places = ["%first"]
+        for lane in range(1, LANES):
+            own = lanes.put(f"add i64 %before, {lane}")
+            places.append(lanes.put(f"call i64 @llvm.smin.i64(i64 {own}, i64 %final)"))
+        columns = [lanes.gathered(name, self._kind, places) for name in self._columns]
+        for number, _, values in self._values(lanes, columns):
+            for lane, row in enumerate(lanes.turned(values)):
+                to = lanes.put(f"getelementptr double, ptr %rows, i64 {lane * self._layout.width + number * FOUR}")
+                lanes.lines.append(f"store {SINGLES} {row}, ptr {to}, align 8")
+        yield f"define internal void @edge(i64 %first, i64 %final, i64 %before, ptr %rows, {self._given}) {{"
+        yield from lanes.lines
+        yield "  ret void\n}"
 
-    Adjacent tokens are the last of eight, or the first eight of the columns. In the place of a token elsewhere is the last one.
-    """
-    yield "  %begin = add i64 %first, %full\n  %end_of_it = add i64 %first, %tokens\n  %final = sub i64 %end_of_it, 1"
-    yield f"  %back = sub i64 %end_of_it, {LANES}\n  %at_rest = call i64 @llvm.smax.i64(i64 %back, i64 0)"
-    places = []
-    for lane in range(LANES if placed else 0):
-        own = lanes.put(f"add i64 %begin, {lane}")
-        own = lanes.put(f"call i64 @llvm.smin.i64(i64 {own}, i64 %final)")
-        places.append(lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %places, i64 {own}')}"))
-    values = _values(lanes, program, kind, places if placed else None, at="%at_rest")
-    yield from lanes.lines
-    start = "%begin" if placed else "%at_rest"
-    for lane in range(LANES):
-        yield f"  %at{lane} = add i64 {start}, {lane}\n  %is_on{lane} = icmp sge i64 %at{lane}, %begin"
-        yield f"  %is_in{lane} = icmp slt i64 %at{lane}, %end_of_it\n  %in{lane} = and i1 %is_on{lane}, %is_in{lane}"
-    mask = "poison"
-    for lane in range(LANES):
-        yield f"  %mask{lane} = insertelement {TRUTHS} {mask}, i1 %in{lane}, i32 {lane}"
-        mask = f"%mask{lane}"
-    for step in reductions:
-        row, before = step.result, f"%f{step.result}"
-        yield f"  %z{row} = select {TRUTHS} {mask}, {NUMBERS} {values[step]}, {NUMBERS} {splat(NOTHING[step.operation])}"
-        for lane in range(LANES):
-            yield f"  %y{row}_{lane} = extractelement {NUMBERS} %z{row}, i32 {lane}"
-            yield f"  %s{row}_{lane} = {_combined(step, 'double', before, f'%y{row}_{lane}')}"
-            before = f"%s{row}_{lane}"
+    def _add(self) -> Iterator[str]:
+        """`add(token, row, ...)`: a row to the cell of the token in each partition."""
+        lanes = self._lanes("v")
+        targets = [self._target(lanes, k, "%token") for k in self._partitions]
+        for number, operation in self._vectors:
+            row = lanes.vector_at("%row", number)
+            for target in targets:
+                lanes.combine_at(operation, target, number, row)
+        yield f"define internal void @add(i64 %token, ptr %row, {self._given}) {{"
+        yield from lanes.lines
+        yield "  ret void\n}"
 
+    def _target(self, lanes: Lanes, partition: int, token: str) -> str:
+        """The row of the cell of a token."""
+        cell = lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %cells{partition}, i64 {token}')}")
+        return lanes.put(f"getelementptr [{self._layout.width} x double], ptr %to{partition}, i64 {cell}")
 
-def _one(program: Program, kind: Kind, reductions: Sequence[Step], given: str) -> Iterator[str]:
-    """`one(token, results, ...)`: the numbers of one token, which is in all eight lanes."""
-    lanes = Lanes("v")
-    columns = [lanes.repeated(f"%c{place}", kind, "%at") for place in range(len(program.columns))]
-    values = lanes.steps(program, columns)
-    yield f"define internal void @one(i64 %token, ptr %results, {given}) {{"
-    yield "entry:\n  %adjacent = icmp eq ptr %places, null\n  br i1 %adjacent, label %here, label %placed"
-    yield "placed:\n  %place = getelementptr i64, ptr %places, i64 %token\n  %found = load i64, ptr %place\n  br label %here"
-    yield "here:\n  %at = phi i64 [%token, %entry], [%found, %placed]"
-    yield from lanes.lines
-    for step in reductions:
-        yield f"  %s{step.result} = extractelement {NUMBERS} {values[step]}, i32 0"
-        yield f"  %o{step.result} = getelementptr double, ptr %results, i64 {step.result}"
-        yield f"  store double %s{step.result}, ptr %o{step.result}"
-    yield "  ret void\n}"
+    def _leaf(self) -> Iterator[str]:
+        """`leaf(first, tokens, results, ...)`: the row of at most 128 tokens, a multiple of eight of them."""
+        lanes, ends = self._lanes("v"), self._lanes("w")
+        columns = [lanes.adjacent(name, self._kind, "%at") for name in self._columns]
+        tokens = [lanes.put(f"add i64 %at, {lane}") for lane in range(LANES if self._partitions else 0)]
+        targets = [[self._target(lanes, k, token) for token in tokens] for k in self._partitions]
+        for number, operation, values in self._values(lanes, columns):
+            for place, value in enumerate(values):
+                name = f"{number}_{place}"
+                combined = lanes.combined(operation, NUMBERS, f"%a{name}", value)
+                lanes.lines.append(f"%b{name} = {combined}")
+            rows = lanes.turned(values) if self._partitions else []
+            for own in targets:
+                for target, row in zip(own, rows, strict=True):
+                    lanes.combine_at(operation, target, number, row)
+        for number, (operation, rows) in enumerate(self._layout.vectors):
+            of_lanes = ends.turned([f"%b{number}_{place}" for place in range(len(rows))])
+            while len(of_lanes) > 1:
+                pairs = zip(of_lanes[::2], of_lanes[1::2], strict=True)
+                of_lanes = [ends.put(ends.combined(operation, SINGLES, *pair)) for pair in pairs]
+            ends.lines.append(f"store {SINGLES} {of_lanes[0]}, ptr {ends.place_of('%results', number)}, align 8")
+        yield f"define internal void @leaf(i64 %first, i64 %tokens, ptr %results, {self._given}) {{"
+        yield "entry:\n  %any = icmp sgt i64 %tokens, 0\n  br i1 %any, label %loop, label %none\nnone:"
+        for number, operation in self._vectors:
+            yield f"  %n{number} = getelementptr {SINGLES}, ptr %results, i64 {number}"
+            yield f"  store {SINGLES} {splat(NOTHING[operation], FOUR)}, ptr %n{number}, align 8"
+        yield "  ret void\nloop:\n  %i = phi i64 [0, %entry], [%next, %loop]"
+        for number, (operation, rows) in enumerate(self._layout.vectors):
+            for place in range(len(rows)):
+                name = f"{number}_{place}"
+                yield f"  %a{name} = phi {NUMBERS} [{splat(NOTHING[operation])}, %entry], [%b{name}, %loop]"
+        yield "  %at = add i64 %first, %i"
+        yield from lanes.lines
+        yield f"  %next = add i64 %i, {LANES}\n  %more = icmp slt i64 %next, %tokens"
+        yield "  br i1 %more, label %loop, label %end\nend:"
+        yield from ends.lines
+        yield "  ret void\n}"
 
+    def _halves(self) -> Iterator[str]:
+        """`halves(first, tokens, results, rows, ...)`: the row of any number of tokens, by halves.
 
-def _halves(reductions: Sequence[Step], given: str) -> Iterator[str]:
-    """`halves(first, tokens, results, ...)`: the sums of any number of tokens, by halves."""
-    yield f"define internal void @halves(i64 %first, i64 %tokens, ptr %results, {given}) {{"
-    yield f"entry:\n  %other = alloca [{len(reductions) + 8} x double], align 64\n  %is_leaf = icmp sle i64 %tokens, {LEAF}"
-    yield "  br i1 %is_leaf, label %leaf, label %split\nleaf:\n  %adjacent = icmp eq ptr %places, null"
-    yield "  br i1 %adjacent, label %plain, label %anywhere"
-    for block, name in (("plain", "adjacent"), ("anywhere", "placed")):
-        yield f"{block}:\n  call void @leaf_{name}(i64 %first, i64 %tokens, ptr %results, {given})\n  ret void"
-    yield f"split:\n  %two = lshr i64 %tokens, 1\n  %half = and i64 %two, -{LANES}"
-    yield "  %middle = add i64 %first, %half\n  %later = sub i64 %tokens, %half"
-    yield f"  call void @halves(i64 %first, i64 %half, ptr %results, {given})"
-    yield f"  call void @halves(i64 %middle, i64 %later, ptr %other, {given})"
-    yield from _added(reductions, "%other")
-    yield "  ret void\n}"
+        rows: those of `edge`. The tokens behind the last eight are added one after the other.
+        """
+        joined, one = self._lanes("v"), self._lanes("w")
+        for lanes, row in ((joined, "%other"), (one, "%row")):
+            for number, operation in self._vectors:
+                lanes.combine_at(operation, "%results", number, lanes.vector_at(row, number))
+        arguments = f"ptr %results, ptr %rows, {self._given}"
+        yield f"define internal void @halves(i64 %first, i64 %tokens, {arguments}) {{"
+        yield f"entry:\n  %other = alloca [{self._layout.width} x double], align 32"
+        yield f"  %is_leaf = icmp sle i64 %tokens, {LEAF}\n  br i1 %is_leaf, label %leaf, label %split"
+        yield f"leaf:\n  %full = and i64 %tokens, -{LANES}\n  %left = and i64 %tokens, {LANES - 1}"
+        yield f"  call void @leaf(i64 %first, i64 %full, ptr %results, {self._given})"
+        yield "  %begin = add i64 %first, %full\n  %is_whole = icmp eq i64 %left, 0"
+        yield "  br i1 %is_whole, label %end, label %rest\nrest:\n  %k = phi i64 [0, %leaf], [%next, %rest]"
+        yield "  %token = add i64 %begin, %k\n  %next = add i64 %k, 1"
+        yield f"  %row = getelementptr [{self._layout.width} x double], ptr %rows, i64 %next"
+        yield from one.lines
+        if self._partitions:
+            yield f"  call void @add(i64 %token, ptr %row, {self._given})"
+        yield "  %more = icmp slt i64 %next, %left\n  br i1 %more, label %rest, label %end"
+        yield f"split:\n  %two = lshr i64 %tokens, 1\n  %half = and i64 %two, -{LANES}"
+        yield "  %middle = add i64 %first, %half\n  %later = sub i64 %tokens, %half"
+        yield f"  call void @halves(i64 %first, i64 %half, {arguments})"
+        yield f"  call void @halves(i64 %middle, i64 %later, {arguments.replace('%results', '%other')})"
+        yield from joined.lines
+        yield "  br label %end\nend:\n  ret void\n}"
 
-
-def _added(reductions: Sequence[Step], other: str) -> Iterator[str]:
-    """Adds other results to %results."""
-    for step in reductions:
-        row = step.result
-        for name, table in (("p", "%results"), ("q", other)):
-            yield f"  %{name}{row} = getelementptr double, ptr {table}, i64 {row}"
-        yield f"  %m{row} = load double, ptr %p{row}\n  %n{row} = load double, ptr %q{row}"
-        yield f"  %k{row} = {_combined(step, 'double', f'%m{row}', f'%n{row}')}\n  store double %k{row}, ptr %p{row}"
-
-
-def _sums(program: Program, reductions: Sequence[Step], given: str) -> Iterator[str]:
-    """Numpy begins with the first token of a cell, and adds the sum of the others."""
-    size = len(program.combines) + 8
-    yield f"define void @sums(i64 %cells, ptr %bounds, ptr %table, {given}) {{"
-    yield f"entry:\n  %results = alloca [{size} x double], align 64\n  %other = alloca [{size} x double], align 64"
-    yield "  %any = icmp sgt i64 %cells, 0\n  br i1 %any, label %loop, label %end"
-    yield "loop:\n  %cell = phi i64 [0, %entry], [%next, %stored]"
-    yield "  %bound = getelementptr i64, ptr %bounds, i64 %cell\n  %first = load i64, ptr %bound"
-    yield "  %following = getelementptr i64, ptr %bound, i64 1\n  %last = load i64, ptr %following"
-    yield "  %tokens = sub i64 %last, %first\n  %others = sub i64 %tokens, 1\n  %second = add i64 %first, 1"
-    yield f"  call void @one(i64 %first, ptr %results, {given})"
-    yield "  %single = icmp slt i64 %tokens, 2\n  br i1 %single, label %stored, label %several\nseveral:"
-    yield f"  call void @halves(i64 %second, i64 %others, ptr %other, {given})"
-    yield from _added(reductions, "%other")
-    yield "  br label %stored\nstored:\n  %count = sitofp i64 %tokens to double"
-    of_row = {step.result: step for step in program.steps if step.operation in (*NOTHING, "count")}
-    for place, row in enumerate(program.rows):
-        step = of_row[row]
-        if step.operation == "count":
-            yield f"  %g{place} = fmul double %count, {single(float(step.arguments[0]))}"
-        else:
-            yield f"  %h{place} = getelementptr double, ptr %results, i64 {row}\n  %j{place} = load double, ptr %h{place}"
-            # of 0.0 and -0.0 the larger one depends on the processor
-            plus = 0.0 if step.operation == "max" else -0.0
-            yield f"  %g{place} = fadd double %j{place}, {single(plus)}"
-        yield f"  %t{place} = mul i64 %cells, {place}\n  %u{place} = add i64 %t{place}, %cell"
-        yield f"  %w{place} = getelementptr double, ptr %table, i64 %u{place}\n  store double %g{place}, ptr %w{place}"
-    yield "  %next = add i64 %cell, 1\n  %more = icmp slt i64 %next, %cells"
-    yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"
-
-
-def _combined(step: Step, kind: str, one: str, other: str) -> str:
-    """The instruction that combines two results of a reduction."""
-    if step.operation == "max":
-        name = "f64" if kind == "double" else f"v{LANES}f64"
-        return f"call nsz {kind} @llvm.maximum.{name}({kind} {one}, {kind} {other})"
-    return f"fadd {kind} {one}, {other}"
+    def _sums(self) -> Iterator[str]:
+        """Numpy begins with the first token of a cell, and adds the sum of the others."""
+        width, lanes = self._layout.width, self._lanes("v")
+        for number, operation in self._vectors:
+            own = lanes.vector_at("%rows", number)
+            lanes.combine_at(operation, "%row", number, own)
+        yield f"define void @sums(i64 %cells, ptr %bounds, ptr %table, {self._given}) {{"
+        yield f"entry:\n  %rows = alloca [{LANES * width} x double], align 32"
+        yield "  %any = icmp sgt i64 %cells, 0\n  br i1 %any, label %loop, label %end"
+        yield "loop:\n  %cell = phi i64 [0, %entry], [%next, %joined]"
+        yield "  %bound = getelementptr i64, ptr %bounds, i64 %cell\n  %first = load i64, ptr %bound"
+        yield "  %following = getelementptr i64, ptr %bound, i64 1\n  %last = load i64, ptr %following"
+        yield "  %tokens = sub i64 %last, %first\n  %others = sub i64 %tokens, 1\n  %second = add i64 %first, 1"
+        yield f"  %left = and i64 %others, {LANES - 1}\n  %final = sub i64 %last, 1\n  %before = sub i64 %final, %left"
+        yield f"  call void @edge(i64 %first, i64 %final, i64 %before, ptr %rows, {self._given})"
+        if self._partitions:
+            yield f"  call void @add(i64 %first, ptr %rows, {self._given})"
+        yield f"  %row = getelementptr [{width} x double], ptr %table, i64 %cell"
+        yield f"  call void @halves(i64 %second, i64 %others, ptr %row, ptr %rows, {self._given})"
+        yield "  br label %joined\njoined:"
+        yield from lanes.lines
+        yield "  %next = add i64 %cell, 1\n  %more = icmp slt i64 %next, %cells"
+        yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +20,10 @@ from ratioscope.metrics.engines import compiled_engine
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, machine_loops
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS, Loops
 from ratioscope.metrics.engines.numpy_engine import statistics
-from ratioscope.metrics.engines.program import token_program
+from ratioscope.metrics.engines.numpy_program import Columns, Scattered
+from ratioscope.metrics.engines.program import Program, token_program
 from ratioscope.metrics.merging import KEYS
-from ratioscope.metrics.reduction import Matrix
+from ratioscope.metrics.reduction import Cells, Integers, Matrix
 
 pytest.importorskip("llvmlite", reason="llvmlite is not installed")
 pytestmark = pytest.mark.upstream
@@ -47,7 +49,7 @@ def test_a_program_gives_what_each_formula_gives(
     given, starts = columns(hostile=hostile, entropy=entropy), np.array([0, 1, 2, 17, 300, 899])
     with np.errstate(all="ignore"):
         program = token_program(gap, whole=whole, entropy=entropy, sound=False)
-        (found,), (by_numpy,) = (each.sums(program, given, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
+        found, by_numpy = (each.sums(program, given, starts, ())[0] for each in (loops, NUMPY_LOOPS))
         wanted = one_by_one(gap, given, starts, whole=whole)
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)  # exp(2x) is the square of exp(x) here
     np.testing.assert_array_equal(found, by_numpy)
@@ -60,24 +62,46 @@ def test_sums_of_cells_of_any_length_and_place_have_numpys_bits(loops: Loops, to
     earlier = -random.exponential(size=tokens).astype(np.float32)
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, tokens).astype(np.float32)}
     for starts in (np.array([0]), np.unique(np.append(0, random.integers(0, tokens, 9)))):
-        scattered = random.permutation(tokens)[: starts[-1] + 1]
-        partitions = [(starts, None), (starts, scattered)]
-        found, wanted = (each.sums(program, given, partitions) for each in (loops, NUMPY_LOOPS))
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_array_equal(one, other)
+        scattered = (random.integers(-1, 5, tokens), 5)
+        for others in ((), (scattered,), (scattered, (random.integers(0, 9, tokens), 10))):
+            assert_equal_sums(loops, program, given, starts, others)
 
 
-def test_partitions_of_the_same_tokens_have_numpys_bits(loops: Loops) -> None:
+def assert_equal_sums(
+    loops: Loops, program: Program, given: Columns, starts: Integers, others: Sequence[Scattered]
+) -> None:
+    (found, found_others), (wanted, wanted_others) = (
+        each.sums(program, given, starts, others) for each in (loops, NUMPY_LOOPS)
+    )
+    np.testing.assert_array_equal(found, wanted)
+    assert len(found_others) == len(others)
+    for one, other in zip(found_others, wanted_others, strict=True):
+        np.testing.assert_array_equal(one.codes, other.codes)
+        np.testing.assert_array_equal(one.matrix, other.matrix)
+
+
+def test_cells_of_scattered_tokens_have_numpys_bits(loops: Loops) -> None:
     random, program = np.random.default_rng(7), token_program("drift", whole=False, entropy=False, sound=True)
     begins = np.unique(np.append(0, random.integers(0, 1000, 60)))
     earlier = -random.exponential(size=1000).astype(np.float32)
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, 1000).astype(np.float32)}
     sequence = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, 1000)))
-    order, _, starts = NUMPY_LOOPS.order(sequence, random.integers(0, 3, 1000), 3)
-    partitions = [(begins, None), (starts, order)]
-    found, wanted = (each.sums(program, given, partitions) for each in (loops, NUMPY_LOOPS))
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
+    cells = sequence * 3 + random.integers(0, 3, 1000)
+    assert_equal_sums(loops, program, given, begins, [(cells, 3 * len(begins))])
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_scattered_sums_that_overflow_or_vanish_have_numpys_bits(loops: Loops, sound: bool) -> None:
+    random, program = np.random.default_rng(8), token_program("mismatch", whole=False, entropy=False, sound=sound)
+    far = np.repeat([0.0, 299.0, -299.0], 100).astype(np.float32)
+    given = {"earlier": -np.abs(far) / 2 - far / 2, "later": far - random.exponential(size=300).astype(np.float32) / 9}
+    cells = np.repeat([2, 0, 3], 100)
+    cells[random.random(300) < 0.1] = -1
+    with np.errstate(all="ignore"):
+        assert_equal_sums(loops, program, given, np.array([0, 150]), [(cells, 5)])
+        _, (found,) = loops.sums(program, given, np.array([0, 150]), [(cells, 5)])
+    assert found.codes.tolist() == [0, 2, 3]
+    assert np.isfinite(found.matrix[:4]).all()  # log-sums and maxima
 
 
 def test_exponentials_of_any_size_have_numpys_bits(loops: Loops) -> None:
@@ -90,7 +114,7 @@ def test_exponentials_of_any_size_have_numpys_bits(loops: Loops) -> None:
     }
     starts = np.arange(len(given["earlier"]))
     with np.errstate(all="ignore"):
-        (found,), (wanted,) = (each.sums(program, given, [(starts, None)]) for each in (loops, NUMPY_LOOPS))
+        found, wanted = (each.sums(program, given, starts, ())[0] for each in (loops, NUMPY_LOOPS))
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -109,23 +133,6 @@ def test_buckets_of_log_weights(loops: Loops, groups: int) -> None:
         found, wanted = loops.buckets(place, given, groups), NUMPY_LOOPS.buckets(place, given, groups)
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_order_keeps_equal_cells_in_place(loops: Loops) -> None:
-    random = np.random.default_rng(2)
-    for count, width, kind in (
-        (1, 1, "int8"),
-        (7, 1, "int64"),
-        (10, 12, "int8"),
-        (100, 50, "int16"),
-        (10**9, 3, "int64"),
-    ):
-        rows, codes = random.integers(0, count, 3000), random.integers(0, width, 3000).astype(kind)
-        cells = rows * width + codes
-        order, occupied, starts = loops.order(rows, codes, width)
-        np.testing.assert_array_equal(order, np.argsort(cells, kind="stable"))
-        np.testing.assert_array_equal(occupied, np.unique(cells))
-        np.testing.assert_array_equal(cells[order][starts], occupied)
 
 
 def records(*, hostile: bool) -> pa.Table:
@@ -172,8 +179,9 @@ def test_loops_that_add_up_in_another_order_are_not_used(monkeypatch: pytest.Mon
     assert compiled_engine.is_exact()
     sums = compiled_engine.machine_loops().sums
 
-    def nudged(*given: Any) -> list[Matrix]:
-        return [np.nextafter(matrix, np.inf) for matrix in sums(*given)]
+    def nudged(*given: Any) -> tuple[Matrix, list[Cells]]:
+        matrix, others = sums(*given)
+        return np.nextafter(matrix, np.inf), others
 
     monkeypatch.setattr(compiled_engine, "_sums", nudged)
     assert not compiled_engine.is_exact()
