@@ -7,11 +7,11 @@ import numpy as np
 
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..exponential import shares
-from ..reduction import LARGE, SMALL, Cells, Integers, Matrix
+from ..reduction import Cells, Integers, Matrix
 from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
 from .loops import NUMPY_LOOPS, Buckets, Floats, Loops
 from .machine_code import VERSION, address, functions
-from .numpy_program import Columns, Scattered, cell_sums, with_logarithms
+from .numpy_program import Columns, Scattered, with_logarithms
 from .program import Program, token_program
 from .program_code import Layout, layout, program_code
 
@@ -41,14 +41,24 @@ def _sums(
     given = [np.ascontiguousarray(columns[name], np.float64 if wide else np.float32) for name in program.columns]
     own, bounds = layout(program), np.append(starts, len(given[0]))
     found = np.empty((len(starts), own.width))
-    tables = [_table(own, count + 1) for _, count in scattered]
-    partitions = [each for (cells, _), table in zip(scattered, tables, strict=True) for each in (cells, table[1:])]
-    text = program_code(program, "double" if wide else "float", len(scattered))
-    functions(text)("sums")(len(starts), bounds, found, shares(), given, partitions)
-    statistics = _statistics(program, own, found)
-    _take_logarithms(program, columns, bounds, statistics)
-    others = [_statistics(program, own, table[1:]) for table in tables]
-    return statistics, [with_logarithms(program, columns, *each) for each in zip(scattered, others, strict=True)]
+    tables = [_table(own, each.cells) for each in scattered]
+    kinds = [8 * each.codes.itemsize for each in scattered]
+    partitions = [
+        part
+        for each, table in zip(scattered, tables, strict=True)
+        for part in (np.ascontiguousarray(each.codes), np.ascontiguousarray(each.first), table)
+    ]
+    text = program_code(program, "double" if wide else "float", tuple(kinds))
+    named = functions(text)
+    named("sums")(len(starts), bounds, found, shares(), given, partitions)
+    adjacent = Scattered(np.broadcast_to(np.int8(0), len(given[0])), np.arange(len(starts)), len(starts))
+    results = list[Cells]()
+    for each, table in zip((adjacent, *scattered), (found, *tables), strict=True):
+        occupied = np.flatnonzero(table[:, own.place[None]])
+        matrix = np.empty((len(program.rows), len(occupied)))
+        named("statistics")(len(occupied), occupied, table, matrix)
+        results.append(with_logarithms(program, columns, each, np.diff(bounds), Cells(occupied, matrix)))
+    return results[0].matrix, results[1:]
 
 
 def _table(own: Layout, cells: int) -> Floats:
@@ -58,36 +68,6 @@ def _table(own: Layout, cells: int) -> Floats:
     table = room[first : first + cells * own.width].reshape(cells, own.width)
     table[:] = own.nothing
     return table
-
-
-def _statistics(program: Program, own: Layout, rows: Floats) -> Matrix:
-    """The statistics of cells from their rows, shape (statistics, cells)."""
-    counts = {step.result: float(step.arguments[0]) for step in program.steps if step.operation == "count"}
-    place = own.place
-    found = rows.T[[place[None if row in counts else row] for row in program.rows]]
-    for number, row in enumerate(program.rows):
-        if row in counts:
-            found[number] *= counts[row]
-        elif program.combines[row] == "max":
-            found[number] += 0.0  # of 0.0 and -0.0 the larger one depends on the processor
-    return found
-
-
-def _take_logarithms(program: Program, columns: Columns, bounds: Integers, found: Matrix) -> None:
-    logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
-    if not logs or not found.shape[1]:
-        return
-    sums = found[logs]
-    found[logs] = np.log(sums)
-    if not (sums.min() > SMALL and sums.max() < LARGE):
-        # A sum of exponentials overflowed or vanished, which numpy's loops know how to avoid.
-        beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
-        lengths = np.diff(bounds)[beyond]
-        ends = np.cumsum(lengths)
-        chosen = np.arange(ends[-1]) + np.repeat(bounds[beyond] - (ends - lengths), lengths)
-        found[:, beyond] = cell_sums(
-            program, {name: column[chosen] for name, column in columns.items()}, ends - lengths
-        )
 
 
 def _buckets(group: Integers, log_weight: Floats, groups: int) -> Buckets:

@@ -16,9 +16,24 @@ from .program import Program, Step
 Column = npt.NDArray[np.floating[Any]]
 Columns = Mapping[str, Column]
 """Name of an input column -> a number per token."""
-Scattered = tuple[Integers, int]
-"""The cell of each token, -1 in none, and the number of cells."""
 _Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Cells whose tokens lie anywhere."""
+
+    codes: npt.NDArray[np.integer[Any]]
+    """A number of each token."""
+    first: Integers
+    """What is added to the codes of each cell of adjacent tokens, to give the scattered cell of a token."""
+    cells: int
+    """The number of scattered cells."""
+
+    def of_tokens(self, lengths: Integers) -> Integers:
+        """The scattered cell of each token. lengths: the tokens of each cell of adjacent ones."""
+        return np.repeat(self.first, lengths) + self.codes
+
 
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "multiply": np.multiply, "add": np.add, "subtract": np.subtract, "divide": np.divide, "maximum": np.maximum,
@@ -51,45 +66,44 @@ def all_sums(
     length = len(columns[program.columns[0]])
     ends = np.append(starts[1:], length)
     result = np.zeros((len(program.combines), len(starts)))
-    tables = [(cells, _table(program.combines, count)) for cells, count in scattered]
+    cells = [each.of_tokens(ends - starts) for each in scattered]
+    tables = [_table(program.combines, each.cells) for each in scattered]
     first = 0
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(ends, starts[first] + _CHUNK, side="right")))
         here = slice(starts[first], ends[last - 1])
         given = [columns[name][here] for name in program.columns]
-        own = [(cells[here], table) for cells, table in tables]
+        own = [(each[here], table) for each, table in zip(cells, tables, strict=True)]
         _carry_out(program, given, starts[first:last] - here.start, result[:, first:last], own)
         first = last
-    rows = list(program.rows)
-    return result[rows], [
-        with_logarithms(program, columns, each, table[rows]) for each, (_, table) in zip(scattered, tables, strict=True)
-    ]
+    rows, others = list(program.rows), list[Cells]()
+    for each, own_cells, table in zip(scattered, cells, tables, strict=True):
+        occupied = np.flatnonzero(np.bincount(own_cells))
+        found = table[np.ix_(rows, occupied)] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
+        others.append(with_logarithms(program, columns, each, ends - starts, Cells(occupied, found)))
+    return result[rows], others
 
 
 def _table(combines: Sequence[Combine], cells: int) -> Matrix:
-    """A row for each reduction, which begins with nothing, and behind the cells a place for the tokens that are in none."""
+    """A row for each reduction, which begins with nothing."""
     nothing = [NEUTRAL[combine] if combine == "max" else 0.0 for combine in combines]
-    return np.repeat(np.array(nothing)[:, None], cells + 1, axis=1)
+    return np.repeat(np.array(nothing)[:, None], cells, axis=1)
 
 
-def with_logarithms(program: Program, columns: Columns, scattered: Scattered, table: Matrix) -> Cells:
-    """The cells that have a token. table: their statistics, with plain sums of exponentials."""
-    cells, count = scattered
-    is_occupied = np.zeros(count + 1, np.bool_)
-    is_occupied[cells] = True
-    occupied = np.flatnonzero(is_occupied[:-1])
-    found = table[:, occupied] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
+def with_logarithms(program: Program, columns: Columns, scattered: Scattered, lengths: Integers, found: Cells) -> Cells:
+    """The logarithms of sums of exponentials. lengths: of adjacent cells. found: cells that have a token, with plain sums."""
     logs = [place for place, row in enumerate(program.rows) if program.combines[row] == "logsumexp"]
-    sums = found[logs]
-    found[logs] = np.log(sums)
+    sums = found.matrix[logs]
+    found.matrix[logs] = np.log(sums)
     if not (sums.min(initial=1.0) > SMALL and sums.max(initial=1.0) < LARGE):
-        beyond = ~((sums > SMALL) & (sums < LARGE)).all(axis=0)
-        is_occupied[occupied] = beyond
-        chosen = np.flatnonzero(is_occupied[cells] & (cells >= 0))
+        # A sum of exponentials overflowed or vanished, which sums of adjacent tokens avoid.
+        beyond = np.flatnonzero(~((sums > SMALL) & (sums < LARGE)).all(axis=0))
+        cells = scattered.of_tokens(lengths)
+        chosen = np.flatnonzero(np.isin(cells, found.codes[beyond]))
         chosen = chosen[ascending(cells[chosen])]
         given = {name: column[chosen] for name, column in columns.items()}
-        found[np.ix_(logs, np.flatnonzero(beyond))] = cell_sums(program, given, first_of_each(cells[chosen]))[logs]
-    return Cells(occupied, found)
+        found.matrix[np.ix_(logs, beyond)] = cell_sums(program, given, first_of_each(cells[chosen]))[logs]
+    return found
 
 
 def _carry_out(

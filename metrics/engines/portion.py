@@ -77,14 +77,14 @@ def block_sums(
         changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)]),
         first_of_each(tokens.sequence),
     )
-    cells = [_cells(tokens, piece) for piece in scattered]
+    cells = [_cells(tokens, starts, piece) for piece in scattered]
     sums, others = loops.sums(tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
     return BlockSums(
         Cells(tokens.sequence[starts] + first, sums),
         {name: tokens.codes[name][starts] for name in contiguous},
         neighbour_sums(tokens, begins, len(levels.whole), loops),
         {
-            piece.name: Cells(names[own.codes] + first * len(piece.keys), own.matrix)
+            piece.name: _named(names[own.codes], first * len(piece.keys), own.matrix)
             for piece, (_, names), own in zip(scattered, cells, others, strict=True)
         },
     )
@@ -120,20 +120,26 @@ def named_rows(matrix: Matrix, order: Sequence[Statistic]) -> dict[str, Matrix]:
     return {statistic.name: row for statistic, row in zip(order, matrix, strict=True)}
 
 
-def _cells(tokens: Tokens, piece: SliceCodes) -> tuple[Scattered, Integers]:
-    """The (sequence, code) of each token as a cell, and the name of each cell: sequence * number of keys + code."""
-    code, width = tokens.codes[piece.name], len(piece.keys)
-    names = tokens.sequence * width
-    names += code
+def _cells(tokens: Tokens, starts: Integers, piece: SliceCodes) -> tuple[Scattered, Integers]:
+    """The (sequence, code) of each token as a cell, and the name of each cell: sequence * number of keys + code, -1 for none."""
+    code, sequence, width = tokens.codes[piece.name], tokens.sequence[starts], len(piece.keys)
+    count = int(sequence.max(initial=-1)) + 1
+    if count * (width + 1) <= 4 * len(code):
+        places = np.arange(-1, width)  # of each sequence: none, and each code
+        names = np.where(places < 0, -1, np.arange(count)[:, None] * width + places).reshape(-1)
+        return Scattered(code, sequence * (width + 1) + 1, len(names)), names
+    names = tokens.sequence * width + code
     names[code < 0] = -1
-    count = (int(tokens.sequence[-1]) + 1) * width if len(code) else 0
-    if count <= 4 * len(code):
-        return (names, count), np.arange(count)
     occupied, cells = np.unique(
         names, return_inverse=True
     )  # most cells are empty, such as those of a slice by token id
-    is_none = int(occupied[0] < 0)
-    return (cells - is_none, len(occupied) - is_none), occupied[is_none:]
+    return Scattered(cells, np.zeros_like(starts), len(occupied)), occupied
+
+
+def _named(names: Integers, first: int, matrix: Matrix) -> Cells:
+    """The cells that have a name, counted from the first sequence of the portion."""
+    chosen = np.flatnonzero(names >= 0)
+    return Cells(names[chosen] + first, matrix if len(chosen) == len(names) else matrix[:, chosen])
 
 
 def _together(parts: Sequence[Cells]) -> Cells:

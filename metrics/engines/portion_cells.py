@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..reduction import Cells, Integers, Matrix, ascending, first_of_each, reduced
+from ..reduction import Cells, Integers, Matrix, reduced
 from ..statistic import Statistic
 from .level_statistics import LevelStatistics
 from .loops import Floats, Loops
+from .numpy_program import Scattered
 from .portion import PortionSums, named_rows
 from .program import TIMES, cluster_program
 from .slices import Codes, SliceCodes
@@ -53,15 +54,15 @@ def _token_cells(
     pairs = sums.scattered[piece.name] if piece.name in sums.scattered else _contiguous(sums, piece, levels)
     sequence = pairs.codes // width
     keys = group[sequence] * width + pairs.codes % width
-    cells = keys * blocks + sums.blocks[sequence]
-    order = ascending(cells) if len(cells) else cells
-    columns, cells = named_rows(np.take(pairs.matrix, order, axis=1), levels.sliced), cells[order]
+    columns = named_rows(pairs.matrix, levels.sliced)
     if sums.stands_for is not None:
-        times = sums.stands_for[sequence[order]]
+        times = sums.stands_for[sequence]
         columns |= dict(zip(TIMES, (times, np.log(times)), strict=True))
     program = cluster_program(gap, weighted=sums.stands_for is not None)
-    starts = first_of_each(cells)
-    return Cells(cells[starts] // blocks, loops.sums(program, columns, starts, ())[0])
+    names, cells = np.unique(keys * blocks + sums.blocks[sequence], return_inverse=True)
+    start = np.zeros(min(len(cells), 1), np.int64)
+    _, (found,) = loops.sums(program, columns, start, [Scattered(cells, start, len(names))])
+    return Cells(names // blocks, found.matrix)
 
 
 def _contiguous(sums: PortionSums, piece: SliceCodes, levels: LevelStatistics) -> Cells:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from .lanes import DECLARATIONS, FOUR, LANES, NOTHING, NUMBERS, SINGLES, Kind, Lanes, splat
+from .lanes import DECLARATIONS, FOUR, LANES, NOTHING, NUMBERS, SINGLES, Kind, Lanes, single, splat
 from .program import Program
 
 LEAF = 128
@@ -58,12 +58,12 @@ def layout(program: Program) -> Layout:
 
 
 @cache
-def program_code(program: Program, kind: Kind, partitions: int) -> str:
+def program_code(program: Program, kind: Kind, partitions: tuple[int, ...]) -> str:
     """A module with `sums(cells, bounds, table, shares, COLUMNS, PARTITIONS)`. The columns are of this kind of numbers.
 
-    bounds: the first token of each cell, and the end. table: it receives a row for each cell. A partition is two arguments: the
-    cell of each token, and a table with a row for each of its cells, to which rows are added. shares: of
-    `metrics/exponential.py`.
+    bounds: the first token of each cell, and the end. table: it receives a row for each cell. A partition is three arguments: two
+    of a `Scattered`, whose codes have so many bits, and a table with a row for each of its cells, to which rows are added.
+    shares: of `metrics/exponential.py`.
     """
     return "\n".join(_Code(program, kind, partitions).lines())
 
@@ -71,11 +71,16 @@ def program_code(program: Program, kind: Kind, partitions: int) -> str:
 class _Code:
     """Writes the functions of a module, which share names of arguments and the layout of rows."""
 
-    def __init__(self, program: Program, kind: Kind, partitions: int) -> None:
-        self._program, self._kind, self._partitions = program, kind, range(partitions)
+    def __init__(self, program: Program, kind: Kind, partitions: tuple[int, ...]) -> None:
+        self._program, self._kind, self._partitions = program, kind, range(len(partitions))
+        self._bits = partitions
         self._columns = [f"%c{place}" for place in range(len(program.columns))]
         self._layout = layout(program)
-        names = ("%shares", *self._columns, *(f"%{what}{k}" for k in self._partitions for what in ("cells", "to")))
+        names = (
+            "%shares",
+            *self._columns,
+            *(f"%{what}{k}" for k in self._partitions for what in ("codes", "first", "to")),
+        )
         self._given = ", ".join(f"ptr {name}" for name in names)
         self._vectors = list(enumerate(operation for operation, _ in self._layout.vectors))
 
@@ -90,6 +95,7 @@ class _Code:
         yield from self._leaf()
         yield from self._halves()
         yield from self._sums()
+        yield from self._statistics()
 
     def _values(self, lanes: Lanes, columns: Sequence[str]) -> Iterator[tuple[int, str, list[str]]]:
         """(number of the vector, its operation, the numbers of eight tokens for each of its places), as they are known."""
@@ -135,7 +141,9 @@ class _Code:
 
     def _target(self, lanes: Lanes, partition: int, token: str) -> str:
         """The row of the cell of a token."""
-        cell = lanes.put(f"load i64, ptr {lanes.put(f'getelementptr i64, ptr %cells{partition}, i64 {token}')}")
+        kind = f"i{self._bits[partition]}"
+        code = lanes.put(f"load {kind}, ptr {lanes.put(f'getelementptr {kind}, ptr %codes{partition}, i64 {token}')}")
+        cell = code if kind == "i64" else lanes.put(f"sext {kind} {code} to i64")
         return lanes.put(f"getelementptr [{self._layout.width} x double], ptr %to{partition}, i64 {cell}")
 
     def _leaf(self) -> Iterator[str]:
@@ -221,11 +229,39 @@ class _Code:
         yield "  %tokens = sub i64 %last, %first\n  %others = sub i64 %tokens, 1\n  %second = add i64 %first, 1"
         yield f"  %left = and i64 %others, {LANES - 1}\n  %final = sub i64 %last, 1\n  %before = sub i64 %final, %left"
         yield f"  call void @edge(i64 %first, i64 %final, i64 %before, ptr %rows, {self._given})"
+        given = self._given
+        for k in self._partitions:
+            yield f"  %first_at{k} = getelementptr i64, ptr %first{k}, i64 %cell\n  %added{k} = load i64, ptr %first_at{k}"
+            yield f"  %from{k} = getelementptr [{width} x double], ptr %to{k}, i64 %added{k}"
+            given = given.replace(f"%to{k}", f"%from{k}")
         if self._partitions:
-            yield f"  call void @add(i64 %first, ptr %rows, {self._given})"
+            yield f"  call void @add(i64 %first, ptr %rows, {given})"
         yield f"  %row = getelementptr [{width} x double], ptr %table, i64 %cell"
-        yield f"  call void @halves(i64 %second, i64 %others, ptr %row, ptr %rows, {self._given})"
+        yield f"  call void @halves(i64 %second, i64 %others, ptr %row, ptr %rows, {given})"
         yield "  br label %joined\njoined:"
         yield from lanes.lines
         yield "  %next = add i64 %cell, 1\n  %more = icmp slt i64 %next, %cells"
+        yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"
+
+    def _statistics(self) -> Iterator[str]:
+        """`statistics(cells, numbers, rows, table)`: a row for each statistic, from the rows of cells so numbered."""
+        counts = {step.result: step.arguments[0] for step in self._program.steps if step.operation == "count"}
+        lanes, width = self._lanes("v"), self._layout.width
+        number = lanes.put(f"load i64, ptr {lanes.put('getelementptr i64, ptr %numbers, i64 %i')}")
+        own = lanes.put(f"getelementptr [{width} x double], ptr %rows, i64 {number}")
+        for place, row in enumerate(self._program.rows):
+            at = self._layout.place[None if row in counts else row]
+            value = lanes.put(f"load double, ptr {lanes.put(f'getelementptr double, ptr {own}, i64 {at}')}")
+            if row in counts:
+                value = lanes.put(f"fmul double {value}, {single(float(counts[row]))}")
+            elif self._program.combines[row] == "max":  # of 0.0 and -0.0 the larger one depends on the processor
+                value = lanes.put(f"fadd double {value}, {single(0.0)}")
+            to = lanes.put(f"add i64 {lanes.put(f'mul i64 %cells, {place}')}, %i")
+            to = lanes.put(f"getelementptr double, ptr %table, i64 {to}")
+            lanes.lines.append(f"store double {value}, ptr {to}")
+        yield "define void @statistics(i64 %cells, ptr %numbers, ptr %rows, ptr %table) {"
+        yield "entry:\n  %any = icmp sgt i64 %cells, 0\n  br i1 %any, label %loop, label %end"
+        yield "loop:\n  %i = phi i64 [0, %entry], [%next, %loop]"
+        yield from lanes.lines
+        yield "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %cells"
         yield "  br i1 %more, label %loop, label %end\nend:\n  ret void\n}"

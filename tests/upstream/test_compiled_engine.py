@@ -62,8 +62,10 @@ def test_sums_of_cells_of_any_length_and_place_have_numpys_bits(loops: Loops, to
     earlier = -random.exponential(size=tokens).astype(np.float32)
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, tokens).astype(np.float32)}
     for starts in (np.array([0]), np.unique(np.append(0, random.integers(0, tokens, 9)))):
-        scattered = (random.integers(-1, 5, tokens), 5)
-        for others in ((), (scattered,), (scattered, (random.integers(0, 9, tokens), 10))):
+        codes = random.integers(-1, 5, tokens).astype(np.int8)
+        by_cell = Scattered(codes, np.arange(len(starts)) * 6 + 1, len(starts) * 6)
+        anywhere = Scattered(random.integers(0, 9, tokens), np.zeros_like(starts), 10)
+        for others in ((), (by_cell,), (by_cell, anywhere)):
             assert_equal_sums(loops, program, given, starts, others)
 
 
@@ -87,7 +89,7 @@ def test_cells_of_scattered_tokens_have_numpys_bits(loops: Loops) -> None:
     given = {"earlier": earlier, "later": earlier + random.normal(0, 0.1, 1000).astype(np.float32)}
     sequence = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, 1000)))
     cells = sequence * 3 + random.integers(0, 3, 1000)
-    assert_equal_sums(loops, program, given, begins, [(cells, 3 * len(begins))])
+    assert_equal_sums(loops, program, given, begins, [Scattered(cells, np.zeros_like(begins), 3 * len(begins))])
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -96,10 +98,11 @@ def test_scattered_sums_that_overflow_or_vanish_have_numpys_bits(loops: Loops, s
     far = np.repeat([0.0, 299.0, -299.0], 100).astype(np.float32)
     given = {"earlier": -np.abs(far) / 2 - far / 2, "later": far - random.exponential(size=300).astype(np.float32) / 9}
     cells = np.repeat([2, 0, 3], 100)
-    cells[random.random(300) < 0.1] = -1
+    cells[random.random(300) < 0.1] = 3
+    others = [Scattered(cells, np.zeros(2, np.int64), 5)]
     with np.errstate(all="ignore"):
-        assert_equal_sums(loops, program, given, np.array([0, 150]), [(cells, 5)])
-        _, (found,) = loops.sums(program, given, np.array([0, 150]), [(cells, 5)])
+        assert_equal_sums(loops, program, given, np.array([0, 150]), others)
+        _, (found,) = loops.sums(program, given, np.array([0, 150]), others)
     assert found.codes.tolist() == [0, 2, 3]
     assert np.isfinite(found.matrix[:4]).all()  # log-sums and maxima
 
