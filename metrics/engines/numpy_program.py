@@ -126,7 +126,7 @@ def _carry_out(
             continue
         result[row] = made
         for cells, table in scattered:
-            _LATER[program.combines[row]].at(table[row], cells, np.asarray(slots[places[0]], np.float64))
+            _add(program.combines[row], table[row], cells, slots[places[0]])
 
 
 @dataclass(frozen=True)
@@ -215,5 +215,11 @@ _REDUCTIONS: dict[str, Callable[..., _Values]] = {
     ),  # which of 0.0 and -0.0 depends on the processor
     "logsumexp": lambda exponentials, logs, starts: log_sums(logs, exponentials, starts),
 }
-_LATER: dict[Combine, Any] = {"sum": np.add, "max": np.maximum, "logsumexp": np.add}
-"""They add a number to its cell, one after the other."""
+
+
+def _add(combine: Combine, sums: Matrix, cells: Integers, values: _Values | float) -> None:
+    """Adds numbers to their cells, one after the other. Numpy holds Python's lock meanwhile, so it is not given many at once."""
+    function, each = np.maximum if combine == "max" else np.add, np.broadcast_to(values, len(cells))
+    for first in range(0, len(cells), _CHUNK):
+        here = slice(first, first + _CHUNK)
+        function.at(sums, cells[here], np.ascontiguousarray(each[here], np.float64))
