@@ -9,7 +9,7 @@ from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
-from ..reduction import Integers
+from ..reduction import Integers, first_of_each
 from .arrow_columns import GapRows
 from .loops import Floats
 from .numpy_program import Column, Columns
@@ -49,6 +49,8 @@ class Tokens:
     gap: str
     sequence: Integers
     """The sequence of each token, within the block."""
+    begins: Integers
+    """The first token of each sequence that has one."""
     codes: Mapping[str, Codes]
     """Name of a slice by token -> the code of each token."""
     columns: Columns
@@ -89,13 +91,15 @@ def block_tokens(rows: GapRows, block: Block, slices: Sequence[SliceCodes]) -> T
     shifts = SHIFTS if has_pairs else ()
     pairs = {f"pair {shift}": _shifted(visible, lengths, shift)[sampled] for shift in shifts}
     codes = {piece.name: piece.codes[here][sampled] for piece in slices if piece.by_token}
-    return Tokens(rows.gap, sequence[sampled], codes, chosen | pairs, sound, has_pairs)
+    own = sequence[sampled]
+    begins = (np.cumsum(lengths) - lengths)[lengths > 0] if complete else first_of_each(own)
+    return Tokens(rows.gap, own, begins, codes, chosen | pairs, sound, has_pairs)
 
 
-def changes(codes: Sequence[Codes]) -> Integers:
-    """The places at which any of the codes changes, the first among them."""
+def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:
+    """The places at which a sequence begins or any of the codes changes. begins: where sequences do. codes: at least one."""
     differs = np.zeros(len(codes[0]), np.bool_)
-    differs[:1] = True
+    differs[begins] = True
     for code in codes:
         differs[1:] |= code[1:] != code[:-1]
     return np.flatnonzero(differs)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..columns import SequenceColumns, sequence_columns
-from ..reduction import Cells, Integers, Matrix, first_of_each, reduced
+from ..reduction import Cells, Integers, Matrix, reduced
 from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
@@ -73,16 +73,13 @@ def block_sums(
     by_token = [piece for piece in slices if piece.by_token]
     contiguous = [piece.name for piece in by_token if piece.name in CONTIGUOUS]
     scattered = [piece for piece in by_token if piece.name not in CONTIGUOUS]
-    starts, begins = (
-        changes([tokens.sequence, *(tokens.codes[name] for name in contiguous)]),
-        first_of_each(tokens.sequence),
-    )
+    starts = changes(tokens.begins, [tokens.codes[name] for name in contiguous]) if contiguous else tokens.begins
     cells = [_cells(tokens, starts, piece) for piece in scattered]
     sums, others = loops.sums(tokens.program(whole=False), tokens.columns, starts, [own for own, _ in cells])
     return BlockSums(
         Cells(tokens.sequence[starts] + first, sums),
         {name: tokens.codes[name][starts] for name in contiguous},
-        neighbour_sums(tokens, begins, len(levels.whole), loops),
+        neighbour_sums(tokens, tokens.begins, len(levels.whole), loops),
         {
             piece.name: _named(names[own.codes], first * len(piece.keys), own.matrix)
             for piece, (_, names), own in zip(scattered, cells, others, strict=True)
