@@ -56,6 +56,7 @@ from .rows.token_frame import token_schema
 from .statistics.distributions import distribution_frame
 from .statistics.kept_tables import KeptTables
 from .statistics.logged_scalars import SCALAR_LOG, LoggedScalars, note_on
+from .statistics.overall_rows import OverallRows
 from .statistics.row_statistics import RowStatistics
 from .statistics.row_work import RowWork
 from .statistics.run_metrics import RunMetrics, Steps, columns_of_gap
@@ -114,7 +115,9 @@ class Run:
         self._known_readings: tuple[int, Readings] | None = None
         cache = Cache(cache_folder()) if cache is None else cache
         of_rows, kept = RowStatistics(self._rows, cache, aside), KeptTables(cache, path)
-        self._statistics = RunStatistics(SegmentTables(files, self._catalog.quarantine, kept), of_rows)
+        self._statistics = RunStatistics(
+            SegmentTables(files, self._catalog.quarantine, kept, OverallRows(files)), of_rows
+        )
         self._metrics = RunMetrics(
             self._catalog, self._statistics, of_rows, kept, LoggedScalars(files, self._catalog.quarantine)
         )

@@ -4,6 +4,7 @@
     RUN/tokens/step=000000123/<writer>.<part>.parquet   one row per sequence (record.RECORD)
     RUN/statistics/<writer>.<segment>.parquet       statistics of up to SEGMENT_STEPS steps (metrics.statistic)
     RUN/readings/<name>/step=000000123/<writer>.<part>.parquet   further log-probs of recorded tokens, under a name
+    RUN/overall/<writer>.<number>.parquet           slice `all` of several segments once more, for readers of long runs
     RUN/scalars/<writer>.<part>.parquet             numbers that a trainer logged by step, under its names
     RUN/commits/<writer>.jsonl                      commits, drops and events: one line each
     RUN/quarantine/                                 unreadable files, put here by `ratioscope repair`
@@ -26,11 +27,18 @@ RUN_FILE = "run.json"
 TOKENS = "tokens"
 STATISTICS = "statistics"
 READINGS = "readings"
+OVERALL = "overall"
+"""Folder of files of overall statistics, and the kind of the line that commits one: `file`, `bytes`, `sha256`, and `segments`:
+the full segments (`file`, `sha256`) whose rows of slice `all` it repeats; its column SEGMENT is a place in this list. A reader
+that cannot use the file, or does not know this kind, reads the segments."""
+SEGMENT = "segment"
 SCALARS = "scalars"
 COMMITS = "commits"
 MIRROR_MARK = ".copy"
 """A file in the copy of a run that lies on a store: nothing may be written into that folder, see ingest/remote/mirror.py."""
 SEGMENT_STEPS = 64
+OVERALL_SEGMENTS = 8
+"""Full segments whose statistics over all tokens are repeated in one file."""
 _OFFLINE_WRITER = "offline-"
 
 COMMIT = "commit"
@@ -120,6 +128,11 @@ def token_file(step: int, writer: str, part: int) -> Path:
 def statistics_file(writer: str, segment: int) -> Path:
     """Path of a statistics segment, relative to the run."""
     return Path(STATISTICS) / f"{writer}.{segment:06d}.parquet"
+
+
+def overall_file(writer: str, number: int) -> Path:
+    """Path of a file of overall statistics, relative to the run."""
+    return Path(OVERALL) / f"{writer}.{number:06d}.parquet"
 
 
 def reading_file(name: str, step: int, writer: str, part: int) -> Path:

@@ -34,6 +34,7 @@ from .health import Change, Health
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
+from .overall import Overall
 from .reading_part import ReadingPart
 from .run_file import launch, note_attempt, run_id, start_run
 from .run_files import RunFiles
@@ -80,7 +81,8 @@ class ParquetSink:
         self._folder: tuple[int, int] | None = None
         self._is_announced = False
         self._files = RunFiles(root, self.writer, self._log.say)
-        self._segments = Segments(self._files.write_segment)
+        self._overall = Overall(self._files.write_overall)
+        self._segments = Segments(self._files.write_segment, self._overall.add)
         note = None if rank else (lambda step, text: self._event(step, layout.FIRST_ROWS, text))
         self._measured = MeasuredSteps(self._segments, live, loops_for, note, versions)
         self._newest_step = 0
@@ -138,6 +140,8 @@ class ParquetSink:
         self._reason = waits or ""
         self._say_change(newest, self._health.told(now, rows=refused, statistics=waits))
         failures += self._said([*files, *segments])
+        if len(self._overall) >= layout.OVERALL_SEGMENTS and waits is None:
+            failures += self._repeated()
         *earlier, last = (each.outcome for each in tried)
         return [*earlier, replace(last, failures=tuple(failures))]
 
@@ -157,6 +161,9 @@ class ParquetSink:
     def say(self, entry: Mapping[str, Any]) -> None:
         if entry["kind"] == layout.CLOSE:  # the last chance to write what waits in memory
             self.save()
+            if len(self._overall):  # there is more than one segment
+                self._segments.end()
+                self._repeated()
             with suppress(OSError):
                 entry = {**entry, "beside": logs_beside(self._root, self.writer)}
         self._log.say({**entry, "time": time.time()})
@@ -186,6 +193,11 @@ class ParquetSink:
             note_attempt(self._root, attempt, self._info)
         except (OSError, ValueError) as error:  # readers rely on the log line above, not on run.json
             warn("%s: attempt %d cannot be added to run.json: %s", self._root, attempt, error)
+
+    def _repeated(self) -> list[str]:
+        """Writes the overall statistics of full segments once more. Returns why that failed, if it did."""
+        lines, failure = self._overall.written()
+        return [*self._said(lines), *([] if failure is None else [f"overall statistics: {failure}"])]
 
     def _said(self, entries: Sequence[Mapping[str, Any]]) -> list[str]:
         """Writes the lines of the commit log. Returns why it failed, if it did: then they wait."""

@@ -104,6 +104,15 @@ class RunFiles:
         self._newest_segment = (file, commit["sha256"])
         return {**commit, "steps": steps}
 
+    def write_overall(self, number: int, rows: pa.Table, segments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Writes a file of overall statistics and returns the line that commits it. segments: the commit lines of its sources."""
+        data = parquet_bytes(rows, {})
+        file = layout.overall_file(self._writer, number)
+        self._make_folder(file.parent)
+        write_whole(self._root, file, data)
+        sources = [{name: segment[name] for name in ("file", "sha256")} for segment in segments]
+        return {**commit_entry(file, data), "kind": layout.OVERALL, "segments": sources}
+
     def _make_folder(self, path: PurePath) -> None:
         make_folder(self._root, path, is_known=path in self._durable)
         self._remember(path)

@@ -24,14 +24,24 @@ _MOST_FAILURES = 16  # failures to write smaller files, before the rest waits fo
 _FAILURES = (OSError, pa.ArrowException, MemoryError)
 
 
+def _kept_nowhere(_entry: Entry, _rows: pa.Table) -> None:
+    pass
+
+
 class Segments:
     """Takes rows of statistics with `add`. `save` writes those that are not on disk. They lie in one chunk.
 
-    write: makes a segment durable, given its number, its rows and their steps, and returns its commit line.
+    write: makes a segment durable, given its number, its rows and their steps, and returns its commit line. full: called with the
+    newest commit line of a segment that is full, and its rows: it never changes again.
     """
 
-    def __init__(self, write: Callable[[int, pa.Table, list[int]], Entry]) -> None:
-        self._write = write
+    def __init__(
+        self,
+        write: Callable[[int, pa.Table, list[int]], Entry],
+        full: Callable[[Entry, pa.Table], None] = _kept_nowhere,
+    ) -> None:
+        self._write, self._full = write, full
+        self._entry: Entry = {}  # the newest commit line of the open segment
         self._number, self._most_steps = 0, layout.SEGMENT_STEPS
         self._rows, self._saved = pa.table({}), 0  # rows of the open segment; number of the first ones that are on disk
         self.is_saved = True
@@ -64,7 +74,13 @@ class Segments:
         All parts of a step go into one segment, so that a reader finds the statistics of all parts or of none.
         """
         steps = _steps(self._rows)
-        if len(steps) >= self._most_steps and step not in steps and self.is_saved:
+        if len(steps) >= self._most_steps and step not in steps:
+            self.end()
+
+    def end(self) -> None:
+        """Begins another segment if the open one is on disk."""
+        if self.is_saved and len(self._rows):
+            self._full(self._entry, self._rows)
             self._begin(pa.table({}))
 
     @property
@@ -114,7 +130,7 @@ class Segments:
 
     def _written(self, rows: pa.Table) -> Entry:
         entry = self._write(self._number, rows, _steps(rows))
-        self._rows, self._saved = rows, len(rows)
+        self._rows, self._saved, self._entry = rows, len(rows), entry
         return entry
 
     def _begin(self, rows: pa.Table) -> None:

@@ -18,6 +18,7 @@ from .entries import Segment, TokenFile
 from .file_parts import steps_of
 from .log_cross_checks import disagreements
 from .merged_files import unreplaced
+from .overall_files import OverallFile
 from .reading_files import ReadingFile
 from .recovery import recovered, uncounted
 from .restarts import limits_of, shadows_of
@@ -259,6 +260,14 @@ class Catalog:
         """All logs, those of verbs first: a commit by `repair` counts more than the writer's own."""
         return sorted(self.histories.values(), key=lambda history: not history.is_offline)
 
+    def overall(self) -> dict[OverallFile, list[Segment]]:
+        """The files of overall statistics -> the segments whose rows they repeat, of those that the run consists of."""
+        files: dict[OverallFile, list[Segment]] = {}
+        for segment in self.segments():
+            if segment.overall is not None:
+                files.setdefault(segment.overall, []).append(segment)
+        return files
+
     def leftovers(self) -> list[str]:
         """Files on disk that the run can do without: other files hold their rows, they were pruned, or a verb left them
         unfinished."""
@@ -266,7 +275,8 @@ class Catalog:
         superseded = (self._committed() | self.gone()) - in_use - set(self.set_aside)
         unfinished = {path for path in (*self._unnamed(), *self.unnamed_readings()) if is_offline(writer_of(path))}
         on_disk = listing(self.root)
-        return sorted(on_disk.parquet_files & superseded | unfinished | on_disk.readings & self._pruned())
+        unused = on_disk.overall - {file.path for file in self.overall()} | on_disk.readings & self._pruned()
+        return sorted(on_disk.parquet_files & superseded | unfinished | unused)
 
     def _unnamed(self) -> set[str]:
         """Parquet files on disk that nothing accounts for."""

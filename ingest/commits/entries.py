@@ -14,6 +14,7 @@ from ratioscope.record import GAPS, POLICIES, SCHEMA_VERSION, SLICED_BY, newer_s
 
 from ..files.quarantine import printable
 from .members import is_int64, names_among, optional_count, seconds, step_spans, text, whole_number
+from .overall_files import OverallFile
 
 _TOKEN_FILE = re.compile(rf"{TOKENS}/step=(-?\d{{1,19}})/[^/.][^/\x00]*\.parquet")
 _STATISTICS_FILE = re.compile(rf"{STATISTICS}/[^/.][^/\x00]*\.parquet")
@@ -125,6 +126,8 @@ class Segment:
     """Segments that were merged into this one."""
     measured: tuple[MeasuredGaps, ...] = ()
     """Gaps that the writers of the merged segments had measured; empty for a segment that is no merge."""
+    overall: OverallFile | None = None
+    """The file that repeats its rows of slice `all`; None where there is none."""
 
     @property
     def recorded(self) -> tuple[tuple[str, str | None], ...]:

@@ -15,6 +15,7 @@ from ratioscope.layout import (
     NOTED,
     OFFLINE,
     OPEN,
+    OVERALL,
     PRUNED,
     READING,
     STATE,
@@ -29,6 +30,7 @@ from ..files.quarantine import printable
 from .commit_log import CommitLog
 from .entries import Segment, TokenFile, committed
 from .members import names, optional_count, seconds, step_spans, text, whole_number
+from .overall_files import overall_file
 from .reading_files import ReadingFile, committed_reading
 from .short_form import OmittedFiles, ShortForm, short_form_of_lines
 from .weight_entries import Table, WeightDigests, name_table, weight_digests
@@ -207,7 +209,7 @@ class WriterHistory:
             OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, DROPPED: self._drop,
             PRUNED: self._prune, MOVED: self._move, NOTED: self._note,
             READING: self._reading, CLOSE: self._close, CONDENSED: self._condense,
-            WEIGHTS: self._weigh, TAKEN: self._hear_taken, WEIGHT_NAMES: self._name_weights,
+            OVERALL: self._repeat, WEIGHTS: self._weigh, TAKEN: self._hear_taken, WEIGHT_NAMES: self._name_weights,
         }  # fmt: skip
         take = taker.get(str(entry.get("kind")))
         if take is None:  # a later version wrote this kind of line; it is no part of this schema
@@ -249,6 +251,14 @@ class WriterHistory:
             self._settle(item)
         self._tell_fresh(item)
         self.last_commit = item.time or self.last_commit
+
+    def _repeat(self, entry: Mapping[str, Any]) -> None:
+        """Notes the file of overall statistics at its segments, as far as they are as they were when it was written."""
+        file = overall_file(entry)
+        for path, sha256 in file.segments:
+            if (segment := self.segments.get(path)) is not None and segment.sha256 == sha256:
+                self.segments[path] = replace(segment, overall=file)
+                self._tell_fresh(self.segments[path])
 
     def _tell_fresh(self, item: TokenFile | Segment) -> None:
         if self.fresh is not None:

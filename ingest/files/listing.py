@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import Entry, entries, entries_at, folder, kind
-from ratioscope.layout import COMMITS, READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
 from ratioscope.record import reading_fault
 
 from ..remote.opening import mirror_at
@@ -38,6 +38,8 @@ class Listing:
     """Statistics segments."""
     scalars: set[str] = field(default_factory=set)
     """Files of scalars."""
+    overall: set[str] = field(default_factory=set)
+    """Files of overall statistics."""
     logs: set[str] = field(default_factory=set)
     """Commit logs."""
     readings: set[str] = field(default_factory=set)
@@ -64,12 +66,16 @@ def listing(root: Path, *, whole: bool = False) -> Listing:
     result = Listing(is_partial=mirror is not None and not whole)
     for path in mirror.paths() if mirror is not None and whole else ():
         part = path.partition("/")[0]
-        {TOKENS: result.token_files, STATISTICS: result.segments, SCALARS: result.scalars}.get(
-            part, result.readings
-        ).add(path)
+        {
+            TOKENS: result.token_files,
+            STATISTICS: result.segments,
+            SCALARS: result.scalars,
+            OVERALL: result.overall,
+        }.get(part, result.readings).add(path)
     _files(root, COMMITS, ".jsonl", result.logs, result)
     _files(root, STATISTICS, ".parquet", result.segments, result)
     _files(root, SCALARS, ".parquet", result.scalars, result)
+    _files(root, OVERALL, ".parquet", result.overall, result)
     _steps(root, TOKENS, result.token_files, result)
     for entry in _visible(READINGS, partial(entries, root, READINGS), result):
         path = f"{READINGS}/{entry.name}"

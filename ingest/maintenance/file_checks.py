@@ -1,22 +1,27 @@
 """Checks one file of a run against its commit: size, digest and footer, and (deep) every page and the rows themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.arrow_columns import pc
+from ratioscope.metrics.merging import KEYS
 from ratioscope.record import POLICIES, TOKEN_FIELDS
 
 from ..commits.entries import Segment, TokenFile
+from ..commits.overall_files import OverallFile
 from ..files.parquet_files import Opened, ParquetFiles, read
 from ..files.quarantine import printable
-from ..files.required_columns import demand_scalars
+from ..files.required_columns import SCHEMA, demand_scalars
 from ..rows.record_rows import committed_size, demand_footer, demand_keys, demand_token_file
-from ..statistics.statistics_files import demand_known_segment, opened_segment
+from ..statistics.overall_rows import OverallRows
+from ..statistics.statistics_files import demand_known_segment, opened_segment, segment_rows
 
 _OWN_LENGTH = ("advantages",)  # a list of length 1 is one value for the sequence
 
@@ -89,6 +94,18 @@ def demand_segment_file(files: ParquetFiles, segment: Segment, *, deep: bool) ->
     """SourceError unless the segment has the steps of its commit; more steps are right where its writer replaced it since."""
     with opened_segment(files, segment) as (parquet, is_newer):
         _demand_steps(parquet, segment, deep or is_newer, more=is_newer)
+
+
+def demand_overall(files: ParquetFiles, file: OverallFile, segments: Sequence[Segment], *, deep: bool) -> None:
+    """SourceError unless the file of overall statistics is as committed. deep: its rows are those of its segments, too."""
+    if not deep:
+        files.footer(file.path, file.bytes, file.sha256)
+        return
+    names = tuple(name for name in SCHEMA.names if name not in KEYS)
+    repeated = OverallRows(files).of(file, segments, names)
+    for segment, rows in zip(segments, repeated, strict=True):
+        if not pl.DataFrame(rows).equals(pl.DataFrame(segment_rows(files, segment, [("all", names)])[0])):
+            raise SourceError(f"its rows are not those of {segment.path}")
 
 
 def _demand_steps(parquet: Opened, segment: Segment, deep: bool, *, more: bool) -> None:

@@ -214,7 +214,7 @@ def _snapshot(root: Path, kept: Path) -> Snapshot:
         lengths = {path: _whole_lines(root, path) for path in sorted(logs(root))}
         found = listing(root)
         if _newest_segments(found.segments) == newest:
-            files = sorted((found.parquet_files | found.readings) - set(newest))
+            files = sorted((found.parquet_files | found.readings | found.overall) - set(newest))
             return Snapshot(tuple(files), growing, lengths)
     raise SourceError(f"{root} changes faster than it can be copied; push it again later")
 

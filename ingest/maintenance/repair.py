@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
 from ratioscope.inside import Entry, entries, open_regular, status
-from ratioscope.layout import COMMITS, READINGS, SCALARS, STATISTICS, TOKENS, step_spans
+from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -124,7 +124,7 @@ def temporary(catalog: Catalog) -> Iterator[Remove]:
     steps = [entry.name for entry in _entries(catalog, TOKENS) if entry.is_folder and entry.name.startswith("step=")]
     read = [f"{READINGS}/{entry.name}" for entry in _entries(catalog, READINGS) if entry.is_folder]
     read += [f"{folder}/{entry.name}" for folder in read for entry in _entries(catalog, folder) if entry.is_folder]
-    for folder in ("", COMMITS, SCALARS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps), *read):
+    for folder in ("", COMMITS, OVERALL, SCALARS, STATISTICS, TOKENS, *(f"{TOKENS}/{name}" for name in steps), *read):
         for entry in _entries(catalog, folder):
             if _TEMPORARY.fullmatch(entry.name) and entry.is_file:
                 yield Remove(f"{folder}/{entry.name}" if folder else entry.name)

@@ -28,7 +28,7 @@ from ..files.quarantine import named_reasons
 from ..files.run_file import run_file, stated_id
 from ..remote.store import Unreachable
 from ..rows.claims import ADVICE, every_claim
-from .file_checks import RowsDisagree, Trouble, demand_file
+from .file_checks import RowsDisagree, Trouble, demand_file, demand_overall
 from .reading_checks import misfits, reading_troubles
 from .statistics_check import differing
 
@@ -102,6 +102,7 @@ def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: OnProg
         verification.troubles.append(Trouble(RUN_FILE, note, wanted, "copy it again from where the run was recorded"))
     _check_logs(root, catalog, verification)
     _check_files(catalog, verification, progress)
+    verification.troubles += _overall(catalog, deep=deep)
     verification.readings = len(catalog.readings())
     verification.troubles += reading_troubles(catalog)
     verification.troubles += misfits(root) if deep and verification.readings else ()
@@ -230,6 +231,22 @@ def _described(item: TokenFile | Segment) -> str:
         return "a file whose every page can be read"
     what = f"{item.rows} rows of step {item.step}" if isinstance(item, TokenFile) else f"{len(item.steps)} steps"
     return f"{what}, {item.bytes} bytes, sha256 {item.sha256[:12]}"
+
+
+def _overall(catalog: Catalog, *, deep: bool) -> Iterator[Trouble]:
+    """Faults of files of overall statistics that are there. The run is whole without them."""
+    for file, segments in sorted(catalog.overall().items(), key=lambda item: item[0].path):
+        if catalog.files.signature(file.path) is None:
+            continue
+        try:
+            demand_overall(catalog.files, file, segments, deep=deep)
+        except Unreachable:
+            raise
+        except RatioscopeError as error:
+            wanted = f"the rows of slice `all` of {len(segments)} statistics segments"
+            yield Trouble(
+                file.path, str(error), wanted, "delete it: its rows are in the segments, which readers use then"
+            )
 
 
 def _claimed_twice(catalog: Catalog) -> Iterator[Trouble]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import parts
-from ratioscope.layout import READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
 
 from .log_reading import NAME, LogReading
 from .mirror_state import load, save
@@ -36,7 +36,7 @@ _GUESS = 1 << 20
 """Bytes of a file of unknown size."""
 _LOCKS = 64
 _FILE = re.compile(
-    rf"(?:{TOKENS}/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
+    rf"(?:{TOKENS}/step=-?\d{{1,19}}|{STATISTICS}|{SCALARS}|{OVERALL}|{READINGS}/[^/]+/step=-?\d{{1,19}})/([^/]+\.parquet)"
 )
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratioscope.layout import READINGS, SCALARS, STATISTICS, TOKENS
+from ratioscope.layout import OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
 
 from .store import Unreachable
 
@@ -85,7 +85,7 @@ def note_use(path: Path, found: os.stat_result) -> None:
 
 def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
     """(time of last use, bytes, path) of each copy of a Parquet file. Logs are small, and stay."""
-    for part in (TOKENS, STATISTICS, SCALARS, READINGS):
+    for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS):
         for path in mirrors.glob(f"*/*/{part}/**/*"):
             with suppress(OSError):
                 if path.is_file():

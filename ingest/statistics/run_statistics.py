@@ -67,6 +67,7 @@ class RunStatistics:
         ]
         blocks = _blocks(steps, len(visible.segments) * SEGMENT_STEPS / max(1, len(visible.steps)))
         parts = [self._of(visible, slice_name, columns, block, computed) for block in blocks]
+        self.segments.let_go()
         return parts[0] if len(parts) == 1 else pl.concat(parts).sort(KEYS, nulls_last=True)
 
     def _of(

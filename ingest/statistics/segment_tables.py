@@ -6,18 +6,22 @@ the next start: `benchmarks/dashboard.py` measures the time that this saves ("a 
 
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.errors import SourceError
 from ratioscope.layout import SEGMENT_STEPS
 
 from ..commits.entries import Segment
+from ..commits.overall_files import OverallFile
 from ..files.parquet_files import ParquetFiles, Signature
 from ..files.quarantine import SetAside, faults_set_aside
 from .kept_tables import MADE_OF, KeptTables, name_of
+from .overall_rows import OverallRows
 from .statistics_files import SliceColumns, all_rows, segment_rows
 
 _THREADS = 4
@@ -28,6 +32,9 @@ MOST_PREFETCHED = 1 << 24
 """Bytes of the files of segments that are kept as rows at a time; the rows take some ten times as much."""
 _AT_ONCE = 256
 """Number of segments that are looked at together where they are too many to be kept."""
+
+_Together = tuple[OverallFile | None, list[Segment]]
+"""Segments that are read together, and the file that repeats their rows; None: one segment, from its own file."""
 
 MeasuredSteps = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(writer, gap, steps) for everything that a segment has statistics of."""
@@ -51,6 +58,8 @@ class SegmentTables:
     set_aside: SetAside
     kept: KeptTables | None = None
     """Copies in the cache; None where nothing is to be kept."""
+    overall: OverallRows | None = None
+    """Reads the files that repeat rows of slice `all`; None where the segments themselves are to be read."""
     _newest: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
     """slice -> version -> rows, of the newest segments."""
     _prefetched: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
@@ -108,6 +117,11 @@ class SegmentTables:
         self._measured = {version: own for version, own in self._measured.items() if version in versions}
         return dict(self._measured)
 
+    def let_go(self) -> None:
+        """Forgets rows that were read beside others and that nobody has asked for."""
+        if self.overall is not None:
+            self.overall.let_go()
+
     def all_slices(self, segment: Segment) -> pl.DataFrame | None:
         """All rows of the segment, of every slice. A segment that is not as committed is set aside, and the result is None."""
         with faults_set_aside(segment.path, self.set_aside):
@@ -123,8 +137,15 @@ class SegmentTables:
         if segment.sha256 is None:
             return None
         version = self.version(segment)
-        signature = self.files.checked(segment.path, segment.sha256) or self._checked_earlier.get(version)
-        return None if signature is None else name_of(version, signature)
+        signature = (
+            self._checked_earlier.get(version)
+            or self.files.checked(segment.path, segment.sha256)
+            or (segment.overall and self.files.checked(segment.overall.path, segment.overall.sha256))
+        )
+        if signature is None:
+            return None
+        self._checked_earlier[version] = signature  # one name for as long as this reader lives
+        return name_of(version, signature)
 
     def _parts_of_slices(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> list[list[SliceRows]]:
         """For each slice its rows in each segment. Each segment is opened once for all slices."""
@@ -132,14 +153,12 @@ class SegmentTables:
         by_slice = {own: {**self._newest.get(own, {}), **self._taken(own, versions)} for own in slices}
         missing = [version for version in versions if any(version not in parts for parts in by_slice.values())]
 
-        def read(version: str) -> list[SliceRows] | None:
-            return self._read(version, versions[version], slices)
-
         if missing:
-            self.files.bring_all((versions[version].path, None) for version in missing)
+            together = self._together([versions[version] for version in missing], slices)
+            self.files.bring_all(((own[0].path if file is None else file.path), None) for file, own in together)
             with ThreadPoolExecutor(_THREADS) as pool:
-                for parts in pool.map(read, missing):
-                    for own, part in zip(slices, parts or (), strict=False):
+                for parts in chain.from_iterable(pool.map(lambda each: self._read_together(*each, slices), together)):
+                    for own, part in zip(slices, parts, strict=True):
                         by_slice[own][part.version] = part
         last = max((max(segment.steps, default=0) for segment in segments), default=0)
         for own, of_slice in by_slice.items():
@@ -152,10 +171,36 @@ class SegmentTables:
         prefetched = self._prefetched.get(own, {})
         return {version: prefetched.pop(version) for version in versions if version in prefetched}
 
-    def _read(self, version: str, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
+    def _together(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> list[_Together]:
+        """The segments by the file that repeats what is asked of them; each alone that has none."""
+        by_file: dict[OverallFile, list[Segment]] = {}
+        alone: list[_Together] = []
+        is_overall = self.overall is not None and all(name == "all" for name, _ in slices)
+        for segment in segments:
+            if is_overall and segment.overall is not None:
+                by_file.setdefault(segment.overall, []).append(segment)
+            else:
+                alone.append((None, [segment]))
+        return [*by_file.items(), *alone]
+
+    def _read_together(
+        self, file: OverallFile | None, segments: list[Segment], slices: Sequence[SliceColumns]
+    ) -> list[list[SliceRows]]:
+        """The rows of each segment that is as committed, by slice. A damaged file is passed over: the segments have its rows."""
+        if file is not None and self.overall is not None:
+            with suppress(SourceError):
+                by_slice = [self.overall.of(file, segments, columns) for _, columns in slices]
+                return [
+                    [SliceRows(self.version(segment), segment.steps, rows) for rows in tables]
+                    for segment, tables in zip(segments, zip(*by_slice, strict=True), strict=True)
+                ]
+        self.files.bring_all((segment.path, None) for segment in segments)
+        return [parts for segment in segments if (parts := self._read(segment, slices)) is not None]
+
+    def _read(self, segment: Segment, slices: Sequence[SliceColumns]) -> list[SliceRows] | None:
         with faults_set_aside(segment.path, self.set_aside):
             tables = segment_rows(self.files, segment, slices)
-            return [SliceRows(version, segment.steps, rows) for rows in tables]
+            return [SliceRows(self.version(segment), segment.steps, rows) for rows in tables]
         return None
 
     def _read_copy(self, versions: dict[str, Segment]) -> None:
@@ -163,8 +208,11 @@ class SegmentTables:
         self._is_copy_read = True
         if self.kept is None:
             return
-        signatures = {version: self.files.signature(segment.path) for version, segment in versions.items()}
-        by_name = {name_of(version, own): (version, own) for version, own in signatures.items() if own is not None}
+        paths = [(version, path) for version, segment in versions.items() for path in _paths(segment)]
+        signatures = {path: self.files.signature(path) for path in {path for _, path in paths}}
+        by_name = {
+            name_of(version, own): (version, own) for version, path in paths if (own := signatures[path]) is not None
+        }
         rows = self.kept.load(_COPY, by_name)
         for (name,), part in () if rows is None else rows.group_by(MADE_OF):
             version, signature = by_name[str(name)]
@@ -193,6 +241,11 @@ def gaps_by_writer(
         for step in own if steps is None else filter(steps.__contains__, own):
             gaps.setdefault((writer, step), set()).add(gap)
     return gaps
+
+
+def _paths(segment: Segment) -> list[str]:
+    """The files that have its rows of slice `all`."""
+    return [segment.path, *([] if segment.overall is None else [segment.overall.path])]
 
 
 _COPY = "measured"

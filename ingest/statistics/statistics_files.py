@@ -60,18 +60,21 @@ def all_rows(files: ParquetFiles, segment: Segment) -> pl.DataFrame:
 
 def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> list[pa.Table]:
     demand_known_segment(parquet.metadata)
-    every = _wanted(tuple(name for _, columns in asked for name in columns))
+    every = wanted(tuple(name for _, columns in asked for name in columns))
     groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})
     table = conformed(read(parquet, every.names, groups, present=SCHEMA.names), every)
-    committed = pc.is_in(table["step"], pa.array(sorted(segment.steps), pa.int64()))
-    return [
-        table.select(_wanted(columns).names).filter(pc.and_(pc.equal(table["slice"], name), committed))
-        for name, columns in asked
-    ]
+    return [committed_rows(table.select(wanted(columns).names), name, segment) for name, columns in asked]
+
+
+def committed_rows(rows: pa.Table, slice_name: str, segment: Segment) -> pa.Table:
+    """Those rows that are of the slice and of committed steps."""
+    committed = pc.is_in(rows["step"], pa.array(sorted(segment.steps), pa.int64()))
+    return rows.filter(pc.and_(pc.equal(rows["slice"], slice_name), committed))
 
 
 @lru_cache(maxsize=16)
-def _wanted(columns: tuple[str, ...]) -> pa.Schema:
+def wanted(columns: tuple[str, ...]) -> pa.Schema:
+    """The schema of KEYS and these statistics."""
     return pa.schema([field for field in SCHEMA if field.name in {*KEYS, *columns}])
 
 
