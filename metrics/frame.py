@@ -1,6 +1,7 @@
 """Metric frames: a row per group, a column per metric and gap, computed from statistics that were merged first."""
 
 from collections.abc import Container, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,8 @@ def _absent(rows: pl.DataFrame, need: Statistic | Tail) -> Any:
 def _lists(column: pl.Series) -> list[Any]:
     """One array per list, an empty one for null. The arrays are views of the flat values: a frame may have many thousand rows."""
     flat = column.list.explode(empty_as_null=False, keep_nulls=False).to_numpy()
-    return np.split(flat, column.list.len().fill_null(0).cum_sum().to_numpy()[:-1])
+    ends = column.list.len().fill_null(0).cum_sum().to_list()
+    return [flat[start:end] for start, end in pairwise([0, *ends])]  # np.split takes ten times as long
 
 
 def _side_by_side(frames: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:

@@ -29,7 +29,13 @@ Tails = Sequence[npt.ArrayLike | None]
 
 def tail_length(n: float) -> int:
     """Number of the largest of n weights that are fitted: min(n / 5, 3 sqrt(n), K - 1). Vehtari 2024, appendix H."""
-    return int(min(n / 5, 3 * np.sqrt(n), K - 1))
+    return int(_tail_lengths(np.asarray([n]))[0])
+
+
+def _tail_lengths(counts: Values) -> npt.NDArray[np.int64]:
+    """The same of each number; 0 where it is not positive."""
+    n = np.where(counts > 0, counts, 0.0)
+    return np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
 
 
 def khat_threshold(n: Values) -> Values:
@@ -45,7 +51,7 @@ def tail_shapes(tails: Tails, counts: Values) -> Values:
     """
     shapes = np.full(len(counts), np.nan)
     largest = _side_by_side(tails)
-    lengths = np.array([tail_length(n) if n > 0 else 0 for n in counts], np.int64)
+    lengths = _tail_lengths(np.asarray(counts))
     available = np.isfinite(largest).sum(axis=1)
     for length in np.unique(lengths[lengths >= MINIMUM_TAIL]):
         groups = np.flatnonzero((lengths == length) & (available > 0) & ~np.isnan(largest[:, length]))
