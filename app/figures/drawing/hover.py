@@ -22,6 +22,8 @@ WIDEST = 38
 EXTRA = "<extra></extra>"
 ONE = 500
 """Points nearer than the axis over this, about a pixel, are at one place for the pointer."""
+OUT_OF_SIGHT = -1.0
+"""The height of silent points of marks, below the marks' own axis from 0 to 1."""
 
 
 def in_lines(text: str, longest: int) -> list[str]:
@@ -53,8 +55,7 @@ def _places(trace: Any) -> Floats:
 def _lacking(trace: Any, places: Floats) -> Floats:
     """The places where the trace needs a silent point: every one that it lacks.
 
-    Of marks only those next to a mark, which are nearer to all other places than the mark is. Plotly makes an element of the page
-    of every point of marks, also of a silent one, and that takes half the time of a chart.
+    Of marks only those next to a mark, which are nearer to all other places than the mark is.
     """
     own = _places(trace)
     if trace.name != EVENTS:
@@ -71,7 +72,11 @@ def _snapped(marks: Floats, drawn: Floats) -> Floats:
 
 
 def _fill(trace: Any, lacking: Floats) -> None:
-    """Adds silent points at these places, with a gap in the line around each. A trace with a template has no silent points."""
+    """Adds silent points at these places, with a gap in the line around each. A trace with a template has no silent points.
+
+    Plotly makes an element of the page for each point of marks, and styles each element twice. It leaves out points beyond the
+    axes if the number of marks is bounded. Silent points of marks lie there: the pointer finds them all the same.
+    """
     own, y = len(trace.x), np.asarray(trace.y, np.float64)
     if not len(lacking) or not np.isfinite(y).any():
         return
@@ -79,12 +84,15 @@ def _fill(trace: Any, lacking: Floats) -> None:
     sizes = list(size) if isinstance(size, list | tuple | np.ndarray) else [6 if size is None else size] * own
     words = [trace.hovertemplate.removesuffix(EXTRA)] * own if trace.customdata is None else list(trace.customdata)
     added = np.column_stack([np.full(len(lacking), np.nan), lacking]).ravel()
+    height = OUT_OF_SIGHT if trace.name == EVENTS else y[np.isfinite(y)][0]
     trace.update(
         x=np.concatenate([np.asarray(trace.x, np.float64), added]),
-        y=np.concatenate([y, np.where(np.isnan(added), np.nan, y[np.isfinite(y)][0])]),
+        y=np.concatenate([y, np.where(np.isnan(added), np.nan, height)]),
         hovertemplate=None,
         hovertext=words,
         hoverinfo=["text"] * own + ["none"] * len(added),
     )
+    if trace.name == EVENTS:
+        trace.marker.maxdisplayed = own
     if "markers" in (trace.mode or ""):
         trace.marker.size = [*sizes, *[0] * len(added)]

@@ -26,6 +26,11 @@ LABEL = f"""() => {{
   }};
 }}"""
 
+MARKS = f"""() => {{
+  const chart = document.querySelector("{CHART}"), {{ uid, customdata }} = chart._fullData.find(trace => trace.name === "events");
+  return [chart.querySelectorAll(`.trace${{uid}} .point`).length, customdata.length];
+}}"""
+
 
 def synced(runs: Path) -> Path:
     path = write_statistics_run(runs / "synced", 60, size=0.05, rise=1.2)
@@ -51,6 +56,8 @@ def test_an_event_is_told_at_its_own_step_in_a_label_within_the_chart(
     }
     rang = {step: label["text"] for step, label in labels.items() if " alert " in label["text"]}
     assert rang and all("peak" in text for text in rang.values())
+    drawn, marks = opened.page.evaluate(MARKS)
+    assert drawn == marks > 1, "the silent points beside the marks are no elements of the page"
     is_well(opened)
 
 

@@ -65,6 +65,9 @@ def test_marks_of_a_long_run_have_silent_points_beside_them_alone() -> None:
         assert sum("weight_sync" in words for words in told(figure, step)) == (step in (3, 51, 52, 399))
     (shown,) = (trace for trace in traces(figure) if trace.name == hover.EVENTS)
     assert np.isfinite(np.asarray(shown.x, np.float64)).sum() <= 3 * 4, "Plotly makes a page element of each"
+    heights = np.asarray(shown.y, np.float64)
+    assert (heights == 1).sum() == shown.marker.maxdisplayed == 4, "but of those beyond the axis, which are silent"
+    assert set(heights[np.isfinite(heights) & (heights != 1)]) == {hover.OUT_OF_SIGHT}
 
 
 def test_at_a_step_without_a_value_no_value_of_another_step_is_told() -> None:
