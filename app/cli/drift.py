@@ -11,7 +11,7 @@ import typer
 
 from ratioscope.errors import ConfigError
 
-from .commands.attach import known
+from .adapter_argument import adapter_of
 from .terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _adapters(trainer: str | None) -> Iterator[tuple[str, AdapterModule]]:
     if trainer is not None and trainer.endswith(".py"):
         yield trainer, _own(Path(trainer))
     else:
-        for adapter in ADAPTERS if trainer is None else (known(trainer),):
+        for adapter in ADAPTERS if trainer is None else (adapter_of(trainer),):
             yield adapter.title, adapter.load()
 
 

@@ -29,8 +29,8 @@ from .csv_rows import LONGEST_LINE, csv_rows, demand_once, demand_utf8
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits
 from .restricted.inert import opened
-from .restricted.machine import plain_value
 from .restricted.names import PLAIN, TENSORS
+from .restricted.plain_value import plain_value
 from .restricted.torch_files import saved
 from .row import Unreadable
 

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ratioscope.collectors.unrecorded import unrecorded
-from ratioscope.errors import ConfigError
-
+from ..adapter_argument import adapter_of
 from ..terminal import print_json, print_pairs, print_table, say
 from .arguments import AsJson
 
@@ -38,23 +36,9 @@ def attach(
     elif trainer is None or everything:
         _list(as_json)
     elif as_json:
-        print_json(_facts(known(trainer)) | {"paste": _paste(known(trainer), out)})
+        print_json(_facts(adapter_of(trainer)) | {"paste": _paste(adapter_of(trainer), out)})
     else:
-        _tell(known(trainer), out)
-
-
-def known(trainer: str) -> "Adapter":
-    from ratioscope.collectors.trainers import ADAPTERS, adapter_named
-
-    from ...presentation.trainers import ANY_OTHER
-
-    match = adapter_named(trainer)
-    if match is None and (nothing := unrecorded(trainer)) is not None:
-        raise ConfigError(f"{nothing.why}. So there is no adapter; {ANY_OTHER}")
-    if match is None:
-        names = ", ".join(adapter.name for adapter in ADAPTERS)
-        raise ConfigError(f"no trainer is named {trainer!r}; wanted one of {names}; {ANY_OTHER}")
-    return match
+        _tell(adapter_of(trainer), out)
 
 
 def _tell(adapter: "Adapter", out: Path) -> None:

@@ -1,7 +1,6 @@
-"""Machine: carries out a pickle with inert stand-ins for whatever it names. Nothing is imported, and nothing of the file runs.
+"""Machine: the state of a pickle that is carried out with inert stand-ins for whatever it names. Nothing is imported.
 
-Every value is charged to the budget before it is made. The result holds dictionaries, lists, tuples, numbers, texts, bytes,
-numpy arrays and the stand-ins of inert.py; sets are lists.
+Every value is charged to the budget before it is made.
 """
 
 from collections.abc import Callable
@@ -12,47 +11,6 @@ from ratioscope.errors import UnsafeFile
 from .budget import OBJECT_BYTES, Budget
 from .inert import Name
 from .names import Names
-from .opcodes import OPERATIONS, REFUSED
-from .tree import check_tree
-
-STOP = ord(".")
-
-
-def plain_value(
-    data: bytes | memoryview,
-    names: Names,
-    budget: Budget,
-    *,
-    persistent: Callable[[Any], Any] | None = None,
-) -> Any:
-    """The value of a pickle that fills all of `data`. Raises UnsafeFile for anything that a plain dump does not hold.
-
-    names: those that it may mention. persistent: what stands for a persistent id; None: there may be none.
-    """
-    value, end = plain_value_at(data, 0, names, budget, persistent=persistent)
-    if end != len(memoryview(data)):
-        raise UnsafeFile(f"its pickle ends at byte {end}, and {len(memoryview(data)) - end} more bytes follow")
-    return value
-
-
-def plain_value_at(
-    data: bytes | memoryview,
-    start: int,
-    names: Names,
-    budget: Budget,
-    *,
-    persistent: Callable[[Any], Any] | None = None,
-) -> tuple[Any, int]:
-    """The value of the pickle that begins at byte `start`, and the byte after its end."""
-    machine = Machine(memoryview(data), start, names, budget, persistent)
-    try:
-        value = machine.run()
-    except UnsafeFile:
-        raise
-    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:  # of a form nobody thought of
-        raise UnsafeFile(f"its pickle is malformed at byte {machine.at} ({type(error).__name__})") from error
-    check_tree(value, budget)
-    return value, machine.at
 
 
 class Machine:
@@ -66,25 +24,6 @@ class Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self._names, self._persistent = names, persistent
-
-    def run(self) -> Any:
-        """The value on the stack when the pickle says STOP."""
-        data, operations = self.data, OPERATIONS
-        while True:
-            if self.at >= len(data):
-                raise UnsafeFile("its pickle ends before it says so (no STOP): it is cut off")
-            code = data[self.at]
-            self.at += 1
-            if code == STOP:
-                break
-            if (operation := operations.get(code)) is None:
-                known = REFUSED.get(code, f"byte {code:#04x}")
-                raise UnsafeFile(f"it uses the opcode {known}, which no dump of a trainer needs")
-            operation(self)
-        value = self.pop()
-        if self.stack or self.marks:
-            raise UnsafeFile("its pickle leaves values behind that belong to nothing")
-        return value
 
     def push(self, value: Any) -> None:
         """Puts a value on the stack and charges the place of an object."""

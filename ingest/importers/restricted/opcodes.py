@@ -4,7 +4,7 @@ Those of extension codes and of buffers outside the file have no function: a fil
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from ratioscope.errors import UnsafeFile
 
 from .budget import OBJECT_BYTES
 from .inert import Instance, Name, built
+from .machine import Machine
 from .names import instance
 
-if TYPE_CHECKING:
-    from .machine import Machine
-
-Operation = Callable[["Machine"], None]
+Operation = Callable[[Machine], None]
 MOST_DIGITS = 40
 _KEYS = (str, int, float, bytes, bool, type(None))
 _WIDTHS = {ord("J"): 5, ord("M"): 3, ord("K"): 2}
@@ -26,7 +24,7 @@ _SIGNED = 5
 _FLOAT_WIDTH, _LONGEST_RUN = 9, 4096
 
 
-def whole_numbers(machine: "Machine") -> None:
+def whole_numbers(machine: Machine) -> None:
     """The whole number at hand, and those that follow it directly. Bytes are read in pieces: a view costs three times as much."""
     start = machine.at - 1
     piece, at, found = bytes(machine.data[start : start + _LONGEST_RUN]), 0, []
@@ -40,7 +38,7 @@ def whole_numbers(machine: "Machine") -> None:
     machine.at = start + at
 
 
-def floats(machine: "Machine") -> None:
+def floats(machine: Machine) -> None:
     """The float at hand, and all that follow it directly: long lists of log-probs are runs of them."""
     data, at = machine.data, machine.at - 1
     whole = min((len(data) - at) // _FLOAT_WIDTH, _LONGEST_RUN)
@@ -82,14 +80,14 @@ def _whole(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
-def _digits(machine: "Machine") -> None:
+def _digits(machine: Machine) -> None:
     line = machine.line()
     if line in (b"00", b"01"):
         return machine.push(line == b"01")
     machine.push(_parsed(int, line.removesuffix(b"L")))
 
 
-def _float(machine: "Machine") -> None:
+def _float(machine: Machine) -> None:
     machine.push(_parsed(float, machine.line()))
 
 
@@ -102,31 +100,31 @@ def _parsed(kind: Callable[[str], Any], line: bytes) -> Any:
         raise UnsafeFile("it holds a number that is none") from error
 
 
-def _escaped(machine: "Machine") -> None:
+def _escaped(machine: Machine) -> None:
     try:
         machine.push(machine.line().decode("raw-unicode-escape"))
     except UnicodeDecodeError as error:
         raise UnsafeFile("it holds a text with a broken escape") from error
 
 
-def _protocol(machine: "Machine") -> None:
+def _protocol(machine: Machine) -> None:
     if (version := machine.take(1)[0]) > 5:
         raise UnsafeFile(f"it is a pickle of protocol {version}; wanted at most 5")
 
 
-def _frame(machine: "Machine") -> None:
+def _frame(machine: Machine) -> None:
     length = int.from_bytes(machine.take(8), "little")
     if length > len(machine.data) - machine.at:
         raise UnsafeFile("it states a frame that is longer than the file")
 
 
-def _mark(machine: "Machine") -> None:
+def _mark(machine: Machine) -> None:
     machine.budget.spend(OBJECT_BYTES)
     machine.marks.append(len(machine.stack))
 
 
 def _since_mark(make: Callable[[list[Any]], Any]) -> Operation:
-    def operation(machine: "Machine") -> None:
+    def operation(machine: Machine) -> None:
         items = machine.since_mark()
         machine.budget.spend(8 * len(items))
         machine.push(make(items))
@@ -142,26 +140,26 @@ def _new(make: Callable[[], Any]) -> Operation:
     return lambda machine: machine.push(make())
 
 
-def _pop(machine: "Machine") -> None:
+def _pop(machine: Machine) -> None:
     if machine.marks and machine.marks[-1] == len(machine.stack):
         machine.marks.pop()
     else:
         machine.pop()
 
 
-def _duplicate(machine: "Machine") -> None:
+def _duplicate(machine: Machine) -> None:
     machine.push(machine.top())
 
 
-def _append(machine: "Machine") -> None:
+def _append(machine: Machine) -> None:
     _extend(machine, [machine.pop()])
 
 
-def _appends(machine: "Machine") -> None:
+def _appends(machine: Machine) -> None:
     _extend(machine, machine.since_mark())
 
 
-def _extend(machine: "Machine", items: list[Any]) -> None:
+def _extend(machine: Machine, items: list[Any]) -> None:
     target = machine.top()
     if type(target) is not list:
         raise UnsafeFile(f"it appends to a {type(target).__name__}; wanted a list")
@@ -169,16 +167,16 @@ def _extend(machine: "Machine", items: list[Any]) -> None:
     target += items
 
 
-def _set_item(machine: "Machine") -> None:
+def _set_item(machine: Machine) -> None:
     value, key = machine.pop(), machine.pop()
     _update(machine, [key, value])
 
 
-def _set_items(machine: "Machine") -> None:
+def _set_items(machine: Machine) -> None:
     _update(machine, machine.since_mark())
 
 
-def _update(machine: "Machine", pairs: list[Any]) -> None:
+def _update(machine: Machine, pairs: list[Any]) -> None:
     target = machine.top()
     items = target.items if isinstance(target, Instance) else target
     if type(items) is not dict or len(pairs) % 2:
@@ -201,31 +199,31 @@ def _recall(width: int) -> Operation:
     return lambda machine: machine.recall(int.from_bytes(machine.take(width), "little"))
 
 
-def _remember_line(machine: "Machine") -> None:
+def _remember_line(machine: Machine) -> None:
     machine.remember(_parsed(int, machine.line()))
 
 
-def _recall_line(machine: "Machine") -> None:
+def _recall_line(machine: Machine) -> None:
     machine.recall(_parsed(int, machine.line()))
 
 
-def _memoize(machine: "Machine") -> None:
+def _memoize(machine: Machine) -> None:
     machine.remember(len(machine.memo))
 
 
-def _global(machine: "Machine") -> None:
+def _global(machine: Machine) -> None:
     module, name = _decoded(machine.line()), _decoded(machine.line())
     machine.push(machine.named(module, name))
 
 
-def _stack_global(machine: "Machine") -> None:
+def _stack_global(machine: Machine) -> None:
     name, module = machine.pop(), machine.pop()
     if not (isinstance(module, str) and isinstance(name, str)):
         raise UnsafeFile("it names something by what is no text (STACK_GLOBAL)")
     machine.push(machine.named(module, name))
 
 
-def _reduce(machine: "Machine") -> None:
+def _reduce(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
     if not isinstance(name, Name) or type(arguments) is not tuple:
         raise UnsafeFile(f"it calls a {type(name).__name__} (REDUCE); only known names are called, by inert stand-ins")
@@ -235,20 +233,20 @@ def _reduce(machine: "Machine") -> None:
         machine.push(instance(name, arguments))
 
 
-def _new_object(machine: "Machine") -> None:
+def _new_object(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
     if not isinstance(name, Name) or type(arguments) is not tuple:
         raise UnsafeFile(f"it makes an object of a {type(name).__name__} (NEWOBJ); wanted a known class")
     machine.push({} if name.path == "collections.OrderedDict" else instance(name, arguments))
 
 
-def _new_object_named(machine: "Machine") -> None:
+def _new_object_named(machine: Machine) -> None:
     if machine.pop() != {}:
         raise UnsafeFile("it makes an object with arguments by name (NEWOBJ_EX)")
     _new_object(machine)
 
 
-def _build(machine: "Machine") -> None:
+def _build(machine: Machine) -> None:
     state = machine.pop()
     target = machine.top()
     if type(target) is dict and isinstance(state, dict):
@@ -256,7 +254,7 @@ def _build(machine: "Machine") -> None:
     built(target, state, machine.budget)
 
 
-def _persistent(machine: "Machine") -> None:
+def _persistent(machine: Machine) -> None:
     machine.push(machine.persistent(machine.pop()))
 
 

@@ -10,8 +10,8 @@ from ratioscope.errors import UnsafeFile
 
 from .budget import Budget
 from .inert import Name
-from .machine import plain_value, plain_value_at
 from .names import TENSORS, Names
+from .plain_value import plain_value, plain_value_at
 from .stored_zip import members
 from .tensors import DTYPES, STORAGES, Storage
 

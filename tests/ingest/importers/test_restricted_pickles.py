@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from ratioscope.errors import UnsafeFile
 from ratioscope.ingest.importers.restricted.budget import Budget, Limits
 from ratioscope.ingest.importers.restricted.inert import Instance, opened
-from ratioscope.ingest.importers.restricted.machine import plain_value
 from ratioscope.ingest.importers.restricted.names import PLAIN, Names, classes, enumeration
 from ratioscope.ingest.importers.restricted.opcodes import OPERATIONS, REFUSED
+from ratioscope.ingest.importers.restricted.plain_value import plain_value
 
 SMALL = Limits(nbytes=1 << 20)
 PLAIN_VALUES = st.recursive(
