@@ -5,13 +5,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ratioscope.errors import ConfigError
 from ratioscope.layout import READINGS
 from ratioscope.record import POLICIES
+
+if TYPE_CHECKING:
+    from ratioscope.collectors.collector import Collector
 
 _MOST_TOKENS = 400_000
 _STEPS = 4
@@ -65,29 +68,32 @@ def measured(shape: Shape) -> Cost:
     sequences = max(1, min(shape.sequences, _MOST_TOKENS // shape.length))
     scale = shape.sequences / sequences
     with tempfile.TemporaryDirectory() as folder:
-        calls, began, held = list[float](), 0.0, 0
         with Collector(Path(folder) / "run", text="ids" if shape.text == "ids" else "none") as collector:
-            for step in range(_STEPS + 1):
-                batch = _batch(shape, sequences, step)
-                readings = _readings(shape, batch, step)
-                held = sum(value.nbytes for value in (*batch.values(), *readings.values()))
-                if step == 1:  # the first call makes the buffers and imports modules: it is not timed
-                    began = time.process_time()
-                start = time.perf_counter()
-                ids = [f"{step}-{row}" for row in range(sequences)]
-                collector.log(step=step, sequence_ids=ids, readings=readings or None, **batch)
-                calls.append(time.perf_counter() - start)
-                collector.flush()
-            busy = time.process_time() - began - sum(calls[1:])
+            _log(collector, shape, sequences, 0)  # makes the buffers and imports modules: it is not timed
+            began = time.process_time()
+            calls, held = zip(*(_log(collector, shape, sequences, step) for step in range(1, _STEPS + 1)), strict=True)
+            busy = time.process_time() - began - sum(calls)
         token_bytes = sum(_bytes(Path(folder) / "run" / name) for name in ("tokens", READINGS)) / (_STEPS + 1)
         statistics_bytes = _bytes(Path(folder) / "run" / "statistics") / (_STEPS + 1)
     return Cost(
         token_bytes * scale,
         statistics_bytes,
-        float(np.median(calls[1:])) * scale,
+        float(np.median(calls)) * scale,
         busy / _STEPS * scale,
-        held * scale,
+        held[-1] * scale,
     )
+
+
+def _log(collector: "Collector", shape: Shape, sequences: int, step: int) -> tuple[float, int]:
+    """Logs a step and waits until it is written. The seconds of the call, and the bytes of the batch."""
+    batch = _batch(shape, sequences, step)
+    readings = _readings(shape, batch, step)
+    start = time.perf_counter()
+    ids = [f"{step}-{row}" for row in range(sequences)]
+    collector.log(step=step, sequence_ids=ids, readings=readings or None, **batch)
+    seconds = time.perf_counter() - start
+    collector.flush()
+    return seconds, sum(value.nbytes for value in (*batch.values(), *readings.values()))
 
 
 def _batch(shape: Shape, sequences: int, seed: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`repair`, act by act: ingest finds the data that can be restored, collectors write them, and a line describes each act."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from ratioscope import layout
@@ -27,16 +27,22 @@ def repair(path: str | os.PathLike[str], *, dry_run: bool, writers_ended: bool =
     """Lines on the acts done, or with `dry_run` to be done. Each act is one durable step, and no act is repeated."""
     catalog = idle_catalog(path, writers_ended=writers_ended)
     writer = OfflineWriter(catalog.root, "repair")
-    done: list[str] = []
+    lines: list[str] = []
     with folder_written(path):
         for stage in (_moved, _committed, _restored, _noted, _removed):
-            for line, act in stage(catalog, writer):
-                done.append(line)
-                if not dry_run:
-                    act()
-            if not dry_run:
+            if dry_run:
+                lines += [line for line, _ in stage(catalog, writer)]
+            else:
+                lines += _carried_out(stage(catalog, writer))
                 catalog.refresh()
-    return done
+    return lines
+
+
+def _carried_out(acts: Iterable[Act]) -> Iterator[str]:
+    """Carries each act out, after its line."""
+    for line, act in acts:
+        yield line
+        act()
 
 
 def _moved(catalog: Catalog, writer: OfflineWriter) -> Iterator[Act]:

@@ -5,7 +5,7 @@ A file is written beside its place under a hidden name with mode 0600, because i
 
 import errno
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkstemp
@@ -59,9 +59,7 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[list[IO[bytes
                 files = [_begun(path, parts, opened) for path in paths]
             with place_error(paths[-1], FILE, _FULL):  # other errors are of the run that is read meanwhile
                 yield files
-                for file in files:
-                    file.flush()
-                    os.fsync(file.fileno())
+                _sync(files)
         demand_free(paths, force=force)  # again: writing took a while
         with place_error(paths[-1], FILE):
             for part, path in zip(parts, paths, strict=True):
@@ -70,6 +68,12 @@ def whole_files(paths: Sequence[Path], *, force: bool) -> Iterator[list[IO[bytes
         for part in parts:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _sync(files: Iterable[IO[bytes]]) -> None:
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

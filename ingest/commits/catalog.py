@@ -350,9 +350,8 @@ class Catalog:
         missing = [item for item in self._items() if item.path not in paths and item.path not in self._set_aside]
         for item in missing:
             self.quarantine(item.path, "a commit names it, but it is not there: deleted, or not yet copied")
-        if any(
-            item.replaces for item in missing
-        ):  # the files they replaced belong to the run again, and may be missing too
+        if any(item.replaces for item in missing):
+            # the files they replaced belong to the run again, and may be missing too
             self._set_missing_aside(on_disk)
 
     def _recover(self, on_disk: Listing) -> None:

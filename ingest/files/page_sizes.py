@@ -62,17 +62,15 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
 
     SourceError where a page header cannot be read.
     """
-    total, pages = 0, 0
     columns = map(metadata.schema.column, range(metadata.num_columns))
     widths = [(place, _width(column)) for place, column in enumerate(columns) if column.path in leaves]
-    for group in map(metadata.row_group, groups):
-        total += group.num_rows * _ROW
-        for place, width in widths:
-            for header in _headers(read, group.column(place)):
-                total += max(header.uncompressed, header.values * width)
-                pages += 1
-                if pages > MOST_PAGES:
-                    raise SourceError(f"it has more than {MOST_PAGES} pages, the most that are read of one file")
+    chunks = ((group.column(place), width) for group in map(metadata.row_group, groups) for place, width in widths)
+    headers = ((header, width) for chunk, width in chunks for header in _headers(read, chunk))
+    total = sum(metadata.row_group(group).num_rows for group in groups) * _ROW
+    for page, (header, width) in enumerate(headers):
+        if page == MOST_PAGES:
+            raise SourceError(f"it has more than {MOST_PAGES} pages, the most that are read of one file")
+        total += max(header.uncompressed, header.values * width)
     return total
 
 

@@ -26,9 +26,9 @@ def json_members(file: io.BufferedReader, folder: str, most: int) -> Iterator[An
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            for member in archive.infolist():
-                if member.filename.startswith(folder) and member.filename.endswith(".json"):
-                    yield _object(file, archive, member, most)
+            inside = (member for member in archive.infolist() if member.filename.startswith(folder))
+            for member in (member for member in inside if member.filename.endswith(".json")):
+                yield _object(file, archive, member, most)
     except (zipfile.BadZipFile, ValueError) as error:
         raise UnsafeFile(f"it is no zip archive ({str(error)[:80]})") from error
 

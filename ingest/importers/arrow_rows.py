@@ -113,9 +113,8 @@ def _weight(column: Any) -> int:
 
 def _lengths(column: Any) -> np.ndarray[Any, Any]:
     """Bytes of the text of each entry, 0 for what is no text."""
-    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(
-        column.type
-    ):  # no function of Arrow's takes them
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        # no function of Arrow's takes views
         views = np.frombuffer(column.buffers()[1] or b"", np.int32)[::4]
         return views[column.offset : column.offset + len(column)].astype(np.int64)
     if not _is(column.type, _TEXTS):

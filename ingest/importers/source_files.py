@@ -174,8 +174,8 @@ def _below(source: Path, links: list[str]) -> Iterator[tuple[Path, str, int]]:
             status = path.lstat()
             if not stat.S_ISREG(status.st_mode):
                 links.append(f"{path.relative_to(source).as_posix()} (a link or a pipe; not followed)")
-            else:
-                count += 1
-                if count > MOST_FILES:
-                    raise SourceError(f"{source} holds more than {MOST_FILES} files; give a folder of dumps")
-                yield path, path.relative_to(source).as_posix(), status.st_size
+                continue
+            count += 1
+            if count > MOST_FILES:
+                raise SourceError(f"{source} holds more than {MOST_FILES} files; give a folder of dumps")
+            yield path, path.relative_to(source).as_posix(), status.st_size

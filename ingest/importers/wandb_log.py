@@ -84,16 +84,15 @@ def records(file: BinaryIO, health: Health) -> Iterator[bytes]:
         for kind, data in _chunks(block, at, health):
             if kind == _FULL:
                 yield data
+                parts = None
             elif kind == _FIRST:
                 parts = [data]
-            elif parts is not None and sum(map(len, parts)) + len(data) <= MOST_OF_RECORD:
-                parts.append(data)
-                if kind == _LAST:
-                    yield b"".join(parts)
-                    parts = None
-            else:  # its beginning was skipped
+            elif parts is None or sum(map(len, parts)) + len(data) > MOST_OF_RECORD:  # its beginning was skipped
                 parts = None
-            if kind == _FULL:
+            else:
+                parts.append(data)
+            if kind == _LAST and parts is not None:
+                yield b"".join(parts)
                 parts = None
         at = 0
     health.torn |= parts is not None

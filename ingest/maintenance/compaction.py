@@ -84,14 +84,21 @@ def merged_rows(catalog: Catalog, tables: SegmentTables) -> Iterator[Merged | Sk
         for step, files in by_step.items():
             if len(files) < 2:
                 continue
-            reason = _unmergeable(files, lost=step in plan.per_writer)
-            for few in _few(files) if not reason else ():
-                try:
-                    yield Merged(raw_rows(catalog, few), _facts_of_rows(few), step)
-                except SourceError as error:
-                    reason = str(error)
-            if reason:
+            if reason := _unmergeable(files, lost=step in plan.per_writer):
                 yield Skipped(f"step {step}", reason)
+            else:
+                yield from _merged_step(catalog, step, files)
+
+
+def _merged_step(catalog: Catalog, step: int, files: list[TokenFile]) -> Iterator[Merged | Skipped]:
+    reason = ""
+    for few in _few(files):
+        try:
+            yield Merged(raw_rows(catalog, few), _facts_of_rows(few), step)
+        except SourceError as error:
+            reason = str(error)
+    if reason:
+        yield Skipped(f"step {step}", reason)
 
 
 def merged_statistics(catalog: Catalog) -> Iterator[Merged | Skipped]:

@@ -145,12 +145,16 @@ def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
     for attempt, (_, plan) in row_plans(catalog, tables).items():
         measured = tables.gaps_by_writer([segment for segment in catalog.segments() if segment.attempt == attempt])
         by_writer: dict[str, list[pa.Table]] = {}
-        for step, job in sorted(plan.per_writer.items()):
-            for writer in sorted({file.writer for file in job.files if not file.replaces}):
-                gaps = job.gaps - measured.get((writer, step), set())
-                files = [file for file in job.files if file.writer == writer]
-                if not any((writer, at) in dropped for at in (step, None)) and gaps:
-                    by_writer.setdefault(writer, []).extend(_measured(catalog, files, gaps))
+        jobs = (
+            (step, job, writer)
+            for step, job in sorted(plan.per_writer.items())
+            for writer in sorted({file.writer for file in job.files if not file.replaces})
+        )
+        for step, job, writer in jobs:
+            gaps = job.gaps - measured.get((writer, step), set())
+            files = [file for file in job.files if file.writer == writer]
+            if not any((writer, at) in dropped for at in (step, None)) and gaps:
+                by_writer.setdefault(writer, []).extend(_measured(catalog, files, gaps))
         for writer, parts in sorted(by_writer.items()):
             for start in range(0, len(parts), MOST_STEPS):
                 yield _segment(writer, attempt, pa.concat_tables(parts[start : start + MOST_STEPS]))

@@ -52,9 +52,8 @@ def _of_attempt(
     incomplete = _dropped(catalog)
     writers: dict[int, set[str]] = {}
     for writer, step in measured:
-        if not is_offline(writer) and not limits.taken_over(
-            [writer], step
-        ):  # statistics of the rows on disk, whoever wrote them
+        # those of an offline writer are statistics of the rows on disk, whoever wrote them
+        if not is_offline(writer) and not limits.taken_over([writer], step):
             writers.setdefault(step, set()).add(writer)
     plan = row_plan(by_step, measured)
     frames: dict[str, pl.DataFrame | None] = {}
@@ -68,9 +67,7 @@ def _of_attempt(
         alone[reason] = alone.get(reason, 0) + 1
         if not reason:
             holding = [segment for segment in own if step in segment.steps and not _is_replaced(limits, segment, step)]
-            for segment in holding:
-                if segment.path not in frames:
-                    frames[segment.path] = segments.all_slices(segment)
+            frames |= {s.path: segments.all_slices(s) for s in holding if s.path not in frames}
             recorded = [frame.filter(step=step) for s in holding if (frame := frames[s.path]) is not None]
             yield from _compared(rows, step, files, recorded, ", ".join(sorted(s.path for s in holding)))
         frames = {path: frame for path, frame in frames.items() if last[path] > step}
@@ -111,5 +108,5 @@ def _compared(
             where,
             fault,
             f"the statistics of its rows: {TOLERANCE}",
-            "believe the rows: `ratioscope metrics` shows what the segment says",
+            "believe the rows: `ratioscope metrics` shows what the segment holds",
         )

@@ -84,16 +84,14 @@ def _s3(address: Address, seconds: float) -> tuple[Any, str]:
         named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         is_of_aws = "endpoint_override" not in settings
         settings["region"] = named or (resolve_s3_region(place.partition("/")[0]) if is_of_aws else "us-east-1")
-    stated = os.environ.get("AWS_MAX_ATTEMPTS", "")
+    stated, half = os.environ.get("AWS_MAX_ATTEMPTS", ""), seconds / 2
     settings |= {
-        "connect_timeout": min(_CONNECT_SECONDS, seconds / 2),
-        "request_timeout": seconds
-        / 2,  # without a byte. One that waits holds one of the threads that all requests share
+        "connect_timeout": min(_CONNECT_SECONDS, half),
+        "request_timeout": half,  # without a byte. One that waits holds one of the threads that all requests share
         "background_writes": False,  # they keep all of a file in memory that the network is slower to take
         "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=int(stated) if stated.isdecimal() else _TRIES),
     }
-    if "allow_delayed_open" in (
-        S3FileSystem.__doc__ or ""
-    ):  # else each small file is an upload in parts: three requests
+    if "allow_delayed_open" in (S3FileSystem.__doc__ or ""):
+        # else each small file is an upload in parts: three requests
         settings["allow_delayed_open"] = True
     return ArrowFSWrapper(S3FileSystem(**settings), skip_instance_cache=True), place.rstrip("/")

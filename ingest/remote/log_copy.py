@@ -6,6 +6,7 @@ checksum of all lines before it, so a log that was replaced by another one is no
 
 import filecmp
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,14 +63,15 @@ class LogCopy:
         fresh = self.local.with_name(f".{self.local.name}.part")
         try:
             with open(fresh, "wb") as file:
-                at = 0
-                while at < self.stored.size:
-                    data = self.store.read(self.path, at, min(self.stored.size, at + _CHUNK))
-                    file.write(data)
-                    at += len(data)
-                    if not data:
-                        break
+                file.writelines(self._chunks())
             if not self.local.exists() or not filecmp.cmp(fresh, self.local, shallow=False):
                 os.replace(fresh, self.local)
         finally:
             fresh.unlink(missing_ok=True)
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The log in pieces, up to its end or to the first empty answer."""
+        at = 0
+        while at < self.stored.size and (data := self.store.read(self.path, at, min(self.stored.size, at + _CHUNK))):
+            yield data
+            at += len(data)

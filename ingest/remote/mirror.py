@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from ratioscope.errors import SourceError
 from ratioscope.inside import parts
@@ -158,15 +159,20 @@ def _alone(folder: Path, seconds: float) -> Iterator[None]:
     """Keeps other processes and threads from reading the store into this copy. Unreachable if one does so for too long."""
     until = time.monotonic() + seconds
     with open(folder / "lock", "wb") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise Unreachable(f"another process has been reading into {folder} for {seconds:g} s") from None
-                time.sleep(0.05)
+        while not _is_locked(lock):
+            if time.monotonic() > until:
+                raise Unreachable(f"another process has been reading into {folder} for {seconds:g} s")
+            time.sleep(0.05)
         yield
+
+
+def _is_locked(file: IO[bytes]) -> bool:
+    """Takes the lock of a file. False if another process or thread holds it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _duration(seconds: float) -> str:

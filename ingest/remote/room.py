@@ -85,9 +85,11 @@ def note_use(path: Path, found: os.stat_result) -> None:
 
 def _copies(mirrors: Path) -> Iterator[tuple[float, int, Path]]:
     """(time of last use, bytes, path) of each copy of a Parquet file. Logs are small, and stay."""
-    for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS):
-        for path in mirrors.glob(f"*/*/{part}/**/*"):
-            with suppress(OSError):
-                if path.is_file():
-                    found = path.stat()
-                    yield found.st_atime, found.st_size, path
+    paths = (
+        path for part in (TOKENS, STATISTICS, SCALARS, OVERALL, READINGS) for path in mirrors.glob(f"*/*/{part}/**/*")
+    )
+    for path in paths:
+        with suppress(OSError):
+            if path.is_file():
+                found = path.stat()
+                yield found.st_atime, found.st_size, path

@@ -157,9 +157,9 @@ class SegmentTables:
             together = self._together([versions[version] for version in missing], slices)
             self.files.bring_all(((own[0].path if file is None else file.path), None) for file, own in together)
             with ThreadPoolExecutor(_THREADS) as pool:
-                for parts in chain.from_iterable(pool.map(lambda each: self._read_together(*each, slices), together)):
-                    for own, part in zip(slices, parts, strict=True):
-                        by_slice[own][part.version] = part
+                read = pool.map(lambda each: self._read_together(*each, slices), together)
+                for own, part in (pair for few in read for parts in few for pair in zip(slices, parts, strict=True)):
+                    by_slice[own][part.version] = part
         last = max((max(segment.steps, default=0) for segment in segments), default=0)
         for own, of_slice in by_slice.items():
             newest = (part for part in of_slice.values() if max(part.steps, default=0) > last - SEGMENT_STEPS)

@@ -109,10 +109,8 @@ def _side_by_side(tails: Tails) -> Values:
     lengths = np.array([len(tail) for tail in known], np.int64)
     result = np.full((len(known), K), np.nan)
     result[np.arange(K) < lengths[:, None]] = np.concatenate([*known, np.empty(0)]).astype(np.float64)
-    if (
-        (result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])
-    ).all():  # already sorted, as writers leave them; sorting takes longer
-        return result
+    if ((result[:, 1:] <= result[:, :-1]) | np.isnan(result[:, 1:])).all():
+        return result  # sorted already, as writers leave them; sorting takes longer
     # NaN sorts last either way, so the negative is sorted.
     return -np.sort(-result, axis=1)
 

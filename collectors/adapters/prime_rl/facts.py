@@ -85,17 +85,20 @@ def _sent(grid: Sequence[Sequence[MicroBatch]], prefix: str) -> Iterator[tuple[s
     """(id, content) of every sequence with a sampled token; the content is without padding."""
     for rank, batches in enumerate(grid):
         for number, batch in enumerate(batches):
-            columns = {
-                name: getattr(batch, name) for name in ("loss_mask", "rl_weights", "ce_weights", "ref_kl_weights")
-            }
-            packed = Packed.of_tensors(columns, batch.sequence_lengths)
-            starts = np.cumsum([0, *batch.sequence_lengths])
-            for place, _ in packed.spans():
-                first, end = int(starts[place]), int(starts[place + 1])
-                while end > first and batch.env_names[end - 1] == "":
-                    end -= 1
-                content = _content(batch.input_ids[first:end], batch.inference_logprobs[first:end])
+            for place, content in _contents(batch):
                 yield f"{prefix}-{rank}-{number}-{place}", content
+
+
+def _contents(batch: MicroBatch) -> Iterator[tuple[int, Content]]:
+    """(place, content) of every sequence of a micro-batch with a sampled token."""
+    columns = {name: getattr(batch, name) for name in ("loss_mask", "rl_weights", "ce_weights", "ref_kl_weights")}
+    packed = Packed.of_tensors(columns, batch.sequence_lengths)
+    starts = np.cumsum([0, *batch.sequence_lengths])
+    for place, _ in packed.spans():
+        first, end = int(starts[place]), int(starts[place + 1])
+        while end > first and batch.env_names[end - 1] == "":
+            end -= 1
+        yield place, _content(batch.input_ids[first:end], batch.inference_logprobs[first:end])
 
 
 def _content(token_ids: Sequence[int], logprobs: Sequence[float]) -> Content:

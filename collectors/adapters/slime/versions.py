@@ -47,10 +47,8 @@ class Calls:
         versions = sample.weight_versions
         if len(versions) == len(spans) + 1:
             spans.append((int(sample.response_length), versions[-1]))
-        elif len(versions) != len(
-            spans
-        ):  # sampled again, or other code appends versions: an incomplete history is useless
-            spans.clear()
+        elif len(versions) != len(spans):
+            spans.clear()  # sampled again, or other code appends versions: an incomplete history is useless
 
     def spans(self, sample: Sample, args: Arguments) -> Spans | None:
         """The versions of the sample's tokens; None if a call reported none.

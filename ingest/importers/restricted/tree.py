@@ -22,20 +22,25 @@ def check_tree(value: Any, budget: Budget) -> None:
     while path:
         whole, waiting = path[-1]
         if waiting:
-            part = waiting.pop()
-            if (known := sizes.get(id(part))) == _OPEN:
-                raise UnsafeFile("it holds a value that contains itself")
-            if known is None and (inner := _containers(part)) is not None:
-                sizes[id(part)] = _OPEN
-                path.append((part, inner))
-                if len(path) > budget.limits.nested:
-                    raise UnsafeFile(f"it is nested more than {budget.limits.nested} levels deep")
+            _enter(waiting.pop(), sizes, path, budget.limits.nested)
             continue
         path.pop()
         if whole is not None:
             sizes[id(whole)] = size = _size(whole, sizes)
             if size > most:
                 raise UnsafeFile(f"it repeats shared parts until they are more than {most} elements")
+
+
+def _enter(part: Any, sizes: dict[int, int], path: list[tuple[Any, list[Any]]], most_levels: int) -> None:
+    """Goes into a part that has not been counted yet."""
+    if (known := sizes.get(id(part))) == _OPEN:
+        raise UnsafeFile("it holds a value that contains itself")
+    if known is not None or (inner := _containers(part)) is None:
+        return
+    sizes[id(part)] = _OPEN
+    path.append((part, inner))
+    if len(path) > most_levels:
+        raise UnsafeFile(f"it is nested more than {most_levels} levels deep")
 
 
 def _parts(whole: Any) -> Any:

@@ -55,9 +55,10 @@ def _records(path: Path, health: Health) -> Iterator[bytes]:
                 health.torn = True
                 return
             (length,), (crc,) = _LENGTH.unpack_from(head), _CRC.unpack_from(head, _LENGTH.size)
-            if crc != masked_crc(head[: _LENGTH.size]) or length > _MOST_RECORD:
-                if begins:
-                    raise UnsafeFile("it is no event file of TensorBoard: its first record has another CRC")
+            is_damaged = crc != masked_crc(head[: _LENGTH.size]) or length > _MOST_RECORD
+            if is_damaged and begins:
+                raise UnsafeFile("it is no event file of TensorBoard: its first record has another CRC")
+            if is_damaged:
                 health.damaged += 1
                 return
             begins, data, tail = False, file.read(length), file.read(_CRC.size)
@@ -76,10 +77,14 @@ def _event(data: bytes, choice: Choice) -> tuple[int, dict[str, float]]:
         if field == _STEP and isinstance(content, int):
             step = content
         elif field == _SUMMARY and isinstance(content, bytes):
-            for inner, value in message_fields(content):
-                if inner == _VALUE and isinstance(value, bytes):
-                    _take(value, values, choice)
+            _take_all(content, values, choice)
     return step, values
+
+
+def _take_all(summary: bytes, values: dict[str, float], choice: Choice) -> None:
+    for field, value in message_fields(summary):
+        if field == _VALUE and isinstance(value, bytes):
+            _take(value, values, choice)
 
 
 def _take(value: bytes, values: dict[str, float], choice: Choice) -> None:
