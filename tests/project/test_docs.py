@@ -207,7 +207,13 @@ def test_the_page_of_a_room_is_short_and_names_every_folder_in_it(page: Path) ->
 WAYS = {
     "metrics": ("Add a metric", "Change what the verdict says", "Add a cause", "Add a dialect"),
     "ingest": ("Add an importer", "Where results are cached", "Where a run is called live, silent or dead"),
-    "collectors": ("Add an adapter", "Why the trainer does not wait", "What each step writes"),
+    "collectors": (
+        "Add an adapter",
+        "Why the trainer does not wait",
+        "What each step writes",
+        "Where a step is dropped and counted",
+    ),
+    "app": ("Which file decides a colour",),
 }
 """Questions of a newcomer, each answered on the page of one room: CONTRIBUTING.md leads to the page, the page to the code."""
 
