@@ -85,6 +85,11 @@ def prepared(card: Page) -> Callable[[], object]:
         chosen = followed(served_runs.runs[name])
     except RatioscopeError as error:
         return partial(st.error, label(str(error), 600))
+    return _on_run(card, served_runs, name, chosen, header)
+
+
+def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: DeltaGenerator) -> Callable[[], object]:
+    """Draws the choices for a run. Returns the function that draws the page, or why there is nothing to draw."""
     heeds = _heeded(card, chosen)
     with header:
         gap = _gap(chosen, takes_readings="readings" in heeds) if "gap" in heeds else ""
@@ -97,12 +102,8 @@ def prepared(card: Page) -> Callable[[], object]:
         reference = reference_picker(served_runs, chosen, gap) if "floor" in heeds else NOTHING
         st.session_state[LOG_X] = "steps" in heeds and log_x_switch(chosen)
         others = others_picker(served_runs, name) if "others" in heeds else ()
-    if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
-        return partial(_with_tools, tools, partial(say_no_metric, chosen))
-    if not card.shows_empty and (why := chosen.of(why_no_gap)):
-        return partial(_with_tools, tools, partial(say_empty, chosen, why))
-    if card.reads_tokens and chosen.run.no_tokens:
-        return partial(_with_tools, tools, partial(say_no_tokens, chosen))
+    if (reason := _reason_for_nothing(card, chosen)) is not None:
+        return partial(_with_tools, tools, reason)
     beside = tuple(runs_beside(served_runs, others).values())
     scope = Scope(
         chosen,
@@ -115,6 +116,17 @@ def prepared(card: Page) -> Callable[[], object]:
         reference=reference.view,
     )
     return partial(_with_tools, tools, partial(_rendered, card, scope))
+
+
+def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None:
+    """The function that says why the page has nothing to show on this run; None if it has something."""
+    if chosen.run.steps and not chosen.run.gaps and chosen.run.no_tokens:
+        return partial(say_no_metric, chosen)
+    if not card.shows_empty and (why := chosen.of(why_no_gap)):
+        return partial(say_empty, chosen, why)
+    if card.reads_tokens and chosen.run.no_tokens:
+        return partial(say_no_tokens, chosen)
+    return None
 
 
 def _heeded(card: Page, shown: View) -> frozenset[Choice]:

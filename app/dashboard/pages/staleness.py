@@ -89,22 +89,7 @@ def _lags(scope: Scope) -> None:
         fact, follows = single_lag(label(str(parts["label"][0]), 40), is_sampled=kin(gap) in SAMPLED)
         st.markdown(f":material/info: **{fact}** {follows}")
         return
-    left, right = columns(2, "staleness")
-    with left:
-        alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
-        draw(view.figure(_bars, scope, theme), "lag_bars", alt)
-    with right:
-        table(
-            lag_rows(parts, metric.name),
-            f"{gap} by version lag",
-            height="content" if len(parts) < 12 else 430,
-            column_config={
-                metric.name: number_column(metric.title, metric.name, "%.3g"),
-                "± se": number_column("± se", "standard error", "%.3g"),
-            },
-        )
-        if len(parts) < view.metrics(("lag",), chosen, gap).height:
-            st.caption(f"Lags are grouped into buckets, because the run has more than {SINGLE} of them.")
+    _beside_the_table(scope, parts)
     draw(
         view.figure(_over_steps, scope, theme),
         "lags_over_steps",
@@ -117,6 +102,28 @@ def _lags(scope: Scope) -> None:
         f"Share of the tokens at each version lag, over {course['step'].n_unique()} points",
         numbers=lambda: course.select("step", "last", "lag", f"{gap}/tokens"),
     )
+
+
+def _beside_the_table(scope: Scope, parts: pl.DataFrame) -> None:
+    """The bars of the lags, and beside them their numbers."""
+    view, gap = scope.view, scope.gap
+    metric = BY_NAME[size_metric(gap)]
+    left, right = columns(2, "staleness")
+    with left:
+        alt = f"{gap} {metric.name} by version lag: {count(len(parts), 'lag')}"
+        draw(view.figure(_bars, scope, appearance().name), "lag_bars", alt)
+    with right:
+        table(
+            lag_rows(parts, metric.name),
+            f"{gap} by version lag",
+            height="content" if len(parts) < 12 else 430,
+            column_config={
+                metric.name: number_column(metric.title, metric.name, "%.3g"),
+                "± se": number_column("± se", "standard error", "%.3g"),
+            },
+        )
+        if len(parts) < view.metrics(("lag",), scope.chosen, gap).height:
+            st.caption(f"Lags are grouped into buckets, because the run has more than {SINGLE} of them.")
 
 
 def _by_lag(scope: Scope) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from html import unescape
 from textwrap import wrap
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -128,20 +129,7 @@ def template(theme: Theme) -> go.layout.Template:
 @cache
 def _template(name: ThemeName) -> go.layout.Template:
     theme = THEMES[name]
-    axis = {
-        "showgrid": False,
-        "zeroline": False,
-        "showline": True,
-        "linecolor": theme.border,
-        "ticks": "outside",
-        "ticklen": 3,
-        "tickcolor": theme.border,
-        "tickfont": {"color": theme.muted, "size": 11},
-        "title": {"font": {"color": theme.muted, "size": 11}, "standoff": 6},
-        "exponentformat": "power",
-        "minexponent": 4,
-        "automargin": True,
-    }
+    axis = _axis(theme)
     return go.layout.Template(
         layout=go.Layout(
             font={"family": FONT, "size": 12, "color": theme.text},
@@ -149,17 +137,7 @@ def _template(name: ThemeName) -> go.layout.Template:
             plot_bgcolor=theme.background,
             colorway=list(theme.gaps.values()),
             showlegend=False,
-            title={
-                "x": 0,
-                "xref": "container",
-                "xanchor": "left",
-                "y": 1,
-                "yref": "container",
-                "yanchor": "top",
-                "pad": {"t": 10, "l": 4},
-                "font": {"size": 14, "color": theme.text},
-                "subtitle": {"font": {"size": 11, "color": theme.muted}},
-            },
+            title=_title(theme),
             xaxis=axis,
             yaxis={**axis, "showgrid": True, "gridcolor": theme.grid, "showline": False, "ticks": ""},
             hovermode="closest",
@@ -175,3 +153,35 @@ def _template(name: ThemeName) -> go.layout.Template:
             dragmode="zoom",
         )
     )
+
+
+def _axis(theme: Theme) -> dict[str, Any]:
+    return {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": theme.border,
+        "ticks": "outside",
+        "ticklen": 3,
+        "tickcolor": theme.border,
+        "tickfont": {"color": theme.muted, "size": 11},
+        "title": {"font": {"color": theme.muted, "size": 11}, "standoff": 6},
+        "exponentformat": "power",
+        "minexponent": 4,
+        "automargin": True,
+    }
+
+
+def _title(theme: Theme) -> dict[str, Any]:
+    """The style of the title: at the left end of the figure, above the subtitle."""
+    return {
+        "x": 0,
+        "xref": "container",
+        "xanchor": "left",
+        "y": 1,
+        "yref": "container",
+        "yanchor": "top",
+        "pad": {"t": 10, "l": 4},
+        "font": {"size": 14, "color": theme.text},
+        "subtitle": {"font": {"size": 11, "color": theme.muted}},
+    }

@@ -68,17 +68,29 @@ def render(scope: Scope) -> None:
             step_buttons(view, step)
     if scope.only is not None:
         st.caption(f":material/filter_alt: Only {label(part_words(scope.only), 200)}, computed from token rows.")
-    part, name = Part(scope, level, step), appearance().name
+    part = Part(scope, level, step)
     draw(
-        view.figure(_heat_map, part, name),
+        view.figure(_heat_map, part, appearance().name),
         "heat",
         f"Distribution of the {gap} log-ratio over the steps; a click on a cell shows its sequences",
         numbers=partial(scope.distribution, level),
         on_click=partial(_cell_chosen, level),
     )
     threshold = _threshold(level)
-    low, high = threshold.low, threshold.high
     _effect(part, threshold)
+    _weight_charts(part, threshold)
+    if scope.floor is not None and scope.reference is None:
+        st.caption(
+            f"The baseline {label(scope.floor.name, 60)} holds no distribution; a run pinned as reference is drawn here."
+        )
+    compared_steps(scope, level, step)
+    density_drawer(scope, scope.recorded if step is None else [step])
+
+
+def _weight_charts(part: Part, threshold: Threshold) -> None:
+    """The displayed weights beside the share of weights beyond each; a click on a bar shows the sequences of one step."""
+    view, gap, name = part.scope.view, part.scope.gap, appearance().name
+    low, high = threshold.low, threshold.high
     left, right = columns(2, "weights")
     with left:
         draw(
@@ -86,7 +98,7 @@ def render(scope: Scope) -> None:
             "weights",
             f"Distribution of {gap} weights; a click on a bar shows its sequences",
             numbers=lambda: part.rows,
-            on_click=None if step is None else partial(_bar_chosen, level, step),
+            on_click=None if part.step is None else partial(_bar_chosen, part.level, part.step),
         )
     with right:
         draw(
@@ -95,12 +107,6 @@ def render(scope: Scope) -> None:
             f"Share of {gap} weights beyond each weight",
             numbers=lambda: part.rows,
         )
-    if scope.floor is not None and scope.reference is None:
-        st.caption(
-            f"The baseline {label(scope.floor.name, 60)} holds no distribution; a run pinned as reference is drawn here."
-        )
-    compared_steps(scope, level, step)
-    density_drawer(scope, scope.recorded if step is None else [step])
 
 
 def prefetch(view: View) -> list[CacheRequest]:
