@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Floats
+
 from .exponential import exp
 from .reduction import reduced
 
 if TYPE_CHECKING:
     import polars as pl
 
-Floats = npt.NDArray[np.float64]
 Level = Literal["token", "sequence", "geometric"]
 LEVELS: tuple[Level, ...] = ("token", "sequence", "geometric")
 

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from ratioscope.arrays import Floats
 
 LOG_SHARES = 11
 SHARES = 1 << LOG_SHARES

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.record import sides
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-Floats = npt.NDArray[np.float64]
 KEYS = ("sequence_id", "minibatch", "mask", "inclusion_probability")
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
+
+from ratioscope.arrays import Floats
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 HOLE = "·"
@@ -17,7 +18,6 @@ ROUNDING = 1e-12
 """Means that differ by less, relative to their size, are equal: rounding must not look like a trend."""
 WIDTH, HEIGHT = 120, 26
 Values = Sequence[float | None]
-Floats = npt.NDArray[np.float64]
 
 
 def svg_path(values: Values, points: int = 60, ends: tuple[float, float] | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from ratioscope.metrics.diagnosis.arrays import Floats, Integers
+from ratioscope.arrays import Floats, Integers
 
 from ..run import Run
 from .recorded_events import recorded_events

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.history import History
 from ratioscope.metrics.engines.arrow_columns import measured_rows
@@ -18,8 +19,6 @@ from ..rows.windows import PER_SEQUENCE, Windows, cut, windows
 from ..run import Run
 from .gap_history import READ, gap_history, history_with_mix
 from .step_rows import columns_of
-
-Integers = npt.NDArray[np.int64]
 
 MOST_STEPS = 12
 """At most so many steps are read: the worst ones, the first, the newest, and some between."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ratioscope.metrics.diagnosis.arrays import Integers
+from ratioscope.arrays import Integers
 from ratioscope.metrics.diagnosis.composition import Mix, at_fixed_mix
 from ratioscope.metrics.diagnosis.history import History
 

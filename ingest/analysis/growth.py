@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.analysis.slice_parts import bucket_label
-from ratioscope.metrics.diagnosis.arrays import Floats, Integers
 from ratioscope.metrics.diagnosis.changes import changes, least_factor
 from ratioscope.metrics.diagnosis.composition import Split, split
 from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, measured

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.arrays import Booleans
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, GapRows, gap_rows
 from ratioscope.metrics.engines.numpy_engine import gap_cells
 from ratioscope.metrics.engines.slices import SliceCodes, labelled, written_slices
@@ -18,7 +18,6 @@ from ..rows.slices import ON_DEMAND, slice_named
 from ..run import Run
 from .step_rows import columns_of
 
-Flags = npt.NDArray[np.bool_]
 SLICED = ("replica", "rollout_version_min", "rollout_version_max", "rollout_versions", "trainer_version", "turn")
 _OF_SEQUENCES = ("sequence", "geometric")
 """Beginnings of the names of lists of sequences."""
@@ -47,7 +46,7 @@ def part_statistics(records: pa.Table, gap: str, part: Part) -> pa.Table:
     return _with_histograms(table, whole, by_token=by_token)
 
 
-def part_mask(records: pa.Table, rows: GapRows, part: Part) -> tuple[Flags, bool]:
+def part_mask(records: pa.Table, rows: GapRows, part: Part) -> tuple[Booleans, bool]:
     """(for each token whether it is in the part, whether the part may divide a sequence)."""
     found = {term: _term_mask(records, rows, term) for term in dict.fromkeys(part.terms)}
     inside = np.ones(len(rows.mask), np.bool_)
@@ -74,7 +73,7 @@ def part_sequences(run: Run, step: int, gap: str, part: Part) -> pl.DataFrame:
     )
 
 
-def _term_mask(records: pa.Table, rows: GapRows, term: Only) -> tuple[Flags, bool]:
+def _term_mask(records: pa.Table, rows: GapRows, term: Only) -> tuple[Booleans, bool]:
     """`part_mask` for one term. A slice that is not on record at this step has no token. ConfigError for an unknown slice."""
     made = slice_named(term.slice)
     if made is None:
@@ -90,7 +89,7 @@ def _term_mask(records: pa.Table, rows: GapRows, term: Only) -> tuple[Flags, boo
     return (own, True) if codes.by_token else (np.repeat(own, rows.lengths), False)
 
 
-def _of_rows(own: Flags, rows: GapRows) -> Flags:
+def _of_rows(own: Booleans, rows: GapRows) -> Booleans:
     """For each row whether it is in a part that divides no row. A row without tokens is in none."""
     inside = np.zeros(len(rows.lengths), np.bool_)
     filled = rows.lengths > 0

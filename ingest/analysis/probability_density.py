@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 
 from ..files.progress import OnProgress
@@ -18,7 +18,6 @@ from ..run import Run
 from .part_rows import part_columns, part_mask
 from .step_rows import columns_of
 
-Floats = npt.NDArray[np.float64]
 PROBABILITY_EDGES: Floats = np.linspace(0.0, 1.0, 51)
 """Edges of fifty equal bins of probabilities. The last bin includes 1."""
 SURPRISAL_EDGES: Floats = np.concatenate(([0.0], np.geomspace(1e-3, 100.0, 51), [np.inf]))

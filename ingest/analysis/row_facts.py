@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ratioscope.metrics.diagnosis.arrays import Floats
+from ratioscope.arrays import Floats
 
 from ..run import Run
 from .step_rows import columns_of

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SourceError
-from ratioscope.metrics.engines.arrow_columns import ArrowColumn, Flags, Integers, list_lengths, pc, row_keys
+from ratioscope.metrics.engines.arrow_columns import ArrowColumn, list_lengths, pc, row_keys
 from ratioscope.metrics.engines.parts import gathered
 from ratioscope.record import POLICIES, reading_schema
 
@@ -141,7 +142,7 @@ def _tokens(records: pa.Table) -> Integers:
     return tokens
 
 
-def _weighed(records: pa.Table, rows: pa.Table, index: Integers, fits: Flags) -> pa.Table:
+def _weighed(records: pa.Table, rows: pa.Table, index: Integers, fits: Booleans) -> pa.Table:
     chosen = rows["inclusion_probability"]
     if chosen.null_count == len(chosen) or "inclusion_probability" not in records.column_names:
         return records

@@ -7,10 +7,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, flat_values, list_lengths, measured_rows
 from ratioscope.record import BETWEEN, FIELDS, GAPS, POLICIES, polars_schema, sides
-
-Integers = npt.NDArray[np.int64]
 
 LISTS = {
     "token_id": "token_ids", "token_text": "token_texts", "mask": "mask", "loss_mask": "loss_mask",

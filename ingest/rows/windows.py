@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
 from ratioscope.metrics.engines.arrow_columns import list_lengths, whole
 
 from .token_frame import LISTS, token_counts
-
-Integers = npt.NDArray[np.int64]
 
 PER_SEQUENCE = 4
 """Windows of a long sequence, at even distances: the first begins with it and the last ends with it."""

@@ -1,9 +1,9 @@
 """The exponentially weighted mean of a noisy series, for steps at any distances."""
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from ratioscope.arrays import Floats
+
 _HALVINGS = 400.0
 """Half-lives per block: weights from 1 to 2^400 do not overflow, and a value older than a block has no weight next to it."""
 

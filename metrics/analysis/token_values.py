@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from ratioscope.arrays import Floats
 
 from ..definitions.divergence import k3
 
-Floats = npt.NDArray[np.float64]
 PROBABLE, LOWER = 0.5, 2.0
 """A confident disagreement: the earlier policy gave the token at least probability PROBABLE, and its log-prob is lower under
 the later policy by more than LOWER nats (martingale 0.2)."""

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ..grading.finding import Confidence, Finding, Severity
 
-Floats = npt.NDArray[np.float64]
 RECORDS = frozenset({"non_finite", "positive_logprobs", "alignment", "mean_weight", "surprisal"})
 """Signals of wrong records: the recorded log-probs are not the sampler's, so weights computed from them correct nothing."""
 SURE, LIKELY = 3.0, 2.0

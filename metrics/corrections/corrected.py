@@ -3,15 +3,12 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
+
+from ratioscope.arrays import Booleans, Floats, Integers
 
 from ..definitions.divergence import k3
 from ..distribution import Level
 from .correction import Correction, Normalise, Reject, Weigh
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -22,17 +19,17 @@ class Corrected:
     """Input: x in nats."""
     sequence: Integers
     """Input: the sequence of each token, numbered from 0, non-decreasing."""
-    sampled: Flags
+    sampled: Booleans
     """Input: whether the policy sampled the token (the loss mask before the correction)."""
     weight: Floats
     """The weight of the token's loss term; 1 if the correction sets no weights."""
-    mask: Flags
+    mask: Booleans
     """True if the token is still in the loss."""
-    clipped: Flags
+    clipped: Booleans
     """True if a bound changed the token's weight."""
 
 
-def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Flags) -> Corrected:
+def corrected(correction: Correction, log_ratio: Floats, sequence: Integers, sampled: Booleans) -> Corrected:
     """The batch after all steps of the correction, applied in order. All inputs have shape (tokens,); log_ratio is in nats.
 
     sequence: the sequence of each token, non-decreasing from 0. A token whose log-ratio is NaN is taken out of `sampled`:
@@ -61,7 +58,7 @@ def _weighed(state: Corrected, step: Weigh) -> Corrected:
     return replace(state, weight=held, clipped=outside & included)
 
 
-def _log_weight(state: Corrected, level: Level, included: Flags) -> Floats:
+def _log_weight(state: Corrected, level: Level, included: Booleans) -> Floats:
     if level == "token":
         return state.log_ratio
     total = _sum(state, np.where(included, state.log_ratio, 0.0))
@@ -94,7 +91,7 @@ def _judged(log_ratio: Floats, of: str) -> Floats:
     return -log_ratio if of == "k1" else log_ratio
 
 
-def _reduced(state: Corrected, values: Floats, included: Flags, by: str) -> Floats:
+def _reduced(state: Corrected, values: Floats, included: Booleans, by: str) -> Floats:
     """One value per sequence; 0 (a weight of 1) for a sequence without tokens."""
     if by == "max":
         largest: Floats = np.full(_sequences(state), -np.inf)
@@ -115,7 +112,7 @@ def _normalised(state: Corrected, step: Normalise) -> Corrected:
     return replace(state, weight=state.weight / mean) if mean > 0 else state
 
 
-def _sum(state: Corrected, values: Floats | Flags) -> Floats:
+def _sum(state: Corrected, values: Floats | Booleans) -> Floats:
     return np.asarray(np.bincount(state.sequence, values, minlength=_sequences(state)), np.float64)
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from ..engines.arrow_columns import GapRows, gap_rows, step_groups
 from ..engines.slices import Labels, labelled
-from .corrected import Corrected, Flags, Floats, Integers, corrected
+from .corrected import Corrected, corrected
 from .correction import Correction
 
 SUMS = (
@@ -196,12 +198,12 @@ def effect_sums(result: Corrected, codes: Integers, keys: int, times: Floats | N
     return np.asarray(columns, np.float64).T
 
 
-def _counted(flags: Flags, codes: Integers, keys: int, values: Floats | None = None) -> Floats:
+def _counted(flags: Booleans, codes: Integers, keys: int, values: Floats | None = None) -> Floats:
     """Per key, the sum of the values of the flagged tokens; None: their number."""
     return np.bincount(codes[flags], None if values is None else values[flags], keys).astype(np.float64)
 
 
-def _sequences(result: Corrected, flags: Flags, codes: Integers, keys: int, times: Floats | None) -> Floats:
+def _sequences(result: Corrected, flags: Booleans, codes: Integers, keys: int, times: Floats | None) -> Floats:
     """Per key, the number of sequences with a flagged token."""
     pairs = np.unique(result.sequence[flags] * keys + codes[flags])
     return np.bincount(pairs % keys, None if times is None else times[pairs // keys], keys).astype(np.float64)

@@ -12,15 +12,13 @@ from math import inf, log
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import ConfigError
 
 from ..distribution import EDGES, LEVELS, THRESHOLDS, Histogram, Level, bucket_of
 from .correction import Correction, Reject, Weigh, WeightedGap
 
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Rule = Literal["truncate", "mask", "reject"]
 RULES: tuple[Rule, ...] = ("truncate", "mask", "reject")
 RULE_BY_NAME: dict[str, Rule] = {rule: rule for rule in RULES}
@@ -89,13 +87,13 @@ def place(bound: float) -> tuple[int, bool]:
 class Sides:
     """For each bucket, on which side of the bounds it lies; exactly one of the four is true."""
 
-    inside: Flags
+    inside: Booleans
     """Wholly inside the bounds."""
-    below: Flags
+    below: Booleans
     """Wholly below the floor."""
-    above: Flags
+    above: Booleans
     """Wholly above the cap."""
-    cut: Flags
+    cut: Booleans
     """A bound lies within the bucket."""
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from ratioscope.arrays import Floats, Integers
 
 from ..distribution import EDGES, Histogram, Interval, Level
 from ..reduction import first_of_each
-from .threshold import CAPS, Integers, Rule, Sides, Threshold, sides
+from .threshold import CAPS, Rule, Sides, Threshold, sides
 
-Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]
 """(lower ends, upper ends) of intervals."""
 VALUES = (

@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ..distribution import BUCKETS, Histogram, bucket_of
 from .effect import CarriedOut
-
-Floats = npt.NDArray[np.float64]
 
 
 def weights_left(each: CarriedOut) -> tuple[npt.NDArray[np.int64], Floats]:

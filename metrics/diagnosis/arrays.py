@@ -1,11 +1,8 @@
 """The arrays of a diagnosis."""
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+from ratioscope.arrays import Integers
 
 
 def rank_among_equals(codes: Integers) -> Integers:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .arrays import Booleans
+from ratioscope.arrays import Booleans
+
 from .evidence import Evidence
 from .share import Share
 

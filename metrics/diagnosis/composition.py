@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Floats, Integers
+from ratioscope.arrays import Floats, Integers
 
 BLOCKS = 20
 """Neighbouring steps share a block where there are more: steps of one block may depend on each other, blocks do not."""

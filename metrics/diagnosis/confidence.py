@@ -5,8 +5,9 @@ docs/diagnosis.md shows how often each level is right, and that the levels do no
 
 from collections.abc import Mapping
 
+from ratioscope.arrays import Booleans
+
 from ..grading.finding import Confidence
-from .arrays import Booleans
 from .cause import Cause, Kind
 from .evidence import Evidence
 from .share import Share

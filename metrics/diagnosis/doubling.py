@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Floats
+from ratioscope.arrays import Floats
+
 from .changes import changes
 from .history import CLEAR, LEAST_FACTOR, History, measured
 from .step_noise import least_errors, weights_of

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from .history import History
 
 CLIP = 3.0

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .arrays import Floats
+from ratioscope.arrays import Floats
+
 from .evidence import Evidence, row_sums
 from .once import once
 

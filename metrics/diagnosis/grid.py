@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Floats
+from ratioscope.arrays import Floats
 
 ON_GRID = 0.98
 """Share of the values that lie on a grid if they were stored on it; the rest are exact zeros and roundings."""

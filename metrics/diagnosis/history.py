@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from .arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from .step_noise import MANY_STEPS, least_errors, weights_of
 
 Kind = Literal["flat", "jump", "rise", "sawtooth"]

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from .cause import Parameter, Result, undecided
 from .evidence import Evidence
 from .fits import least_squares

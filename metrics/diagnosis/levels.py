@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
 
 
 def best_changes(values: Floats, row: Integers, least: float) -> tuple[Integers, Booleans]:

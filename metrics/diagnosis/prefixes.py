@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import Booleans, Integers
+from ratioscope.arrays import Booleans, Integers
+
 from .evidence import Evidence
 from .once import once
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from .evidence import Evidence, row_sums
 from .once import once
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .arrays import Floats
+from ratioscope.arrays import Floats
 
 TOKEN_ERROR = 2.0
 """Standard deviation of one token's K3 relative to the mean: the square root of 2 for normal noise, more for real one."""

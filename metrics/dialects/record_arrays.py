@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ratioscope.arrays import Integers
 from ratioscope.errors import SchemaError
 
-from ..engines.arrow_columns import Integers, flat_values, list_lengths
+from ..engines.arrow_columns import flat_values, list_lengths
 
 TOKENS: dict[str, tuple[str, pa.DataType]] = {
     "rollout_logprobs": ("rollout_logprobs", pa.float32()),

@@ -11,14 +11,13 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from ratioscope.arrays import Integers
 
 from .alerts import RULES, Rules, alerts
 from .finding import LABELS, Severity
 from .severity import decided, ranks, reading, signal_named, worst_of
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

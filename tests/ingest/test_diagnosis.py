@@ -8,10 +8,10 @@ from support.edge_runs import made, many_steps
 from support.growth_runs import growth_run
 
 from ratioscope import Budget, Collector, open_run
+from ratioscope.arrays import Floats
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import ARGUMENTS, diagnosis_of, plain_diagnosis
 from ratioscope.ingest.analysis.evidence import evidence_of
-from ratioscope.metrics.diagnosis.arrays import Floats
 from ratioscope.metrics.diagnosis.catalogue import CAUSES
 from ratioscope.metrics.diagnosis.evidence import FACTS
 

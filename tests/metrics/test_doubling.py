@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ratioscope.metrics.diagnosis.arrays import Floats
+from ratioscope.arrays import Floats
 from ratioscope.metrics.diagnosis.doubling import doubling
 from ratioscope.metrics.diagnosis.history import History
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Floats
 from ratioscope.ingest.analysis.evidence import evidence_of_records
-from ratioscope.metrics.diagnosis.arrays import Floats
 from ratioscope.metrics.engines.numpy_engine import statistics
 from support import real_runs
 from support.edge_runs import records_of

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
 from ..share import share_explained

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from ..cause import Result, undecided
 from ..evidence import Evidence
 from ..left_out import FEW_TOKENS, left_out, log_sizes, mean_by

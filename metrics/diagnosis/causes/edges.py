@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Booleans, Floats, Integers
+
 from ..evidence import Evidence
 from ..left_out import FEW_TOKENS
 from ..share import usual_distances

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ratioscope.arrays import Booleans, Floats
+
 from ...columns import ROUNDING
-from ..arrays import Booleans, Floats
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
 from ..share import share_explained, undone_by_leaving

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Booleans, Floats
+from ratioscope.arrays import Booleans, Floats
+
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fading import fades, is_less_sure

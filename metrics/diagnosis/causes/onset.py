@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Booleans, Integers
+from ratioscope.arrays import Booleans, Integers
+
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
 from ..left_out import left_out, log_sizes, mean_by

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Floats
+from ratioscope.arrays import Floats
+
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..history import LEAST_STEPS, Course, History, course

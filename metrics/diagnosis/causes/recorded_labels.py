@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Booleans
+from ratioscope.arrays import Booleans
+
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..left_out import CLEAR_LABEL, left_out

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..arrays import Booleans
+from ratioscope.arrays import Booleans
+
 from ..cause import Cause, Result
 from ..evidence import Evidence
 from ..grid import grid_of, widths

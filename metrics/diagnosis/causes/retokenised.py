@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..arrays import Booleans
+from ratioscope.arrays import Booleans
+
 from ..cause import Cause, Parameter, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..arrays import Integers
+from ratioscope.arrays import Integers
+
 from ..evidence import Evidence
 from ..left_out import FEW_TOKENS, ratio_of
 

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Booleans, Floats, Integers, rank_among_equals
+from ratioscope.arrays import Booleans, Floats, Integers
+
+from ..arrays import rank_among_equals
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..fits import correlation

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..arrays import Floats, Integers
+from ratioscope.arrays import Floats, Integers
+
 from ..cause import Cause, Result, absent
 from ..evidence import Evidence
 from ..fits import least_squares

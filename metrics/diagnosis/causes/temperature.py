@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..arrays import Booleans, Floats
+from ratioscope.arrays import Booleans, Floats
+
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
 from ..fits import least_squares, mean_weight, surprisal_gap

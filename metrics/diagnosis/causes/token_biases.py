@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Booleans, Integers
+from ratioscope.arrays import Booleans, Integers
+
 from ..cause import Cause, Result, undecided
 from ..evidence import Evidence, distances
 from ..fits import least_squares

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Floats
+from ratioscope.arrays import Floats
+
 from ..cause import Cause, Parameter, Result, undecided
 from ..evidence import Evidence, distances
 from ..fits import mean_weight, slope
