@@ -5,19 +5,24 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ratioscope.ingest.analysis.run_settings import settings
+from ratioscope.ingest.analysis.run_settings import by_part, settings
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired, holm, over_runs
 from ratioscope.metrics.analysis.slice_parts import size_metric
 from ratioscope.metrics.definitions.registry import BY_NAME, METRICS
 
 from .digits import count, digits, plus_minus
 from .metric_places import names_at
+from .run_names import shortened
 from .value_text import bound, value_words
 
 SURE = 0.05
 """Adjusted p-value below which a difference is reported."""
 UNITS = {metric.name: "" if metric.unit == "1" else f" {metric.unit}" for metric in METRICS}
 MANY, UNSET = " | ", "unset"
+FEW_SETTINGS = 3
+"""Most settings in a sentence; a table lists all."""
+VALUE_ROOM = 60
+"""Most characters of a value there."""
 
 
 def compared_metrics(a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame], gap: str) -> list[Compared]:
@@ -112,16 +117,30 @@ def paired_sentence(pairs: Paired, metric: str, partner: str) -> str:
 
 
 def settings_table(a: Sequence[dict[str, object]], b: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """The keys that differ between A and B, or among the runs of a side. Those that one side alone has come last.
+    """The keys that differ between A and B, or among the runs of a side: the code first, keys of one side alone last.
 
     a, b: run.json of each run.
     """
     one, other, every = _merged(a), _merged(b), [settings(info) for info in (*a, *b)]
-    keys = sorted({key for side in every for key in side}, key=lambda key: (key not in one or key not in other, key))
+    keys = sorted(
+        {key for side in every for key in side}, key=lambda key: (key not in one or key not in other, by_part(key))
+    )
     rows = [
         (key, one.get(key, UNSET), other.get(key, UNSET)) for key in keys if len({side.get(key) for side in every}) > 1
     ]
     return pl.DataFrame(rows, schema={"setting": pl.String, "A": pl.String, "B": pl.String}, orient="row")
+
+
+def few_settings(rows: Sequence[tuple[str, str, str]]) -> str:
+    """The first of the settings that differ, and the number of the others. rows: those of a settings table."""
+    if not rows:
+        return "none on record differs"
+    shown = "; ".join(
+        f"{key} {shortened(one, VALUE_ROOM)} → {shortened(other, VALUE_ROOM)}"
+        for key, one, other in rows[:FEW_SETTINGS]
+    )
+    more = len(rows) - FEW_SETTINGS
+    return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
 def _side(frames: Sequence[pl.DataFrame], column: str) -> Estimate:

@@ -10,7 +10,7 @@ from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
 from ratioscope.metrics.definitions.registry import BY_NAME
 
-from ..presentation.comparison_words import SURE, UNITS, table_of, titled
+from ..presentation.comparison_words import SURE, UNITS, few_settings, table_of, titled
 from ..presentation.difference import (
     Difference,
     common_gap,
@@ -25,8 +25,6 @@ from ..presentation.run_names import shortened
 from ..presentation.value_text import value_words
 from .scrubbed import scrubbed, scrubbed_text
 
-FEW_SETTINGS = 3
-"""Most settings in the head; the report lists all."""
 NAME_ROOM = 48
 """The most characters of the known-good run's name in the head."""
 ABOUT_AS_LARGE = 1.5
@@ -95,7 +93,7 @@ def _head(found: Difference, name: str, settings: tuple[tuple[str, str, str], ..
     since = "" if apart is None else f"; apart since step {apart.step}"
     rows = (
         ("known-good run", f"{words_of(found.size, shortened(name, NAME_ROOM))}{since}."),
-        ("settings", _few(settings)),
+        ("settings", few_settings(settings)),
     )
     return tuple((label, text) for label, text in rows if text)
 
@@ -123,14 +121,6 @@ def _times(size: Compared) -> str:
         return f"{digits(1 / ratio, 2)} times smaller than"
     word = "larger" if ratio > 1 else "smaller"
     return f"{digits(100 * abs(ratio - 1), 2)}% {word} than" if ratio != 1 else "the same as"
-
-
-def _few(settings: tuple[tuple[str, str, str], ...]) -> str:
-    if not settings:
-        return "none on record differs"
-    shown = "; ".join(f"{key} {good} → {own}" for key, good, own in settings[:FEW_SETTINGS])
-    more = len(settings) - FEW_SETTINGS
-    return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
 def _scrubbed(key: str, good: str, own: str) -> tuple[str, str, str]:

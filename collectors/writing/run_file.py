@@ -20,6 +20,7 @@ from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
+from ..process.code_commits import code_commits
 from ..process.machine import machine
 from ..process.trainer_process import trainer_process
 from ..process.variables import LAUNCH
@@ -34,9 +35,10 @@ _NO_JOB = "ffffffff"  # RAY_JOB_ID of a worker that was started before its job
 _VERSIONS = (
     "numpy", "pyarrow", "torch", "transformers", "trl", "vllm", "sglang", "verl", "accelerate", "areal", "bitsandbytes",
     "deepspeed", "flash_attn", "megatron.core", "nemo_rl", "openrlhf", "peft", "ray", "skyrl", "slime", "tensorrt_llm", "tinker",
-    "torchao", "transformer_engine", "triton", "unsloth",
+    "torchao", "transformer_engine", "triton", "unsloth", "agentlightning", "art", "axolotl", "miles", "open_instruct",
+    "prime_rl", "roll", "swift", "tinker_cookbook", "torchtitan", "xtuner",
 )  # fmt: skip
-"""Modules whose version is recorded if they are in memory; a checkout's version often has its commit."""
+"""Modules whose version and commit are recorded if they are in memory."""
 SHARED = " of "
 _MOST_BYTES = 1 << 22  # limit of run.json, as in ingest
 
@@ -45,7 +47,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
     """The content of run.json for a run that this process would create."""
     modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
     versions = {module: str(version) for module, version in modules.items() if version is not None}
-    settings, own_machine = kept(config), machine()
+    settings, own_machine, code = kept(config), machine(), code_commits(_VERSIONS)
     left_out = [*settings.secrets, *([f"and {settings.more} more"] if settings.more else [])]
     return {
         "name": without_secrets(str(name)),
@@ -53,6 +55,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
         "config": settings.settings,
         **({"redacted": left_out} if left_out else {}),
         "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
+        **({"code": code} if code else {}),
         **({"machine": own_machine} if own_machine else {}),
         "created": time.time(),
     }

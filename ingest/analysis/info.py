@@ -19,6 +19,7 @@ def info(run: "Run") -> dict[str, Any]:
         "digest": run.digest,
         "trainer": run.info.get("trainer"),
         "versions": run.info.get("versions"),
+        "code": run.info.get("code"),
         "machine": run.info.get("machine"),
         "redacted": _texts(run.info.get("redacted")),
         "steps": len(run.steps),

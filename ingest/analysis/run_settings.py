@@ -7,8 +7,9 @@ from typing import Any
 
 from ..files.quarantine import printable
 
-PARTS = ("trainer", "versions", "machine", "config")
-"""Parts of run.json that hold settings; the rest is the run's name and when it began."""
+PARTS = ("code", "trainer", "versions", "config", "machine")
+"""Parts of run.json that hold settings, in the order in which a reader wants them; the rest is the run's name and when it began.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -39,10 +40,17 @@ def settings(info: Mapping[str, Any], attempt: int | None = None) -> dict[str, s
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Difference, ...]:
-    """The keys whose values differ, by key."""
+    """The keys whose values differ, those of the code first."""
     return tuple(
-        Difference(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)
+        Difference(key, a.get(key), b.get(key))
+        for key in sorted(a.keys() | b.keys(), key=by_part)
+        if a.get(key) != b.get(key)
     )
+
+
+def by_part(key: str) -> tuple[int, str]:
+    """The place of a dotted key among others: by the part of run.json that has it, then by its name."""
+    return PARTS.index(key.partition(".")[0]), key
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:

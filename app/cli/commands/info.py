@@ -111,6 +111,7 @@ def _print_facts(run: "Run", facts: Mapping[str, Any], checked: str) -> None:
         [
             ("path", facts["path"]),
             ("trainer", _trainer(facts)),
+            *([("code", _code(facts))] if facts["code"] else []),
             ("machine", _machine(facts)),
             ("gaps", ", ".join(facts["gaps"]) or "none"),
             *(
@@ -145,6 +146,11 @@ def _trainer(facts: Mapping[str, Any]) -> str:
     versions = facts["versions"] if isinstance(facts["versions"], dict) else {}
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"{facts['trainer'] or 'not recorded'}{f' ({known})' if known else ''}"
+
+
+def _code(facts: Mapping[str, Any]) -> str:
+    known = facts["code"] if isinstance(facts["code"], dict) else {}
+    return ", ".join(f"{name} at commit {commit}" for name, commit in known.items())
 
 
 def _machine(facts: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, said_in
-from support.pages_open import Open, charts, plain, well
+from support.pages_open import Open, charts, opener, plain, well
 from support.recorded import recorded
 from support.run_folders import write_run_file
 
@@ -27,6 +28,7 @@ from ratioscope.app.dashboard.pages.compare.sides import Side
 from ratioscope.app.figures.sides import SideRun, courses, graded_shares, survivals
 from ratioscope.app.presentation.comparison_words import (
     compared_metrics,
+    few_settings,
     numbers_of,
     paired_sentence,
     sentence,
@@ -36,6 +38,7 @@ from ratioscope.app.presentation.comparison_words import (
 from ratioscope.app.presentation.digits import digits
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.collectors.collector import Collector
+from ratioscope.ingest.analysis.run_settings import differences, settings
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.comparison import Compared, Estimate, Paired
 from ratioscope.metrics.definitions.registry import BY_NAME
@@ -253,6 +256,32 @@ def test_settings_that_differ_between_or_within_sides_are_listed() -> None:
         ("config.more", "unset", "[1]"),
     ]
     assert settings_table([info(lr=1)], [info(lr=1)]).is_empty()
+
+
+def test_code_and_versions_come_before_the_configuration() -> None:
+    def info(at: str) -> dict[str, object]:
+        known = {"code": {"verl": at}, "versions": {"trl": at}, "config": {"a": at}, "machine": {"device": at}}
+        return {"trainer": at, **known}
+
+    keys = ["code.verl", "trainer", "versions.trl", "config.a", "machine.device"]
+    rows = settings_table([info("1")], [info("x" * 99)]).rows()
+    assert (
+        [key for key, _, _ in rows]
+        == keys
+        == [each.key for each in differences(settings(info("1")), settings(info("2")))]
+    )
+    words = few_settings(rows)
+    assert words.startswith("code.verl 1 → xxx") and words.endswith("; and 2 more") and len(words) < 300
+
+
+def test_commits_that_differ_are_named_at_the_top(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, commit in {"old": "0123456789ab", "new": "ba9876543210"}.items():
+        write_run_file(
+            shutil.copytree(made(runs, "one_step"), tmp_path / name), code={"verl": commit}, config={"lr": commit}
+        )
+    words = plain(opener(tmp_path, monkeypatch)("compare", ["old", "new"]))
+    named = "Settings that differ: code.verl 0123456789ab → ba9876543210; config.lr"
+    assert named in words and words.index(named) < words.index("Each value")
 
 
 def test_pairs_inplain() -> None:

@@ -11,7 +11,15 @@ from ratioscope.metrics.distribution import LEVELS, Level, whole_histogram
 
 from ....browser.listener import is_narrow
 from ....figures.sides import graded_shares, survivals
-from ....presentation.comparison_words import compared_metrics, numbers_of, sentence, settings_table, table_of, titled
+from ....presentation.comparison_words import (
+    compared_metrics,
+    few_settings,
+    numbers_of,
+    sentence,
+    settings_table,
+    table_of,
+    titled,
+)
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...model.scope import Scope
@@ -40,6 +48,9 @@ def render(scope: Scope) -> None:
     comparisons = _compared(a, b, scope.gap)
     st.markdown(f"#### {label(sentence(comparisons, scope.gap))}")
     st.caption(f"A: {label(a.words, 300)}  \nB: {label(b.words, 300)}")
+    settings = _differing_settings(a, b)
+    if settings is not None:
+        st.caption(f"Settings that differ: {label(few_settings(settings.rows()), 300)}")
     if len(a.names) == 1:
         pin_button(served(), a.names[0])
     _cautions(a, b)
@@ -55,7 +66,7 @@ def render(scope: Scope) -> None:
             _weights(a, b, scope.gap)
         with right:
             _grades(a, b)
-            _settings(a, b)
+            _settings(settings)
         pair_by_pair(a, b, scope.gap)
 
 
@@ -153,14 +164,21 @@ def _graded(side: Side) -> dict[str, int]:
     return numbers
 
 
-def _settings(a: Side, b: Side) -> None:
-    st.subheader("Settings that differ", anchor=False)
+def _differing_settings(a: Side, b: Side) -> pl.DataFrame | None:
+    """The table of settings that differ; None if both sides come from the same runs."""
     if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
+        return None
+    return settings_table([shown.run.info for shown in a.views], [shown.run.info for shown in b.views])
+
+
+def _settings(differences: pl.DataFrame | None) -> None:
+    st.subheader("Settings that differ", anchor=False)
+    if differences is None:
         st.caption("A and B come from the same run. The charts of the other pages mark a resume with other settings.")
-        return
-    differences = settings_table([shown.run.info for shown in a.views], [shown.run.info for shown in b.views])
-    if differences.is_empty():
-        st.caption("None. Trainer, versions and configuration are the same in run.json, or were not recorded.")
+    elif differences.is_empty():
+        st.caption(
+            "None. Code, trainer, versions, configuration and machine are the same in run.json, or were not recorded."
+        )
     else:
         height = "content" if len(differences) < 20 else 460
         table(
