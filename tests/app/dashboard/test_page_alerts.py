@@ -17,7 +17,7 @@ import pytest
 import streamlit as st
 from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, traces
-from support.pages_open import Open, charts, plain
+from support.pages_open import Open, charts, html, plain
 
 from ratioscope.app.dashboard.model import acknowledging
 from ratioscope.app.dashboard.model.acknowledging import open_alerts
@@ -47,7 +47,10 @@ def test_the_page_draws_every_run(opened: Open, name: str) -> None:
 def test_a_healthy_run_has_no_alert_and_a_stale_one_rings(opened: Open) -> None:
     healthy = opened("alerts", "healthy")
     assert "● no alert" in plain(healthy)
-    units = dict(healthy.dataframe[0].value[["signal", "unit"]].values)
+    units = {
+        signal: unit
+        for unit, signal in re.findall('data-h="unit">([^<]*)</td><td data-h="signal">([^<]*)<', html(healthy))
+    }
     assert units["mean_weight"] == "standard errors" and units["kl_k3"] == "nats/token" and units["share_outside"] == ""
     app = opened("alerts", "stale")
     assert "at ■ act" in plain(app)

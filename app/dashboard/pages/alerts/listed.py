@@ -8,6 +8,7 @@ from ratioscope.ingest.analysis.acknowledgements import Acknowledgements, is_ack
 from ratioscope.ingest.analysis.events_and_alerts import until
 from ratioscope.metrics.grading.alerts import Alert
 
+from ....browser.listener import is_narrow
 from ....presentation.alert_words import in_order, rows_of
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import MARKS
@@ -25,6 +26,8 @@ MOST_AT_ONCE, TALLEST = 11, 430
 """Rows of a table that is shown whole, and the height in pixels of a longer one."""
 COLUMNS = ("severity", "state", "alert", "steps", "out of bounds", "peak step", "worst reading")
 """The shown ones, which fit into a window of 1440 pixels. The clicked alert has its gaps and the name of its signal."""
+NARROW = ("severity", "alert", "steps", "state", *COLUMNS[4:])
+"""The same where a narrow window has room for two: open alerts come first, so that the state can wait."""
 FAILED = "_not_acknowledged"
 
 
@@ -42,7 +45,7 @@ def listed(scope: Scope, run_alerts: Sequence[Alert]) -> None:
         on_select="rerun",
         selection_mode=CELLS,
         height="content" if len(ordered) <= MOST_AT_ONCE else TALLEST,
-        column_order=COLUMNS,
+        column_order=NARROW if is_narrow() else COLUMNS,
         column_config={
             "severity": st.column_config.TextColumn(width=72),
             "alert": st.column_config.TextColumn(width=315),

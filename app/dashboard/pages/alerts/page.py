@@ -11,15 +11,15 @@ from ratioscope.metrics.grading.alerts import RULES, Alert, Rules, alert_frame, 
 from ratioscope.metrics.grading.finding import Finding
 from ratioscope.metrics.grading.run_rules import RULES_FILE
 
-from ....browser.listener import is_narrow
 from ....figures.alert_lanes import alert_lanes
-from ....presentation.alert_words import HIGHEST, counted, none_words, not_graded, passed_checks, passed_words
+from ....figures.html.reasons import reasons
+from ....presentation.alert_words import counted, none_words, not_graded, passed_checks, passed_words
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
 from ....presentation.metric_places import titled
 from ....presentation.theme import MARKS
 from ...model.scope import Scope
-from ...panels.charts import appearance, clicked, draw, table
+from ...panels.charts import appearance, clicked, draw, page_contents, table
 from ...panels.choices import choice, dropdown
 from ...panels.layout import control_row
 from ...panels.links import go_to
@@ -160,12 +160,11 @@ def _silent(shown: pl.DataFrame, run_alerts: Sequence[Alert], rules: Rules, verd
     passed = passed_checks(shown, run_alerts, rules)
     if len(passed):
         st.markdown(f"**{MARKS['healthy']} {passed_words(passed)}**")
-        numbers = {name: st.column_config.NumberColumn(format="%.3g", width=110) for name in (HIGHEST, "watch from")}
-        problem = {"problem": st.column_config.TextColumn(width=170)} if is_narrow() else {}
-        height = "content" if len(passed) < 14 else 430
-        table(passed, "Checks without an alert", key="passed", height=height, column_config={**numbers, **problem})
-    if reasons := not_graded(shown, verdict):
-        st.caption(f"Not graded: {label(' · '.join(reasons), 1200)}")
+        rows = [[digits(each) if isinstance(each, float) else each for each in row] for row in passed.rows()]
+        page_contents().tables["Checks without an alert"] = lambda: passed
+        st.html(reasons(passed.columns, rows, theme=appearance()))
+    if absent := not_graded(shown, verdict):
+        st.caption(f"Not graded: {label(' · '.join(absent), 1200)}")
 
 
 def _in_force(rules: Rules, in_force: Rules) -> None:
