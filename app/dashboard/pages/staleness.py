@@ -14,6 +14,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import SAMPLED
 from ratioscope.record import GAPS, kin
 
+from ...browser.listener import is_narrow
 from ...figures.drawing.head import metric_head
 from ...figures.gap_parts import gap_parts
 from ...figures.html.both_sides import both_sides
@@ -114,7 +115,7 @@ def _beside_the_table(scope: Scope, parts: pl.DataFrame) -> None:
         draw(view.figure(_bars, scope, appearance().name), "lag_bars", alt)
     with right:
         table(
-            lag_rows(parts, metric.name),
+            lag_rows(parts, metric.name).drop(["N tokens"] if is_narrow() else []),  # the chart above has it
             f"{gap} by version lag",
             height="content" if len(parts) < 12 else 430,
             column_config={

@@ -1,6 +1,6 @@
 """The Compare page, A against B: runs, seeds or ranges of steps; the differences, their size and certainty, and settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -32,8 +32,10 @@ from .courses import side_courses
 from .pairs import pair_by_pair
 from .sides import Side, chosen_sides, says_nothing, with_gap
 
-SETTING, VALUE = (st.column_config.TextColumn(width=width) for width in (320, 160))
-"""A name of a setting is a path of several words."""
+SHORTER = {"Effective sample size": "ESS", "Chi-squared": "χ²"}
+"""Words in titles that a narrow window has no room for."""
+SETTING, VALUE = 320, 160
+"""Widths of columns: a name of a setting is a path of several words. A narrow window shows both values too."""
 
 
 def render(scope: Scope) -> None:
@@ -50,7 +52,8 @@ def render(scope: Scope) -> None:
     st.caption(f"A: {label(a.words, 300)}  \nB: {label(b.words, 300)}")
     settings = _differing_settings(a, b)
     if settings is not None:
-        st.caption(f"Settings that differ: {label(few_settings(settings.rows()), 300)}")
+        few = f"Settings that differ: {few_settings(settings.rows())}"
+        st.caption("No setting on record differs." if settings.is_empty() else label(few, 300))
     if len(a.names) == 1:
         pin_button(served(), a.names[0])
     _cautions(a, b)
@@ -105,7 +108,7 @@ def _cautions(a: Side, b: Side) -> None:
 def _metrics(comparisons: Sequence[Compared]) -> None:
     shown = titled(table_of(comparisons))
     if is_narrow():
-        shown = shown.with_columns(pl.col("metric").str.replace("Effective sample size", "ESS", literal=True))
+        shown = shown.with_columns(pl.col("metric").str.replace_many(SHORTER))
     table(
         shown,
         "Metrics of A and B",
@@ -121,7 +124,11 @@ def _metrics(comparisons: Sequence[Compared]) -> None:
 
 def _widths() -> dict[str, Any]:
     """The widths of the columns that a window shows first: a narrow one shows both sides whole, with their errors."""
-    widths = {"metric": 104, "A": 134, "B": 134} if is_narrow() else {"metric": 230}
+    widths = {"metric": 114, "A": 134, "B": 134} if is_narrow() else {"metric": 230}
+    return _text_columns(widths)
+
+
+def _text_columns(widths: Mapping[str, int]) -> dict[str, Any]:
     return {name: st.column_config.TextColumn(width=width) for name, width in widths.items()}
 
 
@@ -185,5 +192,7 @@ def _settings(differences: pl.DataFrame | None) -> None:
             differences,
             "Settings that differ",
             height=height,
-            column_config={"setting": SETTING, "A": VALUE, "B": VALUE},
+            column_config=_text_columns(
+                {"setting": 170, "A": 110, "B": 110} if is_narrow() else {"setting": SETTING, "A": VALUE, "B": VALUE}
+            ),
         )
