@@ -62,7 +62,7 @@ def log_ratio_heat_map(
     size = f"N = {count(float(shown.counts.sum()), shown.noun)}"
     heat = _heat(shown, theme)
     notes, made = ("nats", _colour_key(heat, theme), grid.scale.word), (f"{size}, {COUNTED}", per)
-    figure = canvas(title, notes, theme=theme, height=height, made=made)
+    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made)
     figure.add_trace(heat)
     _add_quantiles(figure, shown, theme)
     if theme.live:

@@ -22,7 +22,7 @@ from .drawing.plot import Plot
 from .drawing.scale import PLAIN, Floats, Scale, padded, signed_log, suitable
 
 QUANTILES = ("min", "p5", "p50", "p95", "max")
-BANDS = "line: median, dark band: p5 to p95, light band: min to max"
+BANDS = "line: median, band: p5 to p95, pale: min to max"
 
 
 def log_ratio_quantiles(

@@ -53,7 +53,7 @@ def slice_bars(
 
     The customdata of a point that can be clicked is its words and its key; the key is "" for several buckets together.
     """
-    height = 138 + ROW * max(3, len(parts))
+    height = 153 + ROW * max(3, len(parts))
     if parts.is_empty() or not np.isfinite(floats(parts, "value")).any():
         return saying(canvas(title, notes, theme=theme, height=height), _why_empty(parts, metric, gap), theme)
     several = int(parts["buckets"].sum())
@@ -74,7 +74,7 @@ def slice_bars(
         (share, shown, *notes, scale.word),
         theme=theme,
         height=height,
-        lines=2,
+        lines=3,
         made=(metric.weighting, size, whiskers),
         key=(graded,),
         about=definition(metric),

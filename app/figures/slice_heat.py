@@ -62,7 +62,7 @@ def slice_heat(
     size = f"N = {count(float(here[f'{gap}/tokens'].sum()), 'token')}"
     errors = ON_HOVER if f"{name}_se" in here.columns and here[f"{name}_se"].is_not_null().any() else NO_ERROR
     notes, made = (unit, *_colour_words(values, scale, span), shown), (metric.weighting, size, errors, merged)
-    figure = canvas(title, notes, theme=theme, height=height, made=made, about=definition(metric))
+    figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made, about=definition(metric))
     figure.add_trace(_heat(values, facts, columns, scale, span, theme))
     labels = dict(parts.select("key", "label").drop_nulls("key").rows())
     figure.update_yaxes(

@@ -34,8 +34,8 @@ def canvas(
     notes: what a reader must know, the first the most: those that do not fit into the line stand behind the ?. made:
     estimator, weighting, N and uncertainty. about: the definition of the metric. key: names of colours, in lines of their own.
     A picture has no ?: notes and made stand under its title. All but `about` must come escaped (`escape.plotly`) if they contain
-    foreign text; empty texts are left out. lines: the least number of lines to keep room for, so that charts beside each
-    other align.
+    foreign text; empty texts are left out. lines: the least number of lines to keep room for: charts
+    beside each other align, and marks at the upper edge stand apart from the notes.
     """
     said, facts = ([text for text in texts if text] for texts in (notes, made))
     shown, behind = _one_line(said, theme.columns) if theme.live else ([*said, *facts], [])
