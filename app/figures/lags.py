@@ -21,7 +21,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
 from .drawing.floats import floats
 from .drawing.head import metric_head
-from .drawing.marks import add_events, fit, reach_of_zeros
+from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, line_trace
 from .drawing.scale import Floats, suitable
 from .drawing.series_pens import DASHES
@@ -64,7 +64,7 @@ def lags_over_steps(
     notes, made = (unit, band, scale.word), (metric.weighting, size, _merged(course))
     figure = canvas(title, notes, theme=theme, height=height, lines=2, made=made, about=definition(metric))
     areas = [(*interval(values, errors, metric.bounds), ERROR_OPACITY)]
-    plot = fit(figure, theme, scale, [values], areas, limits, reach_of_zeros(metric))
+    plot = fit(figure, theme, scale, [values], areas, limits, metric)
     few = course["step"].n_unique() <= FEW
     for at, (lag, colour) in enumerate(zip(lags, _colours(len(lags), theme), strict=True)):
         rows = _unbroken(known.filter(pl.col("lag") == lag), course)
@@ -92,7 +92,12 @@ def lag_shares(
         return saying(canvas(title, theme=theme, height=height), ABSENT.format(gap), theme)
     size = f"N = {count(float(known[name].sum()), 'token')}, {COUNTED}"
     figure = canvas(
-        title, ("share of the tokens with a known lag",), theme=theme, height=height, made=(size, _merged(course))
+        title,
+        ("share of the tokens with a known lag",),
+        theme=theme,
+        height=height,
+        lines=2,
+        made=(size, _merged(course)),
     )
     parts = known.with_columns(share=pl.col(name) / pl.col(name).sum().over("step"))
     apart = _apart(course)

@@ -15,7 +15,7 @@ from .drawing.bands import band_words, edges, shaded
 from .drawing.beside import Beside, beside_words, faint, within
 from .drawing.canvas import saying
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
-from .drawing.marks import add_events, fit, reach_of_zeros
+from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Trace, infinities, line_trace, value_words
 from .drawing.scale import suitable
 from .drawing.thinned import POINTS, Thinned, thinned_steps
@@ -53,7 +53,7 @@ def metric_over_steps(
     if not np.isfinite(run.values).any():
         return saying(figure, why_absent([run], metric), theme)
     areas, pen = edges(drawn), Pen(theme.of_gap(gap), metric.name, size=4, marked=FEW)
-    plot = fit(figure, theme, scale, means, areas, limits, reach_of_zeros(metric))
+    plot = fit(figure, theme, scale, means, areas, limits, metric)
     trace = line_trace(plot, drawn, pen, value_words(drawn, metric))
     trace["marker"] |= _hollow(drawn, metric)
     act = {"symbol": "diamond", "size": 7, "color": theme.severity["act"]}

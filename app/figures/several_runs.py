@@ -33,7 +33,7 @@ from .drawing.lines import (
     what_is_shaded,
     why_absent,
 )
-from .drawing.marks import add_events, fit, reach_of_zeros
+from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, infinities, line_trace, value_words
 from .drawing.scale import Floats
 from .drawing.thinned import POINTS
@@ -81,7 +81,7 @@ def metric_of_runs(
         return saying(figure, without or why_absent(lines, metric), theme)
     areas = [area for part in drawn for area in part.areas]
     means = [*(part.raw.mean for part in drawn), *([] if other is None else [other.mean])]
-    plot = fit(figure, theme, scale, means, areas, limits, reach_of_zeros(metric))
+    plot = fit(figure, theme, scale, means, areas, limits, metric)
     words = [_words(part, metric, len(lines) > 1 or part.line.is_group) for part in drawn]
     pens = [_pen(part.line, gap, theme) for part in drawn]
     parts = zip(drawn, pens, words, strict=True)

@@ -23,7 +23,7 @@ from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import common_cells
 from .drawing.floats import floats
 from .drawing.lines import line_of, metric_canvas
-from .drawing.marks import add_events, fit, reach_of_zeros
+from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace, value_words
 from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
@@ -77,7 +77,7 @@ def courses(
     if not known:
         return saying(figure, f"not available on either side, because {metric.absent}", theme)
     areas = [area for line in lines for area in edges(line)] if banded else []
-    plot = fit(figure, theme, scale, [line.mean for line in lines], areas, limits, reach_of_zeros(metric))
+    plot = fit(figure, theme, scale, [line.mean for line in lines], areas, limits, metric)
     pens = [_pen(run, gap, theme, 1.8 if banded else 1.2) for run, _ in known]
     parts = zip(lines, pens, strict=True)
     figure.add_traces([trace for line, pen in parts for trace in _course(plot, line, pen, metric, banded)])

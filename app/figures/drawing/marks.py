@@ -1,5 +1,6 @@
 """Marks over a chart's data: severity limits with their words, and the events of the run."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from .canvas import coloured
 from .hover import EVENTS, in_lines
 from .overlay import Overlay, across, lay_over, on_paper, shelf, upright, words
 from .plot import Plot
-from .scale import Floats, Scale, padded
+from .scale import PLAIN, Floats, Scale, padded
 
 LINES = 24
 """The most events with a line; more lines would hide the data, so that only the top edge has marks."""
@@ -58,6 +59,10 @@ KINDS = {
 """The kinds of events, the gravest first. A mark that several events share has the shape of the gravest."""
 GRAVE = ("act", "watch", "set aside", "gap", "config", "resume")
 """The kinds that keep their lines if there are too many events for a line each."""
+NEAR_ZERO = 0.15
+"""A plain axis begins at zero if its lowest value is below this share of the highest."""
+NARROWEST = 0.004
+"""The least length of a plain axis, as a share of its largest value. On a shorter one noise looks like a rise."""
 INDENT, TALL, WIDE = 2, 14, 6
 """Pixels from the left end to a limit's words, their height, and the width of a character."""
 ROW = 0.06
@@ -75,11 +80,6 @@ def within_reach(limits: Sequence[Limit], low: float, high: float, scale: Scale)
     return [limit for limit in limits if low - room <= float(scale.place(limit.at)) <= high + room]
 
 
-def reach_of_zeros(metric: Metric) -> float:
-    """The end of the axis if all values are 0: 1 for a count, a hundredth for a share, whose whole is 1."""
-    return 0.01 if metric.kind == "share" else 1.0
-
-
 def fit(
     figure: go.Figure,
     theme: Theme,
@@ -87,20 +87,36 @@ def fit(
     means: Sequence[Floats],
     areas: Iterable[Area] = (),
     limits: Sequence[Limit] = (),
-    zeros: float = 1.0,
+    metric: Metric | None = None,
 ) -> Plot:
     """The figure with a value axis that these lines, areas and the limits near them fit into, and with the limits drawn.
 
-    zeros: see reach_of_zeros.
+    metric: of the values, if they are a metric's.
     """
     places = reach(scale, means, areas)
     known = places[np.isfinite(places)]
-    low, high = float(known.min()), float(known.max()) or (zeros if not known.any() else 0.0)
+    low, high = float(known.min()), float(known.max()) or (0.0 if known.any() else _reach_of_zeros(metric))
     near = [float(scale.place(limit.at)) for limit in within_reach(limits, low, high, scale)]
-    plot = Plot(figure, scale, padded(min([low, *near]), max([high, *near])), theme)
+    ends = min([low, *near]), max([high, *near])
+    plot = Plot(figure, scale, _plain_ends(*ends, metric) if scale == PLAIN else padded(*ends), theme)
     figure.update_yaxes(**scale.axis(*plot.shown))
     add_limits(plot, limits)
     return plot
+
+
+def _reach_of_zeros(metric: Metric | None) -> float:
+    """The end of the axis if all values are 0: a hundredth for a share, whose whole is 1."""
+    return 0.01 if metric is not None and metric.kind == "share" else 1.0
+
+
+def _plain_ends(low: float, high: float, metric: Metric | None) -> tuple[float, float]:
+    """The ends of a plain axis around these: from zero on if that is near, wide enough for short numbers beside it, and hardly
+    beyond the largest value that the metric can have."""
+    low = 0.0 if 0 < low < NEAR_ZERO * high else low
+    room = max(0.0, (NARROWEST * max(abs(low), abs(high)) - (high - low)) / 2) if low < high else 0.0
+    first, last = padded(low - room, high + room)
+    most = math.inf if metric is None else metric.bounds[1]
+    return first, min(last, padded(first, most)[1]) if high <= most < last else last
 
 
 def add_limits(plot: Plot, limits: Sequence[Limit]) -> None:

@@ -51,6 +51,28 @@ def test_the_ends_of_a_range_are_read_from_its_words() -> None:
     assert [BY_NAME[name].bounds for name in named] == [(0, inf), (-inf, inf), (0, inf), (-1, inf), (0, 1)]
 
 
+def axis_of(name: str, values: list[float]) -> tuple[float, float]:
+    frame = pl.DataFrame({"step": range(len(values)), f"mismatch/{name}": values})
+    layout: Any = figures.metric_over_steps(frame, BY_NAME[name], "mismatch").layout
+    low, high = layout.yaxis.range
+    return float(low), float(high)
+
+
+@pytest.mark.parametrize("values", [[0.998], [0.6, 1.0], [0.2, 0.9]])
+def test_the_axis_of_a_share_ends_at_the_whole(values: list[float]) -> None:
+    low, high = axis_of("ess_token", values)
+    assert low < min(values) and max(values) < high < 1.07
+
+
+def test_a_plain_axis_begins_at_a_zero_that_is_near() -> None:
+    assert axis_of("ess_token", [0.09, 0.9])[0] <= 0 < axis_of("ess_token", [0.4, 0.9])[0]
+
+
+def test_a_plain_axis_is_not_so_short_that_its_ticks_need_many_digits() -> None:
+    low, high = axis_of("ess_token", [0.99793, 0.99795])
+    assert high - low > 0.0039 and low < 0.99793 < 0.99795 < high
+
+
 def test_no_band_reaches_beyond_what_the_metric_can_be() -> None:
     frame = metric_frame(30).with_columns(pl.lit(0.05).alias("mismatch/kl_k3_se"))
     lags = frame.with_columns(last="step", lag=pl.lit("0"), first_lag=pl.lit(0))
