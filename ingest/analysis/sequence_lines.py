@@ -19,7 +19,8 @@ def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.D
     """The log-ratio along each response, in at most `points` equal buckets of positions. Columns: sequence_id, minibatch, line.
 
     The value of a bucket is that of its token with the largest |x|, with its sign, so that no extreme is lost. It is 0 where all
-    tokens of the bucket are masked or have no log-ratio. An infinite value stays infinite.
+    tokens of the bucket are masked or have no log-ratio. An infinite value stays infinite. A sequence that lacks
+    a policy is left out: a line at 0 would say that both agree.
     """
     length = (pl.col("position").max() + 1).over(KEY)
     bucket = pl.when(length <= points).then(pl.col("position")).otherwise(pl.col("position") * points // length)
@@ -27,6 +28,7 @@ def log_ratio_lines(run: Run, step: int, gap: str, points: int = POINTS) -> pl.D
     tokens = run.tokens([step], (*KEY, "position", "mask", gap)).collect()
     buckets = (
         tokens.with_columns(bucket=bucket, x=x)
+        .filter(pl.col(gap).is_not_null().any().over(KEY))
         .group_by(*KEY, "bucket", maintain_order=True)
         .agg(pl.col("x").get(pl.col("x").abs().arg_max()).fill_null(0.0))
     )

@@ -76,10 +76,22 @@ def slice_named(name: str) -> OnDemand | None:
 
 
 _SLICES = (
-    OnDemand("group_id", ("group_id",), _column("group_id"), "the prompt group", "log group_ids"),
+    OnDemand("group_id", ("group_id",), _column("group_id"), "the prompt group", "pass group_ids= to Collector.log"),
     OnDemand("rank", ("rank",), _column("rank"), "the trainer rank that wrote the row", "give each Collector its rank"),
-    OnDemand("minibatch", ("minibatch",), _column("minibatch"), "the update within the step", "log minibatch"),
-    OnDemand("finish_reason", ("finish_reason",), _column("finish_reason"), "why sampling ended", "log finish_reasons"),
+    OnDemand(
+        "minibatch",
+        ("minibatch",),
+        _column("minibatch"),
+        "the update within the step",
+        "pass minibatch= to Collector.log",
+    ),
+    OnDemand(
+        "finish_reason",
+        ("finish_reason",),
+        _column("finish_reason"),
+        "why sampling ended",
+        "pass finish_reasons= to Collector.log",
+    ),
     OnDemand(
         "token_class",
         ("token_texts",),
@@ -87,12 +99,20 @@ _SLICES = (
         "what kind of text the token is",
         "record text='full', with token_texts or decode=",
     ),
-    OnDemand("token_id", ("token_ids",), _column("token_ids"), "the sampled token", "log token_ids"),
+    OnDemand("token_id", ("token_ids",), _column("token_ids"), "the sampled token", "pass token_ids= to Collector.log"),
     OnDemand(
         "length_decile", (), length_deciles, "response length among the rows of its step, 1 shortest to 10 longest", ""
     ),
-    OnDemand("reward_sign", ("reward",), lambda records: signs(records["reward"]), "sign of the reward", "log rewards"),
-    OnDemand("advantage_sign", ("advantages",), advantage_signs, "sign of the advantage", "log advantages"),
+    OnDemand(
+        "reward_sign",
+        ("reward",),
+        lambda records: signs(records["reward"]),
+        "sign of the reward",
+        "pass rewards= to Collector.log",
+    ),
+    OnDemand(
+        "advantage_sign", ("advantages",), advantage_signs, "sign of the advantage", "pass advantages= to Collector.log"
+    ),
 )
 ON_DEMAND = {made.name: made for made in _SLICES}
 

@@ -91,6 +91,12 @@ def test_masked_tokens_leave_no_trace_in_a_line(tmp_path: Path) -> None:
     assert line["5-0"][2:5] == [0.0, 0.0, 0.0] and line["5-1"][0] == -math.inf and line["5-2"] == [0.0] * 5
 
 
+def test_a_row_of_one_policy_alone_has_no_line(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path, "holes"))
+    assert set(run.sequences(5)["minibatch"]) == {None, 0, 1}
+    assert set(log_ratio_lines(run, 5, "mismatch")["minibatch"]) == {None}
+
+
 @pytest.mark.parametrize("name", ["group_id", "minibatch", "lag", "reward_sign", "length_decile", "rank"])
 def test_the_sequences_of_a_slice_are_those_its_metrics_count(stale: Run, name: str) -> None:
     metrics = stale.metrics(by=("step", name)).filter(step=14)

@@ -28,6 +28,8 @@ LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _LAST: list[ThemeName] = [LIGHT.name]
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
+ABSENT = "–"
+"""A cell of a table without a value."""
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
 
@@ -152,7 +154,7 @@ def _fill(drawer: Any, numbers: Callable[[], pl.DataFrame], name: str, key: str,
 
 def _table(frame: pl.DataFrame, name: str, **options: Any) -> Any:
     text = [column for column, kind in frame.schema.items() if kind == pl.String]
-    return st.dataframe(changed(frame, visible, *text), hide_index=True, alt=name, **options)
+    return st.dataframe(changed(frame, visible, *text), hide_index=True, alt=name, **{"placeholder": ABSENT, **options})
 
 
 def numbers_behind(frame: Callable[[], pl.DataFrame], key: str, title: str = "numbers behind this page") -> None:

@@ -41,7 +41,7 @@ COLUMNS: dict[str, Any] = {
     "verdict": st.column_config.MultiselectColumn(
         width=110, help="the worst grade of any step", options=WORDS, color=COLOURS
     ),
-    "worst signal": st.column_config.TextColumn(width=270),
+    "worst signal": st.column_config.TextColumn(width=310),
     "since": st.column_config.NumberColumn("since step", format="localized"),
     DRAWN.name: st.column_config.NumberColumn(
         f"{DRAWN.title}, newest step",
