@@ -14,6 +14,8 @@ from .charts import appearance
 
 EVERY = 1.0
 """Seconds between two looks for a diagnosis that is being made."""
+READABLE = 1100
+"""The widest line of a sentence, in pixels."""
 COMPUTED = "diagnosis is being computed"
 REFEREE = "The referee is a third reading of the recorded tokens, by a model in float32. `ratioscope rescore` adds one to a run."
 
@@ -53,7 +55,7 @@ def side_line(view: View) -> None:
     with st.spinner("comparing with the referee"):
         found = view.of(side_off)
     if found is not None:
-        st.markdown(f"**Which side is off?** {label(found.sentence, 600)}", help=REFEREE)
+        st.markdown(f"**Which side is off?** {label(found.sentence, 600)}", help=REFEREE, width=READABLE)
 
 
 def floor_line(scope: Scope) -> None:

@@ -13,6 +13,7 @@ from ratioscope.metrics.grading.limits import Limit, reading_of
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.answer import Answer
+from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import html as escaped
 from ...presentation.limit import limit_words
@@ -43,7 +44,9 @@ def verdict_line(
     word = finding.word
     leads = answer is not None and answer.leads
     title = _title(finding, answer) if answer and leads else finding.title
-    first = escaped(", ".join(part for part in (title, _when(title, finding, leads=leads, links=links)) if part))
+    first = escaped(
+        ", ".join(part for part in (capital(title), _when(title, finding, leads=leads, links=links)) if part)
+    )
     sure = answer.confidence if answer and answer.confidence else finding.confidence
     meaning, remedy = _advice(finding, answer)
     parts = [

@@ -82,7 +82,9 @@ def test_a_change_of_the_gap_has_its_words_and_its_parts(opened: Open, runs: Pat
     for name, words in growth_facts(growth):
         assert name in shown and words in shown
     for change in growth.changes:
-        assert f"Parts of the change at step {change.course.onset}" in {each.value for each in app.subheader}
+        assert f"Parts of the change at step {change.course.onset}, by probability" in {
+            each.value for each in app.subheader
+        }
         assert all(cell in shown for row in change_parts(change) for cell in row)
 
 

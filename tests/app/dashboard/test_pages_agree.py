@@ -67,7 +67,7 @@ def test_a_cause_in_a_run_within_its_bounds_is_told_as_such(opened: Open, few_fi
     app = opened("overview", few_fillers)
     diagnoses().answer_all()
     first = html(well(app.run()))
-    told = "no signal is out of its bounds, but the diagnosis names a cause of its gap: A constant stands in place"
+    told = "No signal is out of its bounds, but the diagnosis names a cause of its gap: A constant stands in place"
     assert "● healthy" in first and told in first
     named = "Likely cause: A constant stands in place of missing log-probs"
     for page in ("alerts", "corrections"):

@@ -133,7 +133,7 @@ def _parts(context: KnownContext | None) -> None:
     """The mix of probabilities and the sizes before and after each change of the gap."""
     for change in () if context is None else context.growth.changes:
         if rows := change_parts(change):
-            name = f"Parts of the change at step {change.course.onset}"
+            name = f"Parts of the change at step {change.course.onset}, by {PARTS[0]}"
             st.subheader(name, anchor=False)
             _table(name, PARTS, rows)
 
