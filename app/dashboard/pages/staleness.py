@@ -65,7 +65,7 @@ def render(scope: Scope) -> None:
     absent = absences(scope.view).get("lag")
     if absent:
         st.markdown(f":material/info: By version lag: not available, {label(absent)}.")
-        st.code(RECORD, language="python")
+        st.code(RECORD, language="python", wrap_lines=True)
     else:
         _lags(scope)
     _parts(scope)

@@ -59,8 +59,10 @@ def _look_for_readers(opened: Opened, sight: Sight) -> None:
         sight.more["moving"] = _moving(opened)
         sight.more["uneven"] = opened.page.evaluate(UNEVEN)
         sight.more["ours"] = opened.page.evaluate(OURS)
-    elif sight.first and sight.title in NOTED:
-        sight.more["outside"] = notes_outside(opened)
+    elif sight.first:
+        sight.more["grave when narrow"] = grave(opened.page)
+        if sight.title in NOTED:
+            sight.more["outside"] = notes_outside(opened)
 
 
 def _moving(opened: Opened) -> list[str]:
@@ -110,6 +112,12 @@ def test_nothing_in_the_data_runs_or_is_fetched(tour: Tour) -> None:
 def test_no_page_of_the_dashboard_has_a_serious_violation(tour: Tour, theme: Theme) -> None:
     """axe-core's, of accessibility."""
     assert _more(tour("stale", theme), "grave") == {card.title: [] for card in PAGES}
+
+
+def test_no_narrow_page_has_a_serious_violation(tour: Tour) -> None:
+    """Each page is opened narrow in one of the two themes."""
+    found = [_more(tour("stale", theme), "grave when narrow") for theme in THEME]
+    assert found[0] | found[1] == {card.title: [] for card in PAGES}
 
 
 @pytest.mark.parametrize("page", NOTED)

@@ -184,5 +184,5 @@ def _in_force(rules: Rules, in_force: Rules) -> None:
                     name: st.column_config.NumberColumn(format="%.3g") for name in ("watch from", "act from")
                 },
             )
-            st.code(rules_toml(rules), language="toml")
+            st.code(rules_toml(rules), language="toml", wrap_lines=True)
             st.caption(f"Thresholds of signals stay in force if they lie in the file {RULES_FILE} of the run folder.")

@@ -55,7 +55,7 @@ def trainer_config(entry: Entry, gap: WeightedGap, trainer_of_run: str) -> None:
     if gap not in GAPS:
         st.caption(f":material/info: {OF_READING.format(gap=label(gap))}")
     st.caption(f"{label(entry.name, 120)}, for {name} {dialect(name).VERSIONS[0]}, {WHERE[name]}")
-    st.code(text, language=LANGUAGES[name])
+    st.code(text, language=LANGUAGES[name], wrap_lines=True)
     for note in notes:
         st.caption(f":material/info: {label(note, 400)}")
 

@@ -98,7 +98,7 @@ def _cause(scope: Scope, item: Likely, place: int, context: KnownContext | None)
             _picture(scope, item, place, numbers)
     if settings:
         st.caption("Settings of the correction to use meanwhile:")
-        st.code(settings)
+        st.code(settings, wrap_lines=True)
 
 
 def _picture(scope: Scope, item: Likely, place: int, numbers: pl.DataFrame) -> None:
@@ -145,7 +145,7 @@ def _open(diagnosis: Diagnosis) -> None:
     _table("The record cannot tell", ("because", "causes that stay open"), open_rows(diagnosis))
     if arguments := missing_arguments(diagnosis):
         st.caption("These arguments record the missing columns:")
-        st.code(record_lines(arguments), language="python")
+        st.code(record_lines(arguments), language="python", wrap_lines=True)
 
 
 def _excluded(diagnosis: Diagnosis) -> None:

@@ -45,4 +45,4 @@ def json_drawer(
         else:
             st.caption(f"{count(len(document), 'character')}: too long to show; download it.")
         st.caption("Recompute the metrics from the file:")
-        st.code(SNIPPET, language="python")
+        st.code(SNIPPET, language="python", wrap_lines=True)
