@@ -113,11 +113,11 @@ def trained(sink: CollectingSink | None) -> list[torch.Tensor]:
     with Collector("unused", sink=lambda: sink) if sink else nullcontext() as collector:
         for step in range(10):
             logprobs = torch.log_softmax(model(torch.randn(32, 100, 64, device="cuda")), -1)
-            sampled = torch.distributions.Categorical(logits=logprobs.detach()).sample()
+            sampled = torch.multinomial(logprobs.detach().exp().flatten(0, 1), 1).view(32, 100)
             current = logprobs.gather(2, sampled[:, :, None])[:, :, 0]
             if collector is not None:
                 collector.log(step=step, rollout_logprobs=current.detach().bfloat16(), current_logprobs=current)
-            (-current * torch.randn(32, 1, device="cuda")).mean().backward()
+            torch.autograd.backward((-current * torch.randn(32, 1, device="cuda")).mean())
             optimizer.step()
             optimizer.zero_grad()
     return [*(parameter.detach() for parameter in model.parameters()), torch.cuda.get_rng_state()]
