@@ -219,6 +219,8 @@ _REDUCTIONS: dict[str, Callable[..., _Values]] = {
 
 def _add(combine: Combine, sums: Matrix, cells: Integers, values: _Values | float) -> None:
     """Adds numbers to their cells, one after the other. Numpy holds Python's lock meanwhile, so it is not given many at once."""
+    if isinstance(values, np.ndarray) and values.dtype == np.bool_:  # few are true
+        cells, values = cells[values], 1.0
     function, each = np.maximum if combine == "max" else np.add, np.broadcast_to(values, len(cells))
     for first in range(0, len(cells), _CHUNK):
         here = slice(first, first + _CHUNK)
