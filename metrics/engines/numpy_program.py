@@ -26,7 +26,7 @@ class Scattered:
     codes: npt.NDArray[np.integer[Any]]
     """A number of each token."""
     first: Integers
-    """What is added to the codes of each cell of adjacent tokens, to give the scattered cell of a token."""
+    """A number of each cell of adjacent tokens. With the code of a token it gives the scattered cell of the token."""
     cells: int
     """The number of scattered cells."""
 
@@ -79,7 +79,7 @@ def all_sums(
     rows, others = list(program.rows), list[Cells]()
     for each, own_cells, table in zip(scattered, cells, tables, strict=True):
         occupied = np.flatnonzero(np.bincount(own_cells))
-        found = table[np.ix_(rows, occupied)] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
+        found = table[np.ix_(np.array(rows), occupied)] + 0.0  # of 0.0 and -0.0 the larger one depends on the processor
         others.append(with_logarithms(program, columns, each, ends - starts, Cells(occupied, found)))
     return result[rows], others
 
@@ -102,7 +102,7 @@ def with_logarithms(program: Program, columns: Columns, scattered: Scattered, le
         chosen = np.flatnonzero(np.isin(cells, found.codes[beyond]))
         chosen = chosen[ascending(cells[chosen])]
         given = {name: column[chosen] for name, column in columns.items()}
-        found.matrix[np.ix_(logs, beyond)] = cell_sums(program, given, first_of_each(cells[chosen]))[logs]
+        found.matrix[np.ix_(np.array(logs), beyond)] = cell_sums(program, given, first_of_each(cells[chosen]))[logs]
     return found
 
 

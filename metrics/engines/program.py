@@ -165,8 +165,8 @@ def _program(
             steps.append(Step(graph.nodes[target][0], register[target], read))
         # Only now: a result never overwrites what its own step reads, so that compiled loops need no order.
         free += {register[n] for n in arguments if last[n] == place and n not in kept and n not in constants}
-    kinds, own = tuple(s[0] for s in rows), tuple(rows[s] for s in wanted)
-    return Program(tuple(columns), tuple(steps), count, kinds, own, bounded)
+    own = tuple(rows[s] for s in wanted)
+    return Program(tuple(columns), tuple(steps), count, tuple(s[0] for s in rows), own, bounded)
 
 
 _Sums = tuple[Combine, tuple[int, ...]]

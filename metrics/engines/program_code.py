@@ -72,7 +72,8 @@ class _Code:
     """Writes the functions of a module, which share names of arguments and the layout of rows."""
 
     def __init__(self, program: Program, kind: Kind, partitions: tuple[int, ...]) -> None:
-        self._program, self._kind, self._partitions = program, kind, range(len(partitions))
+        self._program, self._partitions = program, range(len(partitions))
+        self._kind: Kind = kind
         self._bits = partitions
         self._columns = [f"%c{place}" for place in range(len(program.columns))]
         self._layout = layout(program)
@@ -101,7 +102,7 @@ class _Code:
         """(number of the vector, its operation, the numbers of eight tokens for each of its places), as they are known."""
         read = lanes.steps(self._program, columns)
         vectors = list(enumerate(self._layout.vectors))
-        known = {None: splat(1.0)}
+        known: dict[int | None, str] = {None: splat(1.0)}
         for row, value in read:
             known[row] = value
             for number, (operation, rows) in [each for each in vectors if set(each[1][1]) <= set(known)]:
@@ -157,9 +158,9 @@ class _Code:
                 name = f"{number}_{place}"
                 combined = lanes.combined(operation, NUMBERS, f"%a{name}", value)
                 lanes.lines.append(f"%b{name} = {combined}")
-            rows = lanes.turned(values) if self._partitions else []
+            turned = lanes.turned(values) if self._partitions else []
             for own in targets:
-                for target, row in zip(own, rows, strict=True):
+                for target, row in zip(own, turned, strict=True):
                     lanes.combine_at(operation, target, number, row)
         for number, (operation, rows) in enumerate(self._layout.vectors):
             of_lanes = ends.turned([f"%b{number}_{place}" for place in range(len(rows))])
