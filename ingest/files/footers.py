@@ -21,12 +21,17 @@ def demand_reasonable(metadata: pq.FileMetaData) -> None:
         raise SourceError(
             f"it claims {metadata.num_row_groups} row groups; at most {MOST_GROUPS} are read from one file"
         )
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    for column in range(metadata.num_columns):
-        values = sum(group.column(column).num_values for group in groups)
+    columns = range(metadata.num_columns)
+    totals, spare = [0] * len(columns), [0] * len(columns)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        rows = group.num_rows
+        for column in columns:
+            values = group.column(column).num_values
+            totals[column] += values
+            spare[column] = min(spare[column], values - rows)
+    for column, (values, fewest) in enumerate(zip(totals, spare, strict=True)):
         if values > MOST_VALUES:
             raise SourceError(f"it claims {values} values in one column; at most {MOST_VALUES} are read from one file")
-        fewest = min((group.column(column).num_values - group.num_rows for group in groups), default=0)
         if fewest < 0:  # a row without a value counts as one, in a list too: polars panics where rows have none
             path = metadata.schema.column(column).path
             raise SourceError(f"its column {path!r} has {-fewest} values fewer than its rows")

@@ -6,6 +6,7 @@ protocol; only its kind, its two sizes and its number of values are read here (p
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +38,13 @@ _USUAL = re.compile(
 )
 """A whole header as pyarrow writes it, with numeric bounds: each field once, in order."""
 
+_KNOWN: deque[tuple[Any, tuple[tuple[str, int], ...]]] = deque(maxlen=8)
+
 Bytes = Callable[[int, int], bytes]
 """Reads bytes of the file: (offset, number) -> bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Header:
     """A page header."""
 
@@ -62,8 +65,7 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
 
     SourceError where a page header cannot be read.
     """
-    columns = map(metadata.schema.column, range(metadata.num_columns))
-    widths = [(place, _width(column)) for place, column in enumerate(columns) if column.path in leaves]
+    widths = [(place, width) for place, (path, width) in enumerate(_leaves(metadata)) if path in leaves]
     chunks = ((group.column(place), width) for group in map(metadata.row_group, groups) for place, width in widths)
     headers = ((header, width) for chunk, width in chunks for header in _headers(read, chunk))
     total = sum(metadata.row_group(group).num_rows for group in groups) * _ROW
@@ -72,6 +74,18 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
             raise SourceError(f"it has more than {MOST_PAGES} pages, the most that are read of one file")
         total += max(header.uncompressed, header.values * width)
     return total
+
+
+def _leaves(metadata: pq.FileMetaData) -> tuple[tuple[str, int], ...]:
+    """(path, bytes of one decoded value) of each leaf column. Files of one writer have equal schemas: the last ones are known."""
+    schema: Any = metadata.schema  # Any: the stubs lack `column`
+    for known, leaves in list(_KNOWN):  # a copy: other threads may append
+        if schema.equals(known):
+            return leaves
+    columns = map(schema.column, range(metadata.num_columns))
+    leaves = tuple((column.path, _width(column)) for column in columns)
+    _KNOWN.append((schema, leaves))
+    return leaves
 
 
 def _width(column: pq.ColumnSchema) -> int:
@@ -115,8 +129,15 @@ def _usual(data: bytes) -> Header | None:
     match = _USUAL.match(data)
     if match is None:
         return None
-    kind, uncompressed, compressed, values = (_number(part, 0)[0] for part in match.groups())
-    return Header(kind, uncompressed, compressed, values, match.end())
+    return Header(*map(_lone_number, match.groups()), match.end())
+
+
+def _lone_number(number: bytes) -> int:
+    """The value of a number that stands alone."""
+    value = 0
+    for byte in reversed(number):
+        value = value << 7 | byte & 127
+    return (value >> 1) ^ -(value & 1)
 
 
 def _parsed(data: bytes) -> Header:
@@ -194,6 +215,5 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
 
 def leaves_of(metadata: pq.FileMetaData, columns: Collection[str]) -> frozenset[str]:
     """Paths of the leaf columns of these columns."""
-    schema: Any = metadata.schema  # Any: the stubs lack `column`
-    paths = (schema.column(place).path for place in range(metadata.num_columns))
-    return frozenset(path for path in paths if path.partition(".")[0] in columns)
+    wanted = frozenset(columns)
+    return frozenset(path for path, _ in _leaves(metadata) if path.partition(".")[0] in wanted)
