@@ -20,8 +20,8 @@ from ..files.parquet_files import ParquetFiles, read
 from .statistics_files import committed_rows, demand_known_segment, wanted
 
 MOST_HELD = 1 << 28
-"""Bytes of rows that are held for later: those of 60 ranks, which have about 4 MB each. With half of it, 64 ranks take 1.6 times as
-long, because the files of the others are read once for each block of steps."""
+"""Bytes of rows that are held for later: those of 60 ranks, which have about 4 MB each. With half of it, 64 ranks take 1.6 times
+as long, because the files of the others are read once for each block of steps."""
 
 _Source = tuple[str, str]
 """(path, digest) of a segment."""
