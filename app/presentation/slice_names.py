@@ -59,6 +59,11 @@ UNFILTERED = ("token_id",)
 """Slices that pages cannot be filtered by: a row per step and key would be too much to keep."""
 
 
+def only_value_words(words: SliceWords, value: str) -> str:
+    """The sentence on a slice of a single value, which needs no chart. value: its label, escaped."""
+    return f"By {words.title}: nothing to compare, every token has {value}."
+
+
 def term_words(term: Only) -> str:
     """The term as a reader should take it: which slice, and the whole of the bucket that the key begins.
 

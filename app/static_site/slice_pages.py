@@ -33,6 +33,7 @@ from ..presentation.lag_words import (
     single_lag,
 )
 from ..presentation.slice_names import BY_NAME as WORDS
+from ..presentation.slice_names import only_value_words
 from ..presentation.theme import DARK, LIGHT
 from ..presentation.weights_table import NO_DIGESTS, weights_table
 from ..report import shown
@@ -44,19 +45,21 @@ from .material import Material
 
 
 def where(run: Material) -> tuple[Block, ...]:
-    """The sentence on the part with most of the gap, and the bars of each slice."""
+    """The sentence on the part with most of the gap, and the bars of each slice, or its only value."""
     present = [place for place in run.data.places if place.frame is not None]
     parts = {place.slice: _parts(run, place.slice) for place in present}
     size = BY_NAME[size_metric(run.gap)]
     found = [(WORDS[name], concentration(frame)) for name, frame in parts.items()]
     said = [Words(sentence, "lead") for sentence in concentration_words(found, size.title)]
-    charts = tuple(_bars(run, name, frame) for name, frame in parts.items())
+    alone = {name: str(frame["label"][0]) for name, frame in parts.items() if len(frame) == 1}
+    charts = tuple(_bars(run, name, frame) for name, frame in parts.items() if name not in alone)
+    facts = [Words(only_value_words(WORDS[name], value), "muted small") for name, value in alone.items()]
     tables = tuple(Table(place.title, *shown.place_table(place), numbers=True) for place in present)
     absent = [
         Words(f"{place.title}: not available, {place.absent}", "absent") for place in run.data.places if place.absent
     ]
     numbers = [Drawer(f"numbers {table.title}", (table,)) for table in tables]
-    return (*said, Charts(charts), *numbers, *absent)
+    return (*said, Charts(charts), *facts, *numbers, *absent)
 
 
 def _parts(run: Material, name: str) -> pl.DataFrame:

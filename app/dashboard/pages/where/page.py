@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ratioscope.ingest.analysis.slice_over_steps import slice_over_steps
 from ratioscope.metrics.analysis.concentration import concentration
-from ratioscope.metrics.analysis.slice_parts import MOST, size_metric, slice_parts
+from ratioscope.metrics.analysis.slice_parts import MOST, bucket_label, size_metric, slice_parts
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 from ....figures.drawing.head import metric_head
@@ -16,7 +16,7 @@ from ....figures.slice_heat import slice_heat
 from ....presentation.concentration_words import concentration_words
 from ....presentation.escape import streamlit_label as label
 from ....presentation.slice_names import BY_NAME as WORDS
-from ....presentation.slice_names import SLICES, SliceWords, part_words
+from ....presentation.slice_names import SLICES, SliceWords, only_value_words, part_words
 from ...model.scope import Scope
 from ...model.slice_absences import absences
 from ...model.view import asked_gap
@@ -114,14 +114,11 @@ def _heat(scope: Scope, words: SliceWords, metric: str, chosen: range | None) ->
 def _only_key(frame: pl.DataFrame, words: SliceWords, gap: str) -> str | None:
     """The only value of a slice, of which a chart would have one bar."""
     known = frame.drop_nulls(f"{gap}/tokens") if f"{gap}/tokens" in frame.columns else frame
-    return str(known[words.name][0]) if len(known) == 1 else None
+    return bucket_label(words.name, str(known[words.name][0])) if len(known) == 1 else None
 
 
 def _say_alone(alone: dict[str, str]) -> None:
-    facts = (
-        f"By {WORDS[name].title}: nothing to compare, every token has {label(key, 60)}." for name, key in alone.items()
-    )
-    st.caption("  \n".join(facts))
+    st.caption("  \n".join(only_value_words(WORDS[name], label(value, 60)) for name, value in alone.items()))
 
 
 def _say_absent(absent: dict[str, str]) -> None:
