@@ -93,8 +93,7 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
     heeds = _heeded(card, chosen)
     with header:
         gap = _gap(chosen, takes_readings="readings" in heeds) if "gap" in heeds else ""
-        with st.container(width="content"):
-            live_line(chosen)
+        line = st.container(width="content")
         tools = _tools(card, name, chosen)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="header_choices"):
         steps = steps_field() if "steps" in heeds else Steps()
@@ -102,9 +101,11 @@ def _on_run(card: Page, served_runs: Served, name: str, chosen: View, header: De
         reference = reference_picker(served_runs, chosen, gap) if "floor" in heeds else NOTHING
         st.session_state[LOG_X] = "steps" in heeds and log_x_switch(chosen)
         others = others_picker(served_runs, name) if "others" in heeds else ()
+    beside = tuple(runs_beside(served_runs, others).values())
+    with line:
+        live_line(chosen)
     if (reason := _reason_for_nothing(card, chosen)) is not None:
         return partial(_with_tools, tools, reason)
-    beside = tuple(runs_beside(served_runs, others).values())
     scope = Scope(
         chosen,
         gap,

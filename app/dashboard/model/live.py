@@ -29,8 +29,9 @@ from .revision_cache import HeldRevision
 from .run_state import RunState, run_state
 from .view import View, view
 
-EVERY = 1.0
-"""Seconds between two looks at a run, also at one that has ended: it may be resumed."""
+EVERY, EVERY_ENDED = 1.0, 5.0
+"""Seconds between two looks at a run: at one that may grow, and at one that has ended but may be resumed. After each look the
+browser goes through the whole page, which takes it as long as drawing two charts."""
 REST = 1.0
 """Pause before a redraw, as a multiple of the drawing time: a heavy page takes half of a core at most. Convention."""
 LONGEST_REST = 5.0
@@ -126,8 +127,11 @@ def note_drawn() -> None:
 
 
 def live_line(shown: View) -> None:
-    """Shows the run's state, updated every few seconds, and redraws the page when more of the run is committed."""
-    st.fragment(_line, run_every=EVERY, key="live")(shown)
+    """Shows the run's state, updated every few seconds, and redraws the page when more of the run is committed.
+
+    It is called once the runs beside this one are known.
+    """
+    st.fragment(_line, run_every=EVERY if may_grow(shown) else EVERY_ENDED, key="live")(shown)
 
 
 def may_grow(shown: View) -> bool:

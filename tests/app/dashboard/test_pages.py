@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from support.edge_runs import RUNS, made
 from support.pages_open import SECONDS, Open, charts, html, unopened, well, words
 
-from ratioscope.app.dashboard.model import runs_variable
+from ratioscope.app.dashboard.model import live, runs_variable
 from ratioscope.app.dashboard.model.served_runs import distinct_names
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages import PAGES
@@ -255,6 +255,30 @@ def test_a_growing_run_is_read_again_on_the_next_interaction(
         collector.log(step=1, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
         collector.flush(timeout=60)
         assert app.run().metric[0].value == "2"
+
+
+def test_runs_that_have_ended_are_looked_at_less_often(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: dict[str | None, float] = {}
+    fragment: Any = st.fragment
+
+    def noted(function: Any = None, *, run_every: Any = None, key: str | None = None) -> Any:
+        pauses[key] = run_every
+        return fragment(function, run_every=run_every, key=key)
+
+    monkeypatch.setattr(st, "fragment", noted)
+    opened("health", "healthy")
+    assert pauses["live"] == live.EVERY_ENDED > live.EVERY
+    with Collector(tmp_path / "run") as collector:
+        collector.log(step=0, rollout_logprobs=[[-1.0, -2.0]], old_logprobs=[[-1.1, -2.0]])
+        collector.flush(timeout=60)
+        opened("health", tmp_path / "run")
+        assert pauses["live"] == live.EVERY
+        opened("metrics", ["healthy", tmp_path / "run"], run="healthy", **{"with": ["run"]})
+        assert pauses["live"] == live.EVERY, "a run beside it grows"
+        opened("metrics", ["healthy", tmp_path / "run"], run="healthy")
+        assert pauses["live"] == live.EVERY_ENDED
 
 
 def test_a_folder_without_a_run_waits_for_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
