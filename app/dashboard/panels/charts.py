@@ -24,12 +24,12 @@ from ..model.export import PageContents, csv_of
 IMAGES = ("svg", "png")
 CELL = 24
 """Characters of a name that is cut to leave room for the numbers beside it."""
+ABSENT = "–"
+"""A cell of a table without a value."""
 LOG_X = "_log_x"
 """True while the page draws its lines over a logarithmic x axis."""
 _LAST: list[ThemeName] = [LIGHT.name]
 WIDEST_NUMBER, SHORT_TITLE = 96, 10
-ABSENT = "–"
-"""A cell of a table without a value."""
 """Pixels of a column that holds -0.0001234 or 1.234e-05, and characters of a title that takes less room."""
 
 
