@@ -73,7 +73,8 @@ def test_a_package_tells_the_commit_that_pip_installed(
     tmp_path: Path, module: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages = tmp_path / "env" / "site-packages"
-    for name, told in {"verl": {"vcs_info": {"commit_id": COMMIT}}, "trl": {"archive_info": {}}, "areal": None}.items():
+    origins: dict[str, Any] = {"verl": {"vcs_info": {"commit_id": COMMIT}}, "trl": {"archive_info": {}}, "areal": None}
+    for name, told in origins.items():
         metadata = packages / f"{name}-1.0.dist-info"
         metadata.mkdir(parents=True)
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

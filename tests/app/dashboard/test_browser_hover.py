@@ -31,6 +31,9 @@ MARKS = f"""() => {{
   return [chart.querySelectorAll(`.trace${{uid}} .point`).length, customdata.length];
 }}"""
 
+BEGINS = """() => [...document.querySelectorAll(".rs-chart .hoverlayer .hovertext tspan.line")].map(
+  line => line.getBoundingClientRect().left)"""
+
 
 def synced(runs: Path) -> Path:
     path = write_statistics_run(runs / "synced", 60, size=0.05, rise=1.2)
@@ -75,6 +78,8 @@ def test_the_mode_bar_covers_neither_the_definition_nor_the_newest_steps(
     assert bar["y"] + bar["height"] <= min(plot["y"], mark["y"])
     page.mouse.move(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
     page.locator(".rs-chart .hoverlayer").get_by_text("exp(x)").first.wait_for()
+    begins = page.evaluate(BEGINS)
+    assert len(begins) > 5 and max(begins) - min(begins) < 3, "its lines are flush left"
     is_well(opened)
 
 
