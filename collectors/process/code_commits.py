@@ -48,7 +48,7 @@ def _head(git: Path) -> str:
 
 
 def _of_branch(git: Path, name: str) -> Iterator[str]:
-    """What is on record as the branch's commit: the first is valid."""
+    """The commits on record for the branch: the first is valid."""
     shared = git / _read(git / "commondir").strip() if (git / "commondir").is_file() else git
     yield from (_read(folder / name).strip() for folder in (git, shared) if (folder / name).is_file())
     yield from (line.split()[0] for line in _read(shared / "packed-refs").splitlines() if line.endswith(f" {name}"))
