@@ -14,7 +14,7 @@ from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import Rejected
 from ratioscope.ingest.importers.scalars.agreement import Names, likely_trainer
 from ratioscope.ingest.importers.scalars.attempts import Attempts
-from ratioscope.ingest.importers.scalars.logged import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
 from ratioscope.record import scalar_schema
 

@@ -10,7 +10,7 @@ from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.neighbours import neighbour
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
 from ratioscope.ingest.importers.scalars.agreement import OWN, Names, is_metric, trainer_named
-from ratioscope.ingest.importers.scalars.logged import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
 from ratioscope.ingest.importers.scalars.sources import BY_NAME, Found, found, log_kind, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column

@@ -22,7 +22,7 @@ from ..presentation.noise_floor import NoiseFloor
 from ..referee.floor_of_run import against_floor
 from ..referee.side_off import SideOff
 from .baseline import Baseline, baseline_of
-from .diagnosed import Diagnosed, diagnosed
+from .diagnosis import Diagnosed, diagnosed
 from .gaps import gaps_of_readings, metrics_of, recorded_gap
 from .places import Place, places
 from .quality import Quality, quality

@@ -24,7 +24,7 @@ from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
 from ..presentation.noise_floor import with_floor
 from ..presentation.theme import DARK, LIGHT
-from . import shown
+from . import texts
 from .data import ReportData
 from .scorecard import Score
 
@@ -188,8 +188,8 @@ def _score_words(score: Score | None) -> str:
     """The value of the whole run and the worst step in words, for those who do not see the chart."""
     if score is None or score.absent:
         return ""
-    worst = shown.worst_of(score)
-    return f": whole run {shown.value_of(score)}{shown.unit_of(score.name)}" + (f", worst {worst}" if worst else "")
+    worst = texts.worst_of(score)
+    return f": whole run {texts.value_of(score)}{texts.unit_of(score.name)}" + (f", worst {worst}" if worst else "")
 
 
 def _known(frame: pl.DataFrame, column: str) -> bool:

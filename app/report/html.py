@@ -19,7 +19,7 @@ from ..presentation.escape import html as escaped
 from ..presentation.escape import script_json
 from ..presentation.gap_words import difference_words, direction
 from ..presentation.theme import CODE_FONT, DARK, FONT, LIGHT, MARKS, css_variables
-from . import shown, sparkline
+from . import sparkline, texts
 from .data import ReportData
 
 FOLDER = Path(__file__).parent
@@ -60,7 +60,7 @@ def html_report(data: ReportData, *, interactive: bool = False) -> str:
         marks=MARKS,
         most_events=MOST_EVENTS,
         most_spells=MOST_SPELLS,
-        shown=shown,
+        texts=texts,
         spark=sparkline,
         style=Markup(style),
         tokens=[Markup(tokens_html(item.tokens, data.gap)) for item in data.worst],

@@ -8,7 +8,7 @@ from ratioscope.metrics.grading.finding import LABELS
 
 from ..presentation.escape import markdown as escaped
 from ..presentation.theme import MARKS
-from . import shown
+from . import texts
 from .data import ReportData
 from .sparkline import blocks
 
@@ -33,7 +33,7 @@ def _head(data: ReportData) -> Iterator[str]:
     yield ""
     yield from (f"- **{escaped(label)}**: {escaped(value)}" for label, value in head.facts)
     yield ""
-    yield f"Run **{escaped(data.name)}** · " + " · ".join(f"{k}: {escaped(v)}" for k, v in shown.summary(data))
+    yield f"Run **{escaped(data.name)}** · " + " · ".join(f"{k}: {escaped(v)}" for k, v in texts.summary(data))
     yield ""
 
 
@@ -68,7 +68,7 @@ def _diagnosis(data: ReportData) -> Iterator[str]:
         if cause.settings:
             yield f"- **settings**: {escaped(' '.join(line.strip() for line in cause.settings))}"
         yield ""
-    yield from (f"- **{label}**: {escaped(value)}" for label, value in shown.verdict_facts(data))
+    yield from (f"- **{label}**: {escaped(value)}" for label, value in texts.verdict_facts(data))
     if data.diagnosis.excluded:
         yield f"- **ruled out**: {escaped('; '.join(title for title, _ in data.diagnosis.excluded))}"
     yield ""
@@ -77,18 +77,18 @@ def _diagnosis(data: ReportData) -> Iterator[str]:
 def _scorecard(data: ReportData) -> Iterator[str]:
     yield "## Scorecard"
     for gap in (*data.gaps, *data.reading_gaps):
-        rows = shown.headlines([score for score in data.scores if score.gap == gap])
+        rows = texts.headlines([score for score in data.scores if score.gap == gap])
         yield from ("", f"### {gap}", "")
         yield from _table(
             ("metric", "whole run", "over steps", "worst step", "limits", "N"),
             [
                 (
-                    f"{escaped(shown.title_of(score.name))} `{score.name}`",
-                    f"{shown.value_of(score)}{f', {score.reading}' if score.reading else ''}",
+                    f"{escaped(texts.title_of(score.name))} `{score.name}`",
+                    f"{texts.value_of(score)}{f', {score.reading}' if score.reading else ''}",
                     "" if score.absent else blocks(score.series),
-                    shown.worst_of(score),
+                    texts.worst_of(score),
                     ", ".join(score.limits),
-                    shown.size_of(score),
+                    texts.size_of(score),
                 )
                 for score in rows
             ],
@@ -140,7 +140,7 @@ def _places(data: ReportData) -> Iterator[str]:
         if place.absent:
             yield f"Not available, {escaped(place.absent)}."
         else:
-            yield from _table(*shown.place_table(place))
+            yield from _table(*texts.place_table(place))
             if place.left_out:
                 yield from ("", f"Values that are missing are not available, {escaped(place.left_out)}.")
     yield ""
@@ -151,10 +151,10 @@ def _sequences(data: ReportData) -> Iterator[str]:
     if not data.worst:
         yield f"Not available, because no token rows of {data.gap} are on record."
     for number, item in enumerate(data.worst, start=1):
-        yield f"{number}. **{escaped(item.sequence_id)}** {escaped(shown.sequence_facts(item))}"
-        worst = shown.worst_tokens(item, data.gap, WORST_TOKENS)
+        yield f"{number}. **{escaped(item.sequence_id)}** {escaped(texts.sequence_facts(item))}"
+        worst = texts.worst_tokens(item, data.gap, WORST_TOKENS)
         yield f"   <br>worst tokens: {', '.join(escaped(token) for token in worst)}" if worst else ""
-        text = shown.text_of(item)
+        text = texts.text_of(item)
         if text:
             yield f"   <br>{escaped(text, TEXT_SHOWN)}"
     yield ""
@@ -162,7 +162,7 @@ def _sequences(data: ReportData) -> Iterator[str]:
 
 def _quality(data: ReportData) -> Iterator[str]:
     yield from ("## Data quality", "")
-    yield from (f"- {label}: {escaped(value)}" for label, value in shown.quality_facts(data.quality))
+    yield from (f"- {label}: {escaped(value)}" for label, value in texts.quality_facts(data.quality))
     yield from (f"- set aside: {escaped(item.path)}: {escaped(item.reason)}" for item in data.quality.quarantined)
     yield from (f"- {item.view}: not available, {escaped(item.reason)}" for item in data.quality.unrecorded)
     yield ""
@@ -170,7 +170,7 @@ def _quality(data: ReportData) -> Iterator[str]:
 
 def _reproduction(data: ReportData) -> Iterator[str]:
     yield from ("## Reproduction", "")
-    yield from (f"- {label}: {escaped(value)}" for label, value in shown.reproduction_facts(data.reproduction))
+    yield from (f"- {label}: {escaped(value)}" for label, value in texts.reproduction_facts(data.reproduction))
     yield ""
 
 

@@ -12,7 +12,7 @@ from ratioscope.metrics.definitions import validity
 from ratioscope.metrics.statistic import Statistic
 from ratioscope.metrics.step_holes import missing_steps
 
-from ..presentation.hidden import replaced
+from ..presentation.loss_words import replaced
 from .scrubbed import scrubbed_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..presentation.digits import count
 from ..presentation.metric_places import metrics_at
 from ..presentation.statements import statements
 from ..presentation.theme import DARK, LIGHT
-from ..report import shown
+from ..report import texts
 from .blocks import Block, Chart, Charts, Code, Drawer, Facts, Heading, Links, Markup, Table, Verdict, Words
 from .material import Material
 
@@ -31,7 +31,7 @@ def overview(run: Material) -> tuple[Block, ...]:
         Charts(_known(run, ["severity"])),
         Charts(_known(run, first)),
         *_drawer("more metrics", _known(run, rest)),
-        Facts(shown.summary(data)),
+        Facts(texts.summary(data)),
     )
 
 
@@ -41,7 +41,7 @@ def diagnosis(run: Material) -> tuple[Block, ...]:
     blocks: list[Block] = []
     for cause in found.causes:
         blocks += [Heading(cause.title), Facts(cause.facts), *((Code(cause.settings),) if cause.settings else ())]
-    blocks += [Heading("Verdict"), Facts(shown.verdict_facts(run.data))]
+    blocks += [Heading("Verdict"), Facts(texts.verdict_facts(run.data))]
     if found.excluded:
         title = f"ruled out: {count(len(found.excluded), 'cause')}, with what was measured"
         blocks.append(Drawer(title, (Table(title, ("cause", "measured"), found.excluded),)))

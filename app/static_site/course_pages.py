@@ -15,7 +15,7 @@ from ..figures.over_steps import metric_over_steps
 from ..presentation.alert_words import counted, in_order, none_words, not_graded, passed_checks, passed_words, rows_of
 from ..presentation.digits import count, digits
 from ..presentation.metric_topics import of_gap
-from ..report import shown
+from ..report import texts
 from ..report.drawings import POINTS
 from ..report.scrubbed import scrubbed_text
 from .blocks import Block, Chart, Charts, Drawer, Heading, Table, Words
@@ -45,8 +45,8 @@ def metrics(run: Material) -> tuple[Block, ...]:
 
 def _scorecard(run: Material) -> Table:
     rows = [
-        (shown.title_of(score.name), shown.value_of(score), shown.worst_of(score), shown.size_of(score), score.name)
-        for score in shown.headlines([score for score in run.data.scores if score.gap == run.gap])
+        (texts.title_of(score.name), texts.value_of(score), texts.worst_of(score), texts.size_of(score), score.name)
+        for score in texts.headlines([score for score in run.data.scores if score.gap == run.gap])
         if not score.absent
     ]
     return Table(f"scorecard of {run.gap}", ("metric", "whole run", "worst step", "N", "name"), rows, numbers=True)

@@ -1,7 +1,7 @@
 """The pages Sequences and Health: the worst sequences with their tokens, and what was recorded of the run."""
 
 from ..presentation.digits import count
-from ..report import shown
+from ..report import texts
 from ..report.drawings import tokens_html, tokens_legend
 from .blocks import Block, Code, Drawer, Facts, Heading, Markup, Table, Tokens, Words
 from .material import Material
@@ -23,13 +23,13 @@ def _sequence(run: Material, place: int) -> Tokens:
     cut = item.length > len(item.tokens)
     more = f"the first {count(len(item.tokens))} of {count(item.length, 'token')}" if cut else ""
     tokens = tokens_html(item.tokens, run.gap)
-    return Tokens(f"{place + 1}. {item.sequence_id}", shown.sequence_facts(item), item.prompt, tokens, more)
+    return Tokens(f"{place + 1}. {item.sequence_id}", texts.sequence_facts(item), item.prompt, tokens, more)
 
 
 def health(run: Material) -> tuple[Block, ...]:
     """Dropped, lost and damaged data, what was not recorded, and how to make the pages again."""
     data = run.data
-    blocks: list[Block] = [Facts(shown.quality_facts(data.quality))]
+    blocks: list[Block] = [Facts(texts.quality_facts(data.quality))]
     if data.quality.quarantined:
         rows = [(item.path, item.reason) for item in data.quality.quarantined]
         blocks += [Heading("Set aside while reading"), Table("set aside", ("file", "reason"), rows)]
@@ -42,7 +42,7 @@ def health(run: Material) -> tuple[Block, ...]:
         blocks += [Heading("Events"), _events(run)]
     blocks += [Heading("Run"), Facts(_run_facts(run))]
     if data.reproduction.config:
-        blocks.append(Drawer("configuration of the run", (Code(shown.config_lines(data.reproduction)),)))
+        blocks.append(Drawer("configuration of the run", (Code(texts.config_lines(data.reproduction)),)))
     return tuple(blocks)
 
 
@@ -60,5 +60,5 @@ def _events(run: Material) -> Table:
 def _run_facts(run: Material) -> list[tuple[str, str]]:
     """Trainer, versions and digest; the command of a report is none of this."""
     return [
-        (name, text) for name, text in shown.reproduction_facts(run.data.reproduction) if not name.startswith("command")
+        (name, text) for name, text in texts.reproduction_facts(run.data.reproduction) if not name.startswith("command")
     ]

@@ -17,7 +17,7 @@ from ..presentation.digits import count, digits
 from ..presentation.escape import html as escaped
 from ..presentation.gap_words import direction
 from ..presentation.run_list import LARGEST, LEAST, WORDS, graded
-from ..report import shown
+from ..report import texts
 from ..report.sparkline import HEIGHT, WIDTH, svg_path
 from .document import FIRST, one_file
 from .material import Material
@@ -89,7 +89,7 @@ def entry_of(run: Material, file: str) -> Entry:
         verdict=graded(head.severity),
         found=capital(head.title),
         since="" if verdict.since_step is None else f"{count(verdict.since_step)}{over}",
-        size=absent if score is None else shown.value_of(score),
+        size=absent if score is None else texts.value_of(score),
         gap="" if score is None or score.absent else f"{metric.title} in {metric.unit}, {direction(run.gap)}",
         course=_course(run, f"{run.gap}/{metric.name}"),
         steps=count(len(run.course)),

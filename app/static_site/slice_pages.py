@@ -36,7 +36,7 @@ from ..presentation.slice_names import BY_NAME as WORDS
 from ..presentation.slice_names import only_value_words
 from ..presentation.theme import DARK, LIGHT
 from ..presentation.weights_table import NO_DIGESTS, weights_table
-from ..report import shown
+from ..report import texts
 from ..report.scorecard import Score
 from ..report.scrubbed import scrubbed, scrubbed_text
 from .blocks import Block, Chart, Charts, Drawer, Heading, Markup, Table, Words
@@ -54,7 +54,7 @@ def where(run: Material) -> tuple[Block, ...]:
     alone = {name: str(frame["label"][0]) for name, frame in parts.items() if len(frame) == 1}
     charts = tuple(_bars(run, name, frame) for name, frame in parts.items() if name not in alone)
     facts = [Words(only_value_words(WORDS[name], value), "muted small") for name, value in alone.items()]
-    tables = tuple(Table(place.title, *shown.place_table(place), numbers=True) for place in present)
+    tables = tuple(Table(place.title, *texts.place_table(place), numbers=True) for place in present)
     absent = [
         Words(f"{place.title}: not available, {place.absent}", "absent") for place in run.data.places if place.absent
     ]

@@ -24,7 +24,7 @@ from ..files.page_sizes import decoded_bytes, leaves_of
 from .archives import json_members
 from .arrays import npz, safetensors
 from .arrow_rows import BATCH, arrow_rows, rows_of
-from .compressed import laid_out, plain_name, unpacked
+from .compression import laid_out, plain_name, unpacked
 from .csv_rows import LONGEST_LINE, csv_rows, demand_once, demand_utf8
 from .databases import Linked, database_rows
 from .restricted.budget import Budget, Limits

@@ -9,7 +9,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, UnsafeFile
 
-from .compressed import plain_name
+from .compression import plain_name
 from .containers import Content, container_of
 from .formats import BY_NAME, FORMATS
 from .restricted.inert import Name, opened

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from .compressed import plain_name
+from .compression import plain_name
 from .detection import candidates, promised
 
 

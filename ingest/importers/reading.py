@@ -10,7 +10,7 @@ import numpy as np
 
 from ratioscope.errors import FieldError, SourceError, UnsafeFile
 
-from .compressed import plain_name
+from .compression import plain_name
 from .containers import Content, content
 from .detection import Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.dialects import NAMES, dialect
 
-from .scalars.logged import number
+from .scalars.number_row import number
 from .wandb_log import Entry
 
 

@@ -14,7 +14,7 @@ from support.run_folders import FakeWriter
 from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.report.quality import quality
-from ratioscope.app.report.shown import quality_facts
+from ratioscope.app.report.texts import quality_facts
 from ratioscope.ingest.analysis.recorded_events import recorded_events
 from ratioscope.ingest.commits.conservation import UNSEEN
 from ratioscope.process import here, process_start

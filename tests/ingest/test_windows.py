@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ratioscope import Collector
-from ratioscope.app.report import shown, worst
+from ratioscope.app.report import texts, worst
 from ratioscope.ingest.analysis import evidence
 from ratioscope.ingest.rows.one_sequence import Span
 from ratioscope.ingest.rows.token_frame import token_counts, token_frame
@@ -95,6 +95,6 @@ def test_a_report_shows_the_tokens_around_the_worst_one(run: Run) -> None:
     items = worst.worst_sequences(run, run.metrics(), "mismatch", text=True)
     longest = next(item for item in items if item.length == 1000)
     assert len(longest.tokens) == worst.TOKENS_SHOWN and WORST in longest.tokens["position"].to_list()
-    assert f"at {WORST}: -2.99" in shown.worst_tokens(longest, "mismatch", 1)[0].replace("−", "-")
-    assert shown.sequence_facts(longest).endswith("shown: positions 400 to 999")
-    assert not any("shown:" in shown.sequence_facts(item) for item in items if item.length < 600)
+    assert f"at {WORST}: -2.99" in texts.worst_tokens(longest, "mismatch", 1)[0].replace("−", "-")
+    assert texts.sequence_facts(longest).endswith("shown: positions 400 to 999")
+    assert not any("shown:" in texts.sequence_facts(item) for item in items if item.length < 600)

@@ -14,7 +14,7 @@ from ...figures.html.reasons import reasons
 from ...presentation.cause_facts import capital
 from ...presentation.digits import count
 from ...presentation.escape import streamlit_label as label
-from ...presentation.hidden import replaced
+from ...presentation.loss_words import replaced
 from ...presentation.weights_table import NO_DIGESTS, weights_table
 from ..model.scope import Scope
 from ..panels.charts import appearance, table

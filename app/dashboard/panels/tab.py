@@ -3,7 +3,7 @@
 import streamlit as st
 
 from ...presentation.theme import LIGHT, MARKS
-from ..model.acknowledging import open_alerts
+from ..model.acknowledgement import open_alerts
 from ..model.view import View
 
 ICON = (

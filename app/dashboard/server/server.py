@@ -29,7 +29,7 @@ from .guard import LOOPBACK, Guard, host_name
 from .late_ticks import leave_out_late_ticks
 from .memory import share_heaps
 from .sign_in import PARAMETER, SignIn, checked
-from .watched import watched
+from .watchdog import watched
 
 TURN = 0.0005
 """Seconds after which a computing thread must let another run. A page that is drawn while a run is read in the background waits
@@ -184,7 +184,7 @@ def application(guard: Callable[[Any], Any], on_ready: Callable[[], None] | None
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncGenerator[None]:
-        from .warming import start_warming
+        from .prefetcher import start_warming
 
         start_warming()
         if on_ready:

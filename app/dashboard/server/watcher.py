@@ -2,7 +2,7 @@
 
 If the dashboard answers but its pages wait in vain (for a file system that hangs), the program only reports it.
 
-Standard input: a byte for every sign of life (watched.py), and its end when the server ends. THREADS: a descriptor of the file
+Standard input: a byte for every sign of life (watchdog.py), and its end when the server ends. THREADS: a descriptor of the file
 into which the server writes the stacks of its threads on SIGUSR2. PLACE: the file that keeps these stacks. The program imports
 nothing of ratioscope: it runs as long as the server, and must be small.
 """

@@ -1,7 +1,7 @@
 """NeMo-RL's driver, or SingleControllerActor's process: rollout, old and the facts, once per step, and facts for workers.
 
 Workers do not know the step, nor which of its updates they compute. The driver sends both with the loss function. Workers that
-fetch their data from the data plane get the other facts with the meta of these data. See carried.py.
+fetch their data from the data plane get the other facts with the meta of these data. See tags.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from ...batch.tokenizer_copy import decoder
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from .carried import VERSION, stamped, with_facts
 from .messages import ABSENT_OLD, ABSENT_REFERENCE, ABSENT_VERSIONS, FILTERED, VERSIONS
 from .rows import batch_columns, sequence_ids, tensors
 from .settings import is_filtered, settings, steps_done
+from .tags import VERSION, stamped, with_facts
 
 _ALGORITHMS = "nemo_rl.algorithms"
 _ESTIMATORS = ("GRPO", "GDPO", "ReinforcePlusPlus", "RawReward", "OPD")

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...watching.hooks import Call, Hook
 from ...watching.recording import Recording
-from .carried import FACTS, VISIT
 from .messages import ABSENT_STEP
 from .rows import batch_columns, current_columns, sequence_ids
+from .tags import FACTS, VISIT
 
 _WORKERS = "nemo_rl.models.policy.workers"
 _TRAINS = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ratioscope.errors import SourceError
 
-from .logged import MOST_NAMES, Logged
+from .number_row import MOST_NAMES, Logged
 
 MOST_ATTEMPTS = 256
 

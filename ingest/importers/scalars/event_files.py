@@ -15,7 +15,7 @@ from ratioscope.errors import UnsafeFile
 from ..samples import Rejected
 from ..wandb_log import Health, message_fields
 from .framed_logs import damage
-from .logged import Choice, Logged, whole_step
+from .number_row import Choice, Logged, whole_step
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _MOST_RECORD = 1 << 28

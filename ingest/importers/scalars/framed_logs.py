@@ -9,7 +9,7 @@ from ratioscope.errors import SourceError, UnsafeFile
 
 from ..samples import Rejected
 from ..wandb_log import MAGIC, Entry, Health, entries, message_fields, records
-from .logged import Choice, Logged, number, step_field, whole_step, without_place
+from .number_row import Choice, Logged, number, step_field, whole_step, without_place
 
 _LOOKED_AT = 20
 SWANLAB = b":SWL\xd6\xe1\x02"

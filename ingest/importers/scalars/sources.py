@@ -8,14 +8,14 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeFile
 
-from ..compressed import plain_name
+from ..compression import plain_name
 from ..containers import Content, container_of, content
 from ..detection import candidates, fitting
 from ..restricted.budget import Budget, Limits
 from ..samples import LOGPROBS, Rejected
 from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
-from .logged import STEP_NAMES, Choice, Logged, flat, number
+from .number_row import STEP_NAMES, Choice, Logged, flat, number
 from .stores import mlflow_rows, tables, trackio_rows
 from .text_files import FIREWORKS_STEPS, fireworks_rows, table_rows, trainer_state_rows, verl_rows
 

@@ -14,7 +14,7 @@ from ratioscope.inside import open_regular
 
 from ..databases import database_rows
 from ..samples import Rejected
-from .logged import Choice, Logged, number, numbers, whole_step
+from .number_row import Choice, Logged, number, numbers, whole_step
 
 _LARGEST = 1.7976931348623157e308
 """MLflow's number for infinity, which SQL has not."""

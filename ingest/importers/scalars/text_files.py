@@ -11,7 +11,7 @@ from ..containers import container_of, content
 from ..restricted.budget import Limits
 from ..row import Unreadable
 from ..samples import Rejected
-from .logged import Choice, Logged, flat, number, numbers, step_field, whole_step, without_place
+from .number_row import Choice, Logged, flat, number, numbers, step_field, whole_step, without_place
 
 Row = Mapping[str, Any]
 LOOKED_AT = 20

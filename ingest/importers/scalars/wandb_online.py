@@ -15,7 +15,7 @@ from ratioscope.errors import ConfigError, MissingExtra, SourceError
 from ..samples import Rejected
 from ..wandb_log import Entry
 from .framed_logs import wandb_row
-from .logged import Choice, Logged, step_field
+from .number_row import Choice, Logged, step_field
 from .sources import ScalarSource
 
 SCHEME = "wandb:"

@@ -19,8 +19,8 @@ from support.edge_runs import RUNS, made
 from support.frames import hostile_texts, notes, traces
 from support.pages_open import Open, charts, html, plain
 
-from ratioscope.app.dashboard.model import acknowledging
-from ratioscope.app.dashboard.model.acknowledging import open_alerts
+from ratioscope.app.dashboard.model import acknowledgement
+from ratioscope.app.dashboard.model.acknowledgement import open_alerts
 from ratioscope.app.dashboard.model.view import view
 from ratioscope.app.dashboard.pages.alerts import listed
 from ratioscope.app.dashboard.pages.alerts.rules import moved, rules_table, rules_toml
@@ -179,7 +179,7 @@ def test_a_run_that_cannot_be_written_says_so(
     def refuse(*_: object) -> None:
         raise SourceError("kept cannot be written: Read-only file system")
 
-    monkeypatch.setattr(acknowledging, "write_remark", refuse)
+    monkeypatch.setattr(acknowledgement, "write_remark", refuse)
     with _first_row_clicked(monkeypatch):
         app = opened("alerts", run)
         app.button(key="acknowledge").click().run()

@@ -16,7 +16,7 @@ from support.site import material_of
 
 from ratioscope.app import cli
 from ratioscope.app.browser.policy import digest_source, inline_scripts
-from ratioscope.app.report.shown import value_of
+from ratioscope.app.report.texts import value_of
 from ratioscope.app.static_site import written
 from ratioscope.app.static_site.document import FIRST, PATHS, files, one_file
 from ratioscope.app.static_site.material import Material, material

@@ -26,7 +26,6 @@ from support.written_run import commit_lines
 
 import ratioscope
 from ratioscope.collectors.adapters.nemo_rl import HOOKS
-from ratioscope.collectors.adapters.nemo_rl.carried import stamped
 from ratioscope.collectors.adapters.nemo_rl.messages import (
     ABSENT_OLD,
     ABSENT_REFERENCE,
@@ -36,6 +35,7 @@ from ratioscope.collectors.adapters.nemo_rl.messages import (
 )
 from ratioscope.collectors.adapters.nemo_rl.rows import sequence_ids, shifted, sliced
 from ratioscope.collectors.adapters.nemo_rl.settings import settings
+from ratioscope.collectors.adapters.nemo_rl.tags import stamped
 from ratioscope.collectors.trainers import adapter_named
 from ratioscope.collectors.watching.hooks import MARK
 from ratioscope.ingest.analysis.run_facts import run_facts

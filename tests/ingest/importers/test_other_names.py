@@ -162,7 +162,7 @@ def test_a_small_file_that_unpacks_to_much_is_refused_before_it_fills_the_disk(
     words = capsys.readouterr().err
     assert f"unpacks to more than {1 << 24} bytes (100 times its own {len(packed)})" in words and "unpack it" in words
     free = SimpleNamespace(free=1 << 20)
-    monkeypatch.setattr("ratioscope.ingest.importers.compressed.shutil.disk_usage", lambda folder: free)
+    monkeypatch.setattr("ratioscope.ingest.importers.compression.shutil.disk_usage", lambda folder: free)
     assert imported(tmp_path / f"a.pkl{ending}", tmp_path / "run")[0] > 1
     assert f"unpacks to more than {1 << 19} bytes (half of what is free in" in capsys.readouterr().err
     assert not list((tmp_path / "temporary").iterdir())

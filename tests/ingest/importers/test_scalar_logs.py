@@ -18,7 +18,7 @@ from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS, Names, is_
 from ratioscope.ingest.importers.scalars.attempts import MOST_ATTEMPTS, Attempts
 from ratioscope.ingest.importers.scalars.event_files import event_rows
 from ratioscope.ingest.importers.scalars.framed_logs import swanlab_rows
-from ratioscope.ingest.importers.scalars.logged import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
 from ratioscope.metrics.dialects import NAMES, dialect
 
 DATA = ROOT / "tests" / "data" / "scalars"

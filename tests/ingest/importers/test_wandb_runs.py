@@ -15,7 +15,7 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.importers.samples import Rejected
-from ratioscope.ingest.importers.scalars.logged import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
 from ratioscope.ingest.importers.scalars.wandb_online import PAGE, TRIES, is_online, online_rows
 
 WRITE = """

@@ -12,7 +12,7 @@ from ....browser.listener import is_narrow
 from ....presentation.alert_words import in_order, rows_of
 from ....presentation.escape import streamlit_label as label
 from ....presentation.theme import MARKS
-from ...model.acknowledging import acknowledged, change
+from ...model.acknowledgement import acknowledged, change
 from ...model.live import deselect, selectable, show_newest
 from ...model.scope import Scope
 from ...model.view import View

@@ -29,7 +29,7 @@ from ...panels.layout import columns, control_row
 from ...panels.links import go_to
 from ...panels.step_buttons import step_buttons
 from .density import density_drawer
-from .steps_compared import compared_steps
+from .step_comparison import compared_steps
 
 CAP = "2"
 """The cap that the page shows first."""

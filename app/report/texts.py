@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Band, Metric
 
 from ..presentation.digits import count, digits
 from ..presentation.gap_words import gap_words
-from ..presentation.hidden import lost_words
+from ..presentation.loss_words import lost_words
 from ..presentation.metric_places import SPOKEN, names_at
 from ..presentation.value_text import value_words
 from .data import ReportData

@@ -11,7 +11,7 @@ import pytest
 SERVER = """
 import asyncio, ctypes, threading
 from ratioscope.app.dashboard.model.at_work import at_work
-from ratioscope.app.dashboard.server import watched
+from ratioscope.app.dashboard.server import watchdog
 watched.SILENT, watched.EVERY = 1.0, 0.1
 def stuck():  # holds Python's lock and waits, as a thread does that waits for a pool whose threads wait for the lock
     ctypes.PyDLL(None).pause()

@@ -11,7 +11,7 @@ from support.pages_open import Open
 from ratioscope.app.dashboard.model import opened_runs, view
 from ratioscope.app.dashboard.model.slice_absences import absences
 from ratioscope.app.dashboard.pages import PAGES
-from ratioscope.app.dashboard.server import warming
+from ratioscope.app.dashboard.server import prefetcher
 from ratioscope.ingest import run as run_module
 from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 
@@ -20,7 +20,7 @@ def test_pages_by_slice_find_made_what_was_prepared(tmp_path: Path, monkeypatch:
     root = str(made(tmp_path, "stale"))
     shown = view.view(root)
     assert not shown.is_growing
-    view.prepare([root], warming._by_slice())
+    view.prepare([root], prefetcher._by_slice())
 
     def no_reading(*_: object, **__: object) -> None:
         raise AssertionError("read again")
@@ -41,7 +41,7 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_prepared(tmp_path: 
 
 
 def test_what_the_first_chart_needs_is_loaded() -> None:
-    warming._first_figure()  # whatever it raised would pass unseen in its thread
+    prefetcher._first_figure()  # whatever it raised would pass unseen in its thread
 
 
 def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: p
     opened_runs.run_opened(root)
     opened_runs.run_opened(root)
     assert opened_runs._OPENED.get_nowait() == root and opened_runs._OPENED.empty()
-    view.prefetch(root, warming._next)
+    view.prefetch(root, prefetcher._next)
     held, shown = view._revision_cache().bytes, view.view(root)
     shown.events()
     for level in ("token", "sequence"):
@@ -63,7 +63,7 @@ def test_a_run_that_was_opened_is_read_ahead_once(tmp_path: Path, monkeypatch: p
 
 
 def test_a_run_that_cannot_be_read_ahead_is_left_to_its_page(tmp_path: Path) -> None:
-    view.prefetch(str(tmp_path / "absent"), warming._next)
+    view.prefetch(str(tmp_path / "absent"), prefetcher._next)
 
 
 @pytest.mark.parametrize("name", ["metrics", "distributions", "corrections"])
