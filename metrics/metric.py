@@ -65,7 +65,9 @@ class Metric:
     """One named number per group of statistics, and the facts about it that cards, pages and reports show."""
 
     name: str
+    """The name without its gap, such as kl_k3."""
     unit: str
+    """The unit of the value; 1 for a pure number."""
     formula: str
     """In plain characters; x, S, m and w as in docs/metrics.md."""
     meaning: str
@@ -83,17 +85,21 @@ class Metric:
     estimator: str = ""
     """The name of the estimator."""
     weighting: str = "every unmasked token counts once"
+    """The weight of a token or sequence in the value."""
     direction: str = ""
     """The direction of a divergence or difference."""
     range: str = ""
     """The possible values, as an interval; for counts the first of them."""
     bands: tuple[Band, ...] = ()
+    """Ranges of values with a published reading."""
     absent: str = "no usable token is on record"
     """Why the value can be missing although its gap is on record; follows "not available, because"."""
     title: str = field(kw_only=True)
     """The name in words, for the head of a chart or card; the gap follows it after a comma."""
     kind: Kind = field(kw_only=True)
+    """The way the value is computed."""
     topic: Topic = field(kw_only=True)
+    """The question that the metric answers."""
     neutral: float = 0.0
     """The value where the two policies agree; 0 for a metric that has no such value."""
     worse: Literal["above", "below", "away"] = "away"

@@ -88,14 +88,20 @@ Kind = Literal["bool", "int16", "int32", "int64", "float32", "float64", "string"
 
 @dataclass(frozen=True)
 class Field:
-    """One column: `per` says whether a row holds one value, one per token of the response, or one per token of the prompt."""
+    """One column of the Record."""
 
     name: str
+    """Name of the column."""
     kind: Kind
+    """Type of a value."""
     per: Literal["sequence", "token", "prompt"]
+    """One value for a row; or a list with one for each token of the response, or of the prompt."""
     unit: str
+    """Unit of a value; 1 for a pure number."""
     meaning: str
+    """Meaning of a value, for docs/record.md."""
     required: bool = False
+    """True if no row lacks it."""
 
 
 RECORD: tuple[Field, ...] = (

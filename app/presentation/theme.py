@@ -25,23 +25,32 @@ ThemeName = Literal["light", "dark", "light-narrow", "dark-narrow"]
 
 @dataclass(frozen=True)
 class Theme:
-    """One appearance. `severity` fills areas, `ink` writes the same severity as text with a contrast of at least 4.5.
-
-    columns: characters that a line of a figure's notes may have, for Plotly breaks no line itself; half a page is as wide.
-    """
+    """The colours of one appearance."""
 
     name: ThemeName
+    """The name, by which figures are cached."""
     background: str
+    """Behind pages and charts."""
     panel: str
+    """Behind cards and hover labels."""
     border: str
+    """Lines around cards, and axes."""
     grid: str
+    """Grid lines of charts."""
     text: str
+    """Text, with a contrast of at least 4.5."""
     muted: str
+    """Notes, ticks and units."""
     primary: str
+    """Links and controls."""
     gaps: Mapping[str, str]
+    """Gap -> its colour."""
     policies: Mapping[str, str]
+    """Policy -> its colour."""
     severity: Mapping[str, str]
+    """Severity -> the colour that fills an area."""
     ink: Mapping[str, str]
+    """Severity -> the colour of text, with a contrast of at least 4.5."""
     less: str
     """Log-ratio below zero: the later policy finds the token less likely."""
     more: str
@@ -52,6 +61,7 @@ class Theme:
     counts: tuple[str, ...]
     """Sequential scale of one hue, from few to many."""
     columns: int = field(default=76, kw_only=True)
+    """Characters that a line of a figure's notes may have, for Plotly breaks no line itself; half a page is as wide."""
     live: bool = field(default=True, kw_only=True)
     """False for pictures: nothing in them is pointed at or clicked."""
     series: tuple[str, ...]
