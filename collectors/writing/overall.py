@@ -32,7 +32,7 @@ class Overall:
     def add(self, segment: Entry, rows: pa.Table) -> None:
         """Keeps the rows of slice `all` of a segment that never changes again, given its commit line."""
         self._segments.append(segment)
-        self._rows.append(rows.filter(pc.equal(rows["slice"], "all")))
+        self._rows.append(rows.filter(pc.equal(rows["slice"], pa.scalar("all"))))
 
     def __len__(self) -> int:
         return len(self._segments)

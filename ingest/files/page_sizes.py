@@ -129,7 +129,8 @@ def _usual(data: bytes) -> Header | None:
     match = _USUAL.match(data)
     if match is None:
         return None
-    return Header(*map(_lone_number, match.groups()), match.end())
+    kind, uncompressed, compressed, values = map(_lone_number, match.groups())
+    return Header(kind, uncompressed, compressed, values, match.end())
 
 
 def _lone_number(number: bytes) -> int:

@@ -137,11 +137,9 @@ class SegmentTables:
         if segment.sha256 is None:
             return None
         version = self.version(segment)
-        signature = (
-            self._checked_earlier.get(version)
-            or self.files.checked(segment.path, segment.sha256)
-            or (segment.overall and self.files.checked(segment.overall.path, segment.overall.sha256))
-        )
+        signature = self._checked_earlier.get(version) or self.files.checked(segment.path, segment.sha256)
+        if signature is None and segment.overall is not None:
+            signature = self.files.checked(segment.overall.path, segment.overall.sha256)
         if signature is None:
             return None
         self._checked_earlier[version] = signature  # one name for as long as this reader lives
@@ -157,7 +155,7 @@ class SegmentTables:
             together = self._together([versions[version] for version in missing], slices)
             self.files.bring_all(((own[0].path if file is None else file.path), None) for file, own in together)
             with ThreadPoolExecutor(_THREADS) as pool:
-                read = pool.map(lambda each: self._read_together(*each, slices), together)
+                read = pool.map(lambda each: self._read_together(each[0], each[1], slices), together)
                 for own, part in (pair for few in read for parts in few for pair in zip(slices, parts, strict=True)):
                     by_slice[own][part.version] = part
         last = max((max(segment.steps, default=0) for segment in segments), default=0)

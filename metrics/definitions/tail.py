@@ -35,7 +35,8 @@ def tail_length(n: float) -> int:
 def _tail_lengths(counts: Values) -> npt.NDArray[np.int64]:
     """The same of each number; 0 where it is not positive."""
     n = np.where(counts > 0, counts, 0.0)
-    return np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
+    lengths: npt.NDArray[np.int64] = np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
+    return lengths
 
 
 def khat_threshold(n: Values) -> Values:
