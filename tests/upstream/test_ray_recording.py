@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process = subprocess.Popen(command, env=plain(), stdout=log, stderr=log)
     try:
         address = short / "ray_current_cluster"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not address.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.2)
         if not address.exists():
@@ -101,7 +101,7 @@ def driver(
     if recorded:
         command = [sys.executable, "-m", "ratioscope", "run", "--out", str(folder / "run"), "--", *command]
     environment = plain() | ({"RAY_ADDRESS": address} if address else {})
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=360)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -265,6 +265,6 @@ def run_job(cluster: str, folder: Path, posted: dict[str, Any]) -> str:
         asyncio.run(main())
     """
     command = [sys.executable, "-c", textwrap.dedent(manager), posted["entrypoint"], json.dumps(posted["runtime_env"])]
-    done = subprocess.run(command, env=plain(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=plain(), capture_output=True, text=True, timeout=360)
     assert "SUCCEEDED" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
