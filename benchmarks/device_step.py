@@ -60,7 +60,9 @@ class Training:
         policies = {"rollout": rollout, "old": old, "current": torch.cat(current).detach()}
         if "log" in parts:
             before = time.perf_counter()
-            self.collector.log(step=step, **{f"{name}_logprobs": values for name, values in policies.items()})
+            self.collector.log(
+                step=step, rollout_logprobs=rollout, old_logprobs=old, current_logprobs=policies["current"]
+            )
             self.held.append(time.perf_counter() - before)
         if "scalars" in parts:
             torch_engine.scalars(**policies)

@@ -6,9 +6,8 @@ It evaluates the same formulas as the numpy engine; only the reductions differ. 
     values = torch_engine.values(torch_engine.all_reduce(local))            # the one copy to the host
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,11 @@ def statistics(
     """
     rows = max(1, PIECE // max(1, earlier.shape[-1]))
     with torch.no_grad():
-        given = zip(*(_pieces(tensor, rows, earlier) for tensor in (earlier, later, mask, entropy)), strict=True)
-        return _merged(torch.stack([_of_piece(*piece, gap) for piece in given]), gap)
+        parts = [
+            _of_piece(earlier[own], later[own], _rows(mask, own, earlier), _rows(entropy, own, earlier), gap)
+            for own in (slice(begin, begin + rows) for begin in range(0, max(1, len(earlier)), rows))
+        ]
+        return _merged(torch.stack(parts), gap)
 
 
 def _of_piece(earlier: Tensor, later: Tensor, mask: Tensor | None, entropy: Tensor | None, gap: str) -> Tensor:
@@ -122,9 +124,9 @@ def _over_rows(values: dict[str, Tensor], order: Sequence[Statistic]) -> Tensor:
     return torch.stack([together[s.name] for s in order])
 
 
-def _pieces(tensor: Tensor | None, rows: int, like: Tensor) -> Iterable[Tensor | None]:
-    """The tensor in pieces of so many rows; as many Nones as `like` has pieces if there is no tensor."""
-    return repeat(None, len(like.split(rows))) if tensor is None else tensor.expand_as(like).split(rows)
+def _rows(tensor: Tensor | None, own: slice, like: Tensor) -> Tensor | None:
+    """These rows of a tensor as large as `like`, if there is a tensor."""
+    return None if tensor is None else tensor.expand_as(like)[own]
 
 
 def _merged(parts: Tensor, gap: str) -> Tensor:
