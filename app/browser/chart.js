@@ -79,9 +79,9 @@ const enlarge = {
   click: div => (document.fullscreenElement ? document.exitFullscreen() : div.requestFullscreen()),
 }
 
-function withEnlarge(config) {
+function withOwnButtons(config) {
   const [first, ...others] = config.modeBarButtons ?? [[]]
-  return { ...config, modeBarButtons: [[...first, enlarge], ...others] }
+  return { ...config, modeBarButtons: [[...first.map(name => (name === "toImage" ? camera : name)), enlarge], ...others] }
 }
 
 function made(place) {
@@ -106,7 +106,7 @@ function tell(chart, { alt, state, library }, told) {
   const { figure, config } = JSON.parse(told)
   figure.layout = freed(figure.layout)
   if (chart.told && state !== chart.state) chart.revision += 1 // another choice, not more of the same: no zoom outlives it
-  Object.assign(chart, { told, library, figure, config: withEnlarge(config) })
+  Object.assign(chart, { told, library, figure, config: withOwnButtons(config) })
   chart.div.style.height = `${figure.layout.height ?? usual}px`
   chart.div.style.background = figure.layout.template?.layout?.paper_bgcolor ?? ""
   wait(chart)

@@ -49,7 +49,7 @@ def points(key: str) -> list[dict[str, Any]]:
 def _component() -> Any:
     return v2.component(
         NAME,
-        js=script("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "chart.js"),
+        js=script("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "chart.js"),
         isolate_styles=False,
     )
 

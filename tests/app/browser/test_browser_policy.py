@@ -17,7 +17,7 @@ from ratioscope.app.report.html import html_report
 from ratioscope.metrics.definitions.registry import BY_NAME
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium: install it with the system's packages")
-OFFERED = {"Download plot as a PNG", "Download plot", "Zoom", "Pan", "Reset axes", "Full screen"}
+OFFERED = {"Download plot as a PNG", "Download plot", "Download picture", "Zoom", "Pan", "Reset axes", "Full screen"}
 TITLES = "[...document.querySelectorAll('.modebar-btn')].map(button => button.dataset.title)"
 ATTEMPTS = """async () => {
   const refused = [];

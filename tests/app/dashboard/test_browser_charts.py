@@ -140,7 +140,7 @@ def test_where_the_library_does_not_come_the_chart_says_so_and_the_next_asks_aga
 @pytest.mark.parametrize(
     ("names", "kept"),
     [
-        (("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "chart.js"), 1),
+        (("library.js", "linked.js", "definition.js", "keyed.js", "freed.js", "picture.js", "chart.js"), 1),
         (("library.js", "listener.js"), 0),
     ],
 )

@@ -144,7 +144,11 @@ def test_a_chart_can_be_taken_away_as_the_picture_that_was_chosen(dashboard: Das
         data = Path(waiting.value.path()).read_bytes()
         assert data.startswith(starts)
         if image == "svg":
-            assert "kl_k3" in "".join(ElementTree.fromstring(data).itertext())
+            texts = "".join(ElementTree.fromstring(data).itertext())
+            assert "kl_k3" in texts and re.search(r'@font-face .*"Source Sans".*url\("data:font/woff2;base64,', texts)
+        else:
+            size = chart.locator(".rs-chart").evaluate("chart => [chart._fullLayout.width, chart._fullLayout.height]")
+            assert [int.from_bytes(data[at : at + 4]) for at in (16, 20)] == [2 * side for side in size]
         opened.page.close()
 
 

@@ -12,14 +12,14 @@ SERVER = """
 import asyncio, ctypes, threading
 from ratioscope.app.dashboard.model.at_work import at_work
 from ratioscope.app.dashboard.server import watchdog
-watched.SILENT, watched.EVERY = 1.0, 0.1
+watchdog.SILENT, watchdog.EVERY = 1.0, 0.1
 def stuck():  # holds Python's lock and waits, as a thread does that waits for a pool whose threads wait for the lock
     ctypes.PyDLL(None).pause()
 def waiting():
     with at_work():
         ctypes.CDLL(None).pause()
 async def main():
-    async with watched.watched():
+    async with watchdog.watched():
         await asyncio.sleep(0.3)
         print("ready", flush=True)
         {what}

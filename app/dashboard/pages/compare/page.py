@@ -124,7 +124,7 @@ def _metrics(comparisons: Sequence[Compared]) -> None:
 
 def _widths() -> dict[str, Any]:
     """The widths of the columns that a window shows first: a narrow one shows both sides whole, with their errors."""
-    widths = {"metric": 114, "A": 134, "B": 134} if is_narrow() else {"metric": 230}
+    widths = {"metric": 112, "A": 134, "B": 134} if is_narrow() else {"metric": 230}
     return _text_columns(widths)
 
 
