@@ -5,38 +5,53 @@ are not committed are not seen.
 """
 
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from importlib.metadata import distribution
+from importlib.metadata import distributions
+from itertools import islice
 from pathlib import Path
 
 PROGRAM = "__main__"
 SHORT = 12
 """Digits of a commit that are kept."""
 _INSTALLED = {"site-packages", "dist-packages"}
+_OURS = ("/ratioscope", "/ratioscope/__main__.py")  # the command line, which imports runs and trains nothing
 _UP = 5  # folders above a module in which a checkout is looked for
 _MOST = 1 << 22  # bytes read of one file
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
-def code_commits(modules: Iterable[str]) -> dict[str, str]:
-    """Name -> the first digits of its commit, for the program and those of these modules that are in memory."""
+def code_files(modules: Iterable[str]) -> dict[str, str]:
+    """Name -> its file, for the program and those of these modules that are in memory. No file is touched."""
     found: dict[str, str] = {}
     for name in (PROGRAM, *modules):
-        with suppress(Exception):  # another library's object or file, in a trainer: whatever it raises stays here
-            commit = _commit(name, Path(sys.modules[name].__file__ or "").absolute())
+        with suppress(Exception):  # another library's object, in a trainer: whatever it raises stays here
+            found[name] = os.path.abspath(str(sys.modules[name].__file__ or ""))
+    if found.get(PROGRAM, "").endswith(_OURS):
+        del found[PROGRAM]
+    return found
+
+
+def code_commits(files: Mapping[str, str]) -> dict[str, str]:
+    """Name -> the first digits of its commit, for those files that have one. The writer's work, because a disk may hang."""
+    found: dict[str, str] = {}
+    for name, file in files.items():
+        with suppress(Exception):  # another library's files: whatever they raise stays here
+            commit = _commit(name, Path(file))
             if _COMMIT.fullmatch(commit):
                 found["program" if name == PROGRAM else name] = commit[:SHORT]
     return found
 
 
 def _commit(name: str, file: Path) -> str:
-    if _INSTALLED.isdisjoint(file.parts):
+    packages = next((folder for folder in file.parents if folder.name in _INSTALLED), None)
+    if packages is None:
         return _head(next(folder / ".git" for folder in file.parents[:_UP] if (folder / ".git").exists()))
-    told = distribution(name.replace(".", "-")).read_text("direct_url.json")
-    return str(json.loads(told or "{}")["vcs_info"]["commit_id"])
+    (package,) = islice(distributions(name=name.replace(".", "-"), path=[str(packages)]), 1)
+    return str(json.loads(package.read_text("direct_url.json") or "{}")["vcs_info"]["commit_id"])
 
 
 def _head(git: Path) -> str:

@@ -20,7 +20,7 @@ from ratioscope.record import SCHEMA_VERSION
 from ratioscope.redaction import without_secrets
 from ratioscope.version import __version__
 
-from ..process.code_commits import code_commits
+from ..process.code_commits import code_commits, code_files
 from ..process.machine import machine
 from ..process.trainer_process import trainer_process
 from ..process.variables import LAUNCH
@@ -44,10 +44,10 @@ _MOST_BYTES = 1 << 22  # limit of run.json, as in ingest
 
 
 def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The content of run.json for a run that this process would create."""
+    """The content of run.json for a run that this process would create, with the files of its code: see `_with_commits`."""
     modules = {module: getattr(sys.modules.get(module), "__version__", None) for module in _VERSIONS}
     versions = {module: str(version) for module, version in modules.items() if version is not None}
-    settings, own_machine, code = kept(config), machine(), code_commits(_VERSIONS)
+    settings, own_machine = kept(config), machine()
     left_out = [*settings.secrets, *([f"and {settings.more} more"] if settings.more else [])]
     return {
         "name": without_secrets(str(name)),
@@ -55,7 +55,7 @@ def run_info(name: str, trainer: str | None, config: Mapping[str, Any] | None) -
         "config": settings.settings,
         **({"redacted": left_out} if left_out else {}),
         "versions": {"ratioscope": __version__, "python": platform.python_version(), **versions},
-        **({"code": code} if code else {}),
+        "code": code_files(_VERSIONS),
         **({"machine": own_machine} if own_machine else {}),
         "created": time.time(),
     }
@@ -65,7 +65,7 @@ def start_run(root: Path, info: Mapping[str, Any]) -> None:
     """Makes the folder and run.json, if there is none yet."""
     make_root(root)
     entry = {"attempt": 0, "time": time.time(), "launch": launch()}
-    run = {"id": secrets.token_hex(8), **info, "schema_version": SCHEMA_VERSION, "attempts": [entry]}
+    run = {"id": secrets.token_hex(8), **_with_commits(info), "schema_version": SCHEMA_VERSION, "attempts": [entry]}
     create_whole(root, RUN_FILE, _encoded(run))
 
 
@@ -92,9 +92,16 @@ def note_attempt(root: Path, attempt: int, info: Mapping[str, Any]) -> None:
         raise ValueError("its attempts are no list of objects")
     if any(entry.get("attempt") == attempt for entry in known):
         return
-    changed = {name: value for name, value in info.items() if value != run.get(name)}
+    changed = {name: value for name, value in _with_commits(info).items() if value != run.get(name)}
     known.append({"attempt": attempt, "time": time.time(), "launch": launch(), **changed})
     write_whole(root, RUN_FILE, _encoded(run))
+
+
+def _with_commits(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with the commits of its code in place of files, as far as they are known. It reads files: a writer calls it."""
+    code = code_commits(info.get("code", {}))
+    rest = {name: value for name, value in info.items() if name != "code"}
+    return {**rest, **({"code": code} if code else {})}
 
 
 @cache

@@ -20,7 +20,7 @@ class Task:
     root: str
     """The run folder."""
     info: Mapping[str, Any]
-    """The content of run.json."""
+    """The content of run.json, with the files of its code."""
     rank: int
     attempt: int | None
     """None: found from the folder."""

@@ -49,8 +49,9 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Difference,
 
 
 def by_part(key: str) -> tuple[int, str]:
-    """The place of a dotted key among others: by the part of run.json that has it, then by its name."""
-    return PARTS.index(key.partition(".")[0]), key
+    """The place of a dotted key among others: by the part of run.json that has it, others last, then by its name."""
+    part = key.partition(".")[0]
+    return (*PARTS, part).index(part), key
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,6 @@ protocol; only its kind, its two sizes and its number of values are read here (p
 """
 
 import re
-from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +36,6 @@ _USUAL = re.compile(
     re.DOTALL,
 )
 """A whole header as pyarrow writes it, with numeric bounds: each field once, in order."""
-
-_KNOWN: deque[tuple[Any, tuple[tuple[str, int], ...]]] = deque(maxlen=8)
 
 Bytes = Callable[[int, int], bytes]
 """Reads bytes of the file: (offset, number) -> bytes."""
@@ -76,16 +73,10 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
     return total
 
 
-def _leaves(metadata: pq.FileMetaData) -> tuple[tuple[str, int], ...]:
-    """(path, bytes of one decoded value) of each leaf column. Files of one writer have equal schemas: the last ones are known."""
+def _leaves(metadata: pq.FileMetaData) -> list[tuple[str, int]]:
+    """(path, bytes of one decoded value) of each leaf column."""
     schema: Any = metadata.schema  # Any: the stubs lack `column`
-    for known, leaves in list(_KNOWN):  # a copy: other threads may append
-        if schema.equals(known):
-            return leaves
-    columns = map(schema.column, range(metadata.num_columns))
-    leaves = tuple((column.path, _width(column)) for column in columns)
-    _KNOWN.append((schema, leaves))
-    return leaves
+    return [(column.path, _width(column)) for column in map(schema.column, range(metadata.num_columns))]
 
 
 def _width(column: pq.ColumnSchema) -> int:

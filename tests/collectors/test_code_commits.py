@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ratioscope import Collector, open_run
-from ratioscope.collectors.process.code_commits import PROGRAM, code_commits
+from ratioscope.collectors.process.code_commits import PROGRAM, code_commits, code_files
 from ratioscope.ingest.analysis.info import info
 from ratioscope.ingest.analysis.run_settings import differences, settings
 
@@ -46,6 +46,10 @@ def worktree(git: Path) -> None:
     (shared / "packed-refs").write_text(f"{COMMIT} refs/heads/main\n")
 
 
+def commits_of(modules: list[str]) -> dict[str, str]:
+    return code_commits(code_files(modules))
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a module into memory that was loaded from this path below the folder, and no program."""
@@ -66,7 +70,9 @@ def test_a_checkout_tells_its_commit(tmp_path: Path, module: Callable[..., None]
     form(git)
     module("checkout/src/verl/__init__.py")
     module("checkout/train.py", PROGRAM)
-    assert code_commits(["verl", "absent"]) == {"program": COMMIT[:12], **SHORT}
+    assert commits_of(["verl", "absent"]) == {"program": COMMIT[:12], **SHORT}
+    module("checkout/bin/ratioscope", PROGRAM)  # its command line imports runs and trains nothing
+    assert commits_of(["verl"]) == SHORT
 
 
 def test_a_package_tells_the_commit_that_pip_installed(
@@ -84,7 +90,7 @@ def test_a_package_tells_the_commit_that_pip_installed(
     (tmp_path / ".git").mkdir()
     detached(tmp_path / ".git")  # a checkout around an environment says nothing of the packages in it
     monkeypatch.syspath_prepend(str(packages))
-    assert code_commits(["verl", "trl", "areal", "ray"]) == SHORT
+    assert commits_of(["verl", "trl", "areal", "ray"]) == SHORT
 
 
 @pytest.mark.parametrize("head", ["", "nonsense", "ref: refs/heads/../../../secret", "\0", "a" * 41])
@@ -94,7 +100,7 @@ def test_what_is_no_commit_is_left_out(tmp_path: Path, module: Callable[..., Non
     (tmp_path / "secret").write_text("hunter2")
     module("verl.py")
     module("../elsewhere.py", "trl")
-    assert code_commits(["verl", "trl"]) == {}
+    assert commits_of(["verl", "trl"]) == {}
 
 
 def test_another_commit_at_a_restart_is_on_record(tmp_path: Path, module: Callable[..., None]) -> None:
