@@ -14,6 +14,8 @@ from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 
+from ratioscope.inside import content
+
 PROGRAM = "__main__"
 SHORT = 12
 """Digits of a commit that are kept."""
@@ -57,18 +59,17 @@ def _commit(name: str, file: Path) -> str:
 def _head(git: Path) -> str:
     """The commit that is checked out. git: the folder `.git`, or the file of a worktree or submodule that leads to it."""
     if git.is_file():
-        git = git.parent / _read(git).removeprefix("gitdir:").strip()
-    head = _read(git / "HEAD").strip()
+        git = git.parent / _read(git.parent, git.name).removeprefix("gitdir:").strip()
+    head = _read(git, "HEAD")
     return next(_of_branch(git, head.removeprefix("ref:").strip())) if head.startswith("ref:") else head
 
 
 def _of_branch(git: Path, name: str) -> Iterator[str]:
     """The commits on record for the branch: the first is valid."""
-    shared = git / _read(git / "commondir").strip() if (git / "commondir").is_file() else git
-    yield from (_read(folder / name).strip() for folder in (git, shared) if (folder / name).is_file())
-    yield from (line.split()[0] for line in _read(shared / "packed-refs").splitlines() if line.endswith(f" {name}"))
+    shared = git / _read(git, "commondir") if (git / "commondir").is_file() else git
+    yield from (_read(folder, name) for folder in (git, shared) if (folder / name).is_file())
+    yield from (line.split()[0] for line in _read(shared, "packed-refs").splitlines() if line.endswith(f" {name}"))
 
 
-def _read(file: Path) -> str:
-    with file.open(encoding="utf-8") as opened:
-        return opened.read(_MOST)
+def _read(folder: Path, name: str) -> str:
+    return content(folder, name, _MOST).decode().strip()

@@ -1,6 +1,7 @@
 """Commits of the code in run.json: read from files beside modules in memory, in each form in which git and pip keep them."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,13 @@ def test_what_is_no_commit_is_left_out(tmp_path: Path, module: Callable[..., Non
     module("verl.py")
     module("../elsewhere.py", "trl")
     assert commits_of(["verl", "trl"]) == {}
+
+
+def test_a_pipe_in_the_place_of_head_holds_nobody_up(tmp_path: Path, module: Callable[..., None]) -> None:
+    (tmp_path / ".git").mkdir()
+    os.mkfifo(tmp_path / ".git" / "HEAD")
+    module("verl.py")
+    assert commits_of(["verl"]) == {}
 
 
 def test_another_commit_at_a_restart_is_on_record(tmp_path: Path, module: Callable[..., None]) -> None:

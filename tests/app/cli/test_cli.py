@@ -339,7 +339,7 @@ WORK = {
     "bundle pages": ("x", "static_site.material.material"),
     "bundle page": ("x.html", "static_site.material.material"),
 }
-"""What writes a result -> the name of the result, and the function that begins the work."""
+"""A verb and its kind of result -> the name of the result, and the function that begins the work."""
 
 
 @pytest.mark.parametrize("case", WORK)
