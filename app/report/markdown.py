@@ -7,6 +7,7 @@ import polars as pl
 from ratioscope.metrics.grading.finding import LABELS
 
 from ..presentation.escape import markdown as escaped
+from ..presentation.escape import visible
 from ..presentation.theme import MARKS
 from . import texts
 from .data import ReportData
@@ -17,6 +18,8 @@ MOST_EVENTS = 30
 WORST_TOKENS = 5
 TEXT_SHOWN = 300
 RIBBON = 60
+CODE = " " * 6
+"""Indentation of a line of code in an item of a list. No text of the line can end the code."""
 
 
 def markdown_report(data: ReportData) -> str:
@@ -66,7 +69,7 @@ def _diagnosis(data: ReportData) -> Iterator[str]:
         yield from (f"**{escaped(cause.title)}**", "")
         yield from (f"- **{label}**: {escaped(value)}" for label, value in cause.facts)
         if cause.settings:
-            yield f"- **settings**: {escaped(' '.join(line.strip() for line in cause.settings))}"
+            yield from ("- **settings**:", "", *(f"{CODE}{visible(line)}" for line in cause.settings))
         yield ""
     yield from (f"- **{label}**: {escaped(value)}" for label, value in texts.verdict_facts(data))
     if data.diagnosis.excluded:
@@ -83,7 +86,7 @@ def _scorecard(data: ReportData) -> Iterator[str]:
             ("metric", "whole run", "over steps", "worst step", "limits", "N"),
             [
                 (
-                    f"{escaped(texts.title_of(score.name))} `{score.name}`",
+                    f"{texts.title_of(score.name)} ({score.name})",
                     f"{texts.value_of(score)}{f', {score.reading}' if score.reading else ''}",
                     "" if score.absent else blocks(score.series),
                     texts.worst_of(score),

@@ -357,13 +357,32 @@ def inline(document: str) -> Iterator[Any]:
         yield from token.children or ()
 
 
+def code_in(tokens: list[Any]) -> list[list[str]]:
+    """The lines of each block of code."""
+    return [token.content.splitlines() for token in tokens if token.type == "code_block"]
+
+
+def test_nothing_is_escaped_twice_in_the_markdown(data: ReportData) -> None:
+    tokens = list(inline(markdown_report(data)))
+    cells = [token.content for token in tokens if token.type == "text"]
+    assert "KL [nats/token] (kl_k3)" in cells and "Mean |log-ratio| [nats] (abs_log_ratio)" in cells
+    assert not [cell for cell in cells if "\\" in cell or "`" in cell]
+
+
+def test_settings_in_the_markdown_can_be_copied(data: ReportData) -> None:
+    settings = [list(cause.settings) for cause in data.diagnosis.causes if cause.settings]
+    assert settings and code_in(list(inline(markdown_report(data)))) == settings
+    assert "GRPOConfig(" in settings[0] and "    use_vllm=True," in settings[0]
+
+
 def test_hostile_text_is_text_in_the_markdown(hostile: ReportData, data: ReportData) -> None:
     document = markdown_report(hostile)
     tokens = list(inline(document))
     kinds = {token.type for token in inline(markdown_report(data))}
     assert {token.type for token in tokens} <= kinds
     assert {token.content for token in tokens if token.type == "html_inline"} <= {"<br>"}
-    assert not {"link_open", "image", "html_block", "fence", "code_block"} & {token.type for token in tokens}
+    assert not {"link_open", "image", "html_block", "fence"} & {token.type for token in tokens}
+    assert code_in(tokens) == [settings for cause in hostile.diagnosis.causes if (settings := list(cause.settings))]
     assert not re.search(r"https?://|@\w|(?<!\w)#\d", document)
 
 
