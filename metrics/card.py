@@ -68,7 +68,7 @@ def lines(card: Card) -> Iterator[tuple[str, str]]:
     yield "uncertainty", "standard error, clustered by sequence" if metric.error else ""
     for band in metric.bands:
         yield "band", f"{_interval(band.low, band.high)}: {band.reading} ({band.source})"
-    yield "not available", f"because {metric.absent}"
+    yield "missing if", metric.absent
     for place in card.elsewhere:
         yield place.trainer, f"{place.name} for {place.gap}" + (f"; {place.note}" if place.note else "")
 

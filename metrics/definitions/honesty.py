@@ -44,7 +44,8 @@ def _mean_of_logs(log_total: Values, n: Values) -> Values:
 def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Values]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
-        "If it exceeds 5 in size and the mean is off by more than 0.01, the recorded logprobs are not the sampler's.",
+        f"The distance of mean_weight_{level} from 1 in standard errors. If it exceeds 5 in size and the mean is off by more "
+        "than 0.01, the recorded log-probs are not the sampler's.",
         needs=needs, value=value, gaps=SAMPLED, level="token" if level == "token" else "sequence",
         estimator="z of a martingale difference", range="(-inf, inf)", weighting=f"every {level} counts once",
         absent="it was not tested: a few extreme weights dominate (Pareto k-hat too high), or all weights are equal",
@@ -54,11 +55,12 @@ def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callabl
 
 METRICS = (
     Metric("mean_weight_token", "1", "mean(exp(x))",
-           "1 for any later policy, if the earlier policy sampled these tokens and none was filtered out.",
+           "The mean weight: 1 for any later policy, if the earlier policy sampled these tokens and none was filtered out.",
            needs=(SUM_WEIGHT, TOKENS), value=ratio, error=clustered_error(SUM_WEIGHT, TOKENS), gaps=SAMPLED,
            estimator="mean", range="[0, inf)", kind="mean", topic="honesty", neutral=1.0, title="Mean weight per token"),
     _z_metric("token", (TOKEN_SHAPE, SUM_WEIGHT, SUM_SQUARE_WEIGHT, TOKENS), _z),
-    Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)", "As mean_weight_token, for whole sequences.",
+    Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)",
+           "The mean weight of whole sequences: 1 under the conditions of mean_weight_token.",
            needs=(SEQUENCE_POWERS[0], SEQUENCES), value=_mean_of_logs, gaps=SAMPLED, level="sequence",
            error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), error_of_log_sums), estimator="mean", range="[0, inf)",
            weighting="every sequence counts once", absent="a slice by token has no whole sequences",

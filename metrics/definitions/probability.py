@@ -94,24 +94,27 @@ def _shift_correlation(shift: int) -> Metric:
     shifted = _correlation(
         f"Correlation after a shift of {shift:+d}", f"shift_correlation_{shift:+d}",
         SHIFTED[shift], f"{_CORRELATION} of later[t] and earlier[t{-shift:+d}]",
-        f"If it is near 1 and logprob_correlation is not, the earlier policy's list is shifted by {shift:+d}.", SAMPLED,
+        f"logprob_correlation with the earlier policy's list moved by {shift:+d}. If it is near 1 and logprob_correlation is "
+        "not, that list is shifted.", SAMPLED,
     )  # fmt: skip
     return replace(shifted, topic="faults", neutral=0.0, worse="away")
 
 
 METRICS = (
-    Metric("prob_diff", "1", "mean(|exp(later) - exp(earlier)|)", "Typical difference of the two probabilities of a token.",
+    Metric("prob_diff", "1", "mean(|exp(later) - exp(earlier)|)", "The mean difference of the two probabilities of a token.",
            needs=(SUM_PROB_DIFF, TOKENS), value=ratio, error=clustered_error(SUM_PROB_DIFF, TOKENS), range="[0, 1]",
            estimator="mean", bands=(Band(0.0, 0.005, "healthy", "verl FAQ: about 0.005 or lower"),),
            kind="mean", topic="agreement", worse="above", title="Difference of probabilities"),
-    Metric("max_prob_diff", "1", "max(|exp(later) - exp(earlier)|)", "The token whose probability differs most.",
+    Metric("max_prob_diff", "1", "max(|exp(later) - exp(earlier)|)",
+           "The difference of the two probabilities at the token where it is largest.",
            needs=(MAX_PROB_DIFF,), value=lambda largest: np.where(np.isneginf(largest), np.nan, largest), range="[0, 1]",
            estimator="extreme", weighting="one token decides", kind="extreme", topic="agreement", worse="above",
            title="Largest difference of probabilities"),
     _correlation("Correlation of probabilities", "prob_correlation", PROBABILITY, f"{_CORRELATION} of exp(logprob)",
-                 "It saturates: gross faults can leave it above 0.98. Only values below 0.9 are informative."),
+                 "The correlation of the two probabilities of a token. It saturates: gross faults can leave it above 0.98. "
+                 "Only values below 0.9 are informative."),
     _correlation("Correlation of log-probs", "logprob_correlation", LOGPROB, f"{_CORRELATION} of logprobs",
-                 "Below 0.5, the two lists of logprobs do not belong to the same tokens."),
+                 "The correlation of the two log-probs of a token. Below 0.5, the two lists do not belong to the same tokens."),
     *(_shift_correlation(shift) for shift in SHIFTS),
     Metric("slope", "1", "sum(earlier * later) / sum(earlier^2), of logprobs",
            "Slope of the line through 0 that fits later to earlier; not 1 if the two sides differ in temperature.",

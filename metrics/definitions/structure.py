@@ -43,20 +43,23 @@ def _excess_kurtosis(n: Values, x: Values, x2: Values, x3: Values, x4: Values) -
 
 METRICS = (
     Metric("one_sided_share", "1", "share of x < 0 among tokens with |x| > 0.001",
-           "About 0.5 for noise; near 1 or 0 if only one side truncates its distribution (top-p, top-k).",
+           "The share of log-ratios that are negative: about 0.5 for noise, near 1 or 0 if only one side truncates its "
+           "distribution (top-p, top-k).",
            needs=(FAR_NEGATIVE, FAR_TOKENS), value=ratio, error=clustered_error(FAR_NEGATIVE, FAR_TOKENS),
            estimator="share", range="[0, 1]", weighting="every unmasked token with |x| > 0.001 counts once",
            absent="no token has |x| > 0.001", kind="share", topic="faults",
            title="Share of negative log-ratios"),
     Metric("variance_ratio", "1", "sum over sequences of (S - mean(x) * tokens)^2 / sum over tokens of (x - mean(x))^2",
-           "1 for independent noise. Far above 1: whole sequences differ. Near 0 with large |x|: the lists are shifted.",
+           "The variance between sequences over that within them: 1 for independent noise. Far above 1, whole sequences differ. "
+           "Near 0 with large |x|, the lists are shifted.",
            needs=(FINITE, SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO, product(SUM_LOG_RATIO, SUM_LOG_RATIO),
                   product(SUM_LOG_RATIO, FINITE), product(FINITE, FINITE)),
            value=_variance_ratio, estimator="ratio of variances", range="[0, inf)", absent="every log-ratio is the same",
            kind="ratio", topic="faults", neutral=1.0, worse="above",
            title="Variance between sequences against noise"),
     Metric("excess_kurtosis", "1", "mean((x - mean(x))^4) / var(x)^2 - 3",
-           "About 1 for rounding noise. Above 50 a few tokens make almost all of the gap, as when expert routers flip.",
+           "The weight of the tails of the log-ratios: about 1 for rounding noise. Above 50 a few tokens make almost all of the "
+           "gap, as when expert routers flip.",
            needs=(FINITE, SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO, SUM_CUBE_LOG_RATIO, SUM_FOURTH_LOG_RATIO),
            value=_excess_kurtosis, estimator="moments", range="[-2, inf)", absent="every log-ratio is the same",
            kind="shape", topic="tails", title="Excess kurtosis of log-ratios"),

@@ -25,14 +25,15 @@ _ABSENT = "the entropy of the later policy is not on record; pass entropy= of th
 
 METRICS = (
     Metric("surprisal_gap", "nats", "mean(-later - entropy)",
-           "Positive: the later policy is more surprised than it expects (wrong context, higher temperature). Negative: "
-           "rollouts are sharper than it believes (top-p, top-k, lower temperature).",
+           "The surprise of the later policy beyond its entropy. Above 0, it is more surprised than it expects (wrong context, "
+           "higher temperature). Below 0, rollouts are sharper than it believes (top-p, top-k, lower temperature).",
            needs=(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), value=ratio, gaps=SAMPLED,
            error=clustered_error(SUM_SURPRISAL_GAP, SURPRISAL_TOKENS), estimator="mean", range="(-inf, inf)",
            weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="mean", topic="honesty",
            title="Surprisal beyond the entropy"),
     Metric("surprisal_gap_z", "1", "surprisal_gap / (sd over tokens / sqrt(tokens))",
-           "If it exceeds 4 in size, the tokens were not sampled from the later policy.",
+           "The distance of surprisal_gap from 0 in standard errors. If it exceeds 4 in size, the tokens were not sampled from "
+           "the later policy.",
            needs=(SUM_SURPRISAL_GAP, SUM_SQUARE_SURPRISAL_GAP, SURPRISAL_TOKENS), value=_z, gaps=SAMPLED,
            estimator="z of a martingale difference", range="(-inf, inf)",
            weighting="every unmasked token with an entropy counts once", absent=_ABSENT, kind="z", topic="honesty",

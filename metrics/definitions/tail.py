@@ -132,7 +132,8 @@ def _available(shape: Values) -> Values:
 def _pareto_k(level: Literal["token", "sequence"], shape: Reading) -> Metric:
     return Metric(
         f"pareto_k_{level}", "1", f"tail shape of the weights from the {K} largest",
-        "Above a threshold that depends on the sample size, a few weights dominate, and averages cannot be trusted.",
+        "The shape of the upper tail of the weights. Above a threshold that depends on the sample size, a few weights dominate, "
+        "and averages cannot be trusted.",
         needs=(shape,), value=_available, gaps=SAMPLED, level=level,
         estimator="Zhang and Stephens 2009, regularised", range="(-inf, inf)", weighting="the largest weights decide",
         bands=(Band(0.7, float("inf"), "not to be trusted", "Vehtari 2024; lower for fewer than 2200 weights"),),

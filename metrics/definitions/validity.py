@@ -49,7 +49,7 @@ METRICS = (
         "Tokens set aside",
         NON_FINITE,
         "Unmasked tokens that are left out of every metric (set aside).",
-        "tokens with a NaN or +inf logprob, or an earlier logprob of -inf",
+        "tokens with a NaN or +inf log-prob, or an earlier log-prob of -inf",
     ),
     _count(
         "Sequences set aside",
@@ -62,12 +62,12 @@ METRICS = (
         "Tokens of weight 0",
         ZERO_WEIGHT,
         "Tokens the later policy gives probability 0.",
-        "tokens with a later logprob of -inf",
+        "tokens with a later log-prob of -inf",
     ),
     _count(
         "Positive log-probs",
         POSITIVE,
         "Tokens with a positive value, which cannot be a log-probability. They are counted, but not left out.",
-        "tokens with a logprob above 1e-6",
+        "tokens with a log-prob above 1e-6",
     ),
 )

@@ -38,7 +38,7 @@ def verdict(graded: pl.DataFrame, missing: Mapping[str, str] | None = None, in_f
         return Finding(
             Severity.HEALTHY, "nothing could be graded", "", "", None, "low",
             f"No step has both sides of a gap{', or every signal is muted' if in_force.muted else ''}.",
-            "There is no evidence of anything.", "Record the logprobs of two policies.",
+            "There is no evidence of anything.", "Record the log-probs of two policies.",
             checks=checks(graded, missing, in_force), rules=in_force.sentence,
         )  # fmt: skip
     worst = worst_episode(graded, in_force.rules)

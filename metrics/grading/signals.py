@@ -173,30 +173,30 @@ def _off_one(value: Values) -> Values:
 _CATALOGUE = "root-cause catalogue: measured on injected faults"
 
 SIGNALS: tuple[Signal, ...] = (
-    Signal("non_finite", "non_finite", "logprobs are NaN or infinite", ALL_GAPS, _share_of_tokens("non_finite"), 0.001, 0.01,
-           "{value:.2%} of the tokens have a logprob that is no number",
-           "Tokens without a usable logprob are left out of every metric, and their sequences out of sequence metrics.",
-           "Look for missing logprobs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
+    Signal("non_finite", "non_finite", "log-probs are NaN or infinite", ALL_GAPS, _share_of_tokens("non_finite"), 0.001, 0.01,
+           "{value:.2%} of the tokens have a log-prob that is no number",
+           "Tokens without a usable log-prob are left out of every metric, and their sequences out of sequence metrics.",
+           "Look for missing log-probs in the engine's response, float16 overflow, or a mask that covers unscored tokens.",
            f"0.1% warn, 1% fail; {_CATALOGUE}"),
-    Signal("positive_logprobs", "positive_logprobs", "logprobs are positive",
+    Signal("positive_logprobs", "positive_logprobs", "log-probs are positive",
            ALL_GAPS, _share_of_tokens("positive_logprobs"), 0.001, 0.01,
-           "{value:.2%} of the tokens have a logprob above 0",
+           "{value:.2%} of the tokens have a log-prob above 0",
            "A log-probability cannot be positive: the column holds a filler, probabilities, or another quantity.",
-           "Check what the engine writes where it has no logprob (+1.0 is a known filler) and which column is recorded.",
+           "Check what the engine writes where it has no log-prob (+1.0 is a known filler) and which column is recorded.",
            f"0.1% warn, 1% fail; {_CATALOGUE}"),
-    Signal("alignment", "logprob_correlation", "the two logprob lists do not belong to the same tokens",
+    Signal("alignment", "logprob_correlation", "the two log-prob lists do not belong to the same tokens",
            SAMPLED, _uncorrelated, 0.1, 0.5,
-           "logprobs correlate at {value:.2f}",
+           "log-probs correlate at {value:.2f}",
            "The two policies do not score the same tokens in the same contexts.",
            "If one of shift_correlation_-2 to shift_correlation_+2 is near 1, the list is shifted by so many tokens. Otherwise "
            "compare token ids, prompts and the chat template of both sides.",
            f"below 0.5 misaligned; 0.9 is a convention; {_CATALOGUE}", size=_below_one),
-    Signal("mean_weight", "mean_weight_token_z", "the recorded logprobs are not those of the sampler",
+    Signal("mean_weight", "mean_weight_token_z", "the recorded log-probs are not those of the sampler",
            SAMPLED, _dishonest, 4.0, 5.0,
            "the mean weight is {size}, not 1",
-           "Weights average 1 for any gap, if the earlier policy sampled these tokens. Above 1: the engine reports raw logprobs "
+           "Weights average 1 for any gap, if the earlier policy sampled these tokens. Above 1: the engine reports raw log-probs "
            "but sampled at another temperature. Below 1: sampling excluded tokens (top-p, top-k, min-p).",
-           "Ask the engine for processed logprobs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
+           "Ask the engine for processed log-probs, and set temperature 1, top-p 1, top-k off, or mirror them in the trainer.",
            f"z beyond 5 and off by more than 0.01; {_CATALOGUE}", size=_off_one, unit="standard errors"),
     Signal("kl_k3", "kl_k3", "engine and trainer disagree on the same tokens", SAMPLED, _kl, HEALTHY_K3, 0.1,
            "KL K3 is {size} nats/token",
@@ -215,7 +215,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("surprisal", "surprisal_gap", "tokens were not sampled from the policy that is trained",
            SAMPLED, _surprised, *SURPRISED,
            "the surprisal gap is {signed} nats",
-           "The later policy is more (or less) surprised by the tokens than its entropy says, even where logprobs agree. "
+           "The later policy is more (or less) surprised by the tokens than its entropy implies, even where log-probs agree. "
            "Negative: sampling was sharper (top-p, top-k, low temperature). Positive: wrong context or higher temperature.",
            "Compare the sampling settings with the temperature the trainer divides by; turn off top-p, top-k and penalties.",
            f"z beyond 4; beyond 6 with more than 0.05 nats act; {_CATALOGUE}", unit="standard errors"),

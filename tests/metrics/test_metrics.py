@@ -1,6 +1,7 @@
 """Every metric against the oracle, and the laws they obey."""
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal, localcontext
 
@@ -53,6 +54,12 @@ def test_every_metric_has_a_card() -> None:
     for metric in METRICS:
         assert metric.formula and metric.meaning and metric.unit and metric.estimator and metric.weighting
         assert all(band.source and band.reading for band in metric.bands)
+
+
+def test_every_meaning_begins_with_the_thing_that_is_measured() -> None:
+    """Readers of a list see the first sentence alone: a condition there would leave them without the thing."""
+    begun = re.compile(r"(If|It|As|About|Above|Below|Near|Positive|Negative|Typical|Trainers|One|\d)\b")
+    assert [metric.name for metric in METRICS if begun.match(metric.meaning)] == []
 
 
 def test_every_mean_has_a_standard_error() -> None:

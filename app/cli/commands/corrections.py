@@ -76,9 +76,9 @@ def corrections(
     if as_json:
         print_json(frame.to_dicts())
         return
-    _print(frame, opened_run, by)
     if by == "run" and not reading:
         _say_best(effect_frame(effects.sums, ("step",)), opened_run)
+    _print(frame, opened_run, by)
     if dialect and len(chosen) == 1:
         _print_config(dialect, chosen[0])
     print_next(opened_run, after_corrections(opened_run, dialect))
@@ -181,8 +181,8 @@ def _say_best(by_step: "pl.DataFrame", run: "Run") -> None:
         if part["gap"][0] == gap and sorted(part["step"]) == sorted(steps)
     }
     found = advice(risks, risk_per_step(nothing, sizes), verdict_of(run))
-    say()
     say(f"{found.title} ({found.confidence} confidence). {found.why}")
+    say()
 
 
 def _shown(value: float | None) -> str:

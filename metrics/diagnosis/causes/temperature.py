@@ -156,7 +156,7 @@ def silent_sampling(evidence: Evidence) -> Result:
         )
     if holds and (shift := _row_shift(evidence)) < BY_CHOICE[not _has_whole_groups(evidence)]:
         return undecided(
-            f"a sequence is only {shift:.1f} standard deviations more or less surprising than its entropy says; a choice of "
+            f"a sequence is only {shift:.1f} standard deviations more or less surprising than its entropy implies; a choice of "
             "sequences by their log-probs, or by rewards that follow them, has the same trace"
         )
     spread = float(np.nanmean((evidence.later + evidence.facts["entropy"]) ** 2))
