@@ -8,7 +8,7 @@ earlier one is -inf. A later logprob of -inf is a real weight of 0: such a token
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .statistic import Array, Namespace
+from .statistic import Namespace, Operand
 
 SHIFTS = (-2, -1, 1, 2)
 ROUNDING = 1e-6
@@ -19,11 +19,11 @@ ROUNDING = 1e-6
 class Pair:
     """The later logprob of each token, and the earlier one `shift` positions before it in the same sequence."""
 
-    exists: Array
+    exists: Operand
     """1 if both are known, else 0."""
-    earlier: Array
+    earlier: Operand
     """The earlier logprob `shift` positions before; 0 if it does not exist."""
-    later: Array
+    later: Operand
     """The later logprob; 0 if the pair does not exist."""
 
 
@@ -31,31 +31,31 @@ class Pair:
 class TokenColumns:
     """One value per token, shape (tokens,) or (B, T); log-probabilities and their differences in nats."""
 
-    unmasked: Array
+    unmasked: Operand
     """1 if the token is in the mask."""
-    token: Array
+    token: Operand
     """1 if it is also not set aside."""
-    finite: Array
+    finite: Operand
     """1 if its later logprob is also finite."""
-    positive: Array
+    positive: Operand
     """1 if it is unmasked and a logprob exceeds ROUNDING."""
-    earlier: Array
+    earlier: Operand
     """The earlier logprob; 0 outside `token`."""
-    later: Array
+    later: Operand
     """The later logprob; 0 outside `finite`."""
-    log_ratio: Array
+    log_ratio: Operand
     """x = later - earlier; 0 outside `finite`."""
-    log_weight: Array
+    log_weight: Operand
     """x, -inf for a weight of 0; -inf outside `token`."""
-    weight: Array
+    weight: Operand
     """exp(log_weight)."""
-    earlier_probability: Array
+    earlier_probability: Operand
     """exp(earlier); 0 outside `token`."""
-    later_probability: Array
+    later_probability: Operand
     """exp(later); 0 outside `token`."""
-    has_entropy: Array
+    has_entropy: Operand
     """1 if the token is in `finite` and has an entropy."""
-    surprisal_gap: Array
+    surprisal_gap: Operand
     """-later - entropy; 0 outside `has_entropy`."""
     pairs: Mapping[int, Pair]
     """shift -> Pair."""
@@ -65,24 +65,30 @@ class TokenColumns:
 class SequenceColumns:
     """One value per whole sequence. Logarithms are -inf outside `sequence`."""
 
-    sequence: Array
+    sequence: Operand
     """1 if the sequence has a token and none was set aside."""
-    empty: Array
+    empty: Operand
     """1 if it has no unmasked token."""
-    set_aside: Array
+    set_aside: Operand
     """1 if one of its tokens was set aside."""
-    log_weight: Array
+    log_weight: Operand
     """S, the sum of its log-ratios in nats; -inf if one of its tokens has weight 0."""
-    mean_log_weight: Array
+    mean_log_weight: Operand
     """m, the mean of its log-ratios in nats/token; -inf as above."""
-    mean_earlier: Array
+    mean_earlier: Operand
     """The mean earlier logprob, nats/token."""
-    mean_later: Array
+    mean_later: Operand
     """The mean later logprob, nats/token; -inf if one of its tokens has weight 0."""
 
 
 def token_columns(
-    earlier: Array, later: Array, mask: Array, xp: Namespace, *, entropy: Array | None, pairs: Mapping[int, Array]
+    earlier: Operand,
+    later: Operand,
+    mask: Operand,
+    xp: Namespace,
+    *,
+    entropy: Operand | None,
+    pairs: Mapping[int, Operand],
 ) -> TokenColumns:
     """The columns of float64 logprobs of one shape.
 
@@ -113,26 +119,26 @@ def token_columns(
     )
 
 
-def log_weights(earlier: Array, later: Array, mask: Array, xp: Namespace) -> tuple[Array, Array]:
+def log_weights(earlier: Operand, later: Operand, mask: Operand, xp: Namespace) -> tuple[Operand, Operand]:
     """(true where a token is unmasked and not set aside, its log-weight and -inf elsewhere)."""
     infinity = float("inf")
     token = mask & xp.isfinite(earlier) & (xp.isfinite(later) | (later == -infinity))
     return token, xp.where(token, later - earlier, -infinity)
 
 
-def _pair(shifted: Array, later: Array, finite: Array, xp: Namespace) -> Pair:
+def _pair(shifted: Operand, later: Operand, finite: Operand, xp: Namespace) -> Pair:
     exists = finite & xp.isfinite(shifted)
     return Pair(exists * 1.0, xp.where(exists, shifted, 0.0), xp.where(exists, later, 0.0))
 
 
-def sequence_columns(sums: Mapping[str, Array], xp: Namespace) -> SequenceColumns:
+def sequence_columns(sums: Mapping[str, Operand], xp: Namespace) -> SequenceColumns:
     """The columns of whole sequences. sums: name of a token statistic -> its sum over each sequence."""
     whole = (sums["tokens"] > 0) & (sums["non_finite"] == 0)
     tokens = xp.where(whole, sums["tokens"], 1.0)
     vanishes = sums["zero_weight_tokens"] > 0
     infinity = float("inf")
 
-    def logarithm(name: str) -> Array:
+    def logarithm(name: str) -> Operand:
         return xp.where(whole, xp.where(vanishes, -infinity, sums[name]), -infinity)
 
     return SequenceColumns(

@@ -7,12 +7,12 @@ mass removed, effective sample size) follows exactly from a histogram; for other
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Array, Floats, Integers
 
 from .exponential import exp
 from .reduction import reduced
@@ -70,9 +70,9 @@ class Interval:
 class Histogram:
     """The occupied buckets. Every field has shape (occupied buckets,)."""
 
-    buckets: npt.NDArray[np.int64]
+    buckets: Integers
     """Bucket numbers, ascending."""
-    counts: npt.NDArray[np.int64]
+    counts: Integers
     """Number of weights in each bucket."""
     log_sum_weights: Floats
     """log of the sum of the weights of each bucket."""
@@ -90,20 +90,20 @@ class Histogram:
         return np.concatenate((EDGES, [np.inf]))[self.buckets]
 
 
-def bucket_of(log_ratio: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def bucket_of(log_ratio: npt.ArrayLike) -> Integers:
     """The bucket of each log-ratio; -inf lies in the first bucket. NaN is not allowed."""
     x = np.asarray(log_ratio, np.float64)
     if x.size < LOOKED_UP:
         return np.searchsorted(EDGES, x, side="right")
     lowest, nearby = lowest_buckets()
-    found: npt.NDArray[np.int64] = lowest[np.ascontiguousarray(x).view(np.uint64) >> np.uint64(REST)]
+    found: Integers = lowest[np.ascontiguousarray(x).view(np.uint64) >> np.uint64(REST)]
     for _ in range(nearby):
         found = found + (x >= UPPER[found])
     return found
 
 
 @cache
-def lowest_buckets() -> tuple[npt.NDArray[np.int64], int]:
+def lowest_buckets() -> tuple[Integers, int]:
     """(by the first bits of a float64, the bucket of the smallest number with these bits; the most edges among such numbers).
 
     A number is found in a fifth of the time of a binary search.
@@ -123,8 +123,8 @@ def histogram(log_ratio: npt.ArrayLike) -> Histogram:
 
 
 def bucket_table(
-    cells: npt.NDArray[np.int64], log_ratio: Floats, count: int, times: Floats | None = None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], Floats, Floats]:
+    cells: Integers, log_ratio: Floats, count: int, times: Floats | None = None
+) -> tuple[Integers, Array, Floats, Floats]:
     """(occupied cells, counts, log-sums of w, log-sums of w^2).
 
     cells: group * BUCKETS + bucket of each element, below `count`. log_ratio: of each element, in nats. times: how often each
@@ -193,7 +193,7 @@ def summed_weights(part: Histogram) -> Floats:
     return np.exp(part.log_sum_weights - largest) if np.isfinite(largest) else np.zeros(len(part.counts))
 
 
-def median_size(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> tuple[float, float]:
+def median_size(buckets: Integers, counts: Integers) -> tuple[float, float]:
     """(weighted median, largest) of abs(log-ratio) in nats, each bucket taken at its lower edge; at least one bucket.
 
     The first bucket, which has no lower edge, is taken at its upper edge.

@@ -9,9 +9,8 @@ from decimal import Context, Decimal
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Floats, Integers
 
 LOG_SHARES = 11
 SHARES = 1 << LOG_SHARES
@@ -32,7 +31,7 @@ _CHUNK = 1 << 13
 
 
 @cache
-def shares() -> npt.NDArray[np.int64]:
+def shares() -> Integers:
     """The bits of 2^(i / SHARES), less those that i has in `k << (52 - LOG_SHARES)`."""
     context = Context(prec=40)
     root, power, found = context.power(Decimal(2), Decimal(1) / SHARES), Decimal(1), list[float]()

@@ -7,13 +7,11 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from ratioscope.arrays import Floats
 from ratioscope.record import GAPS, kin
 
 from .statistic import Statistic, product
-
-Values = npt.NDArray[np.float64]
 
 Kind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
 """The way a value is computed. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value / its standard
@@ -39,7 +37,7 @@ class Reading:
 
     needs: tuple["Statistic | Tail | Reading", ...]
     """The arguments of `value`, in order."""
-    value: Callable[..., Values]
+    value: Callable[..., Floats]
     """A vectorised function of arrays of shape (groups,); NaN means not available."""
 
     @property
@@ -74,7 +72,7 @@ class Metric:
     """Meaning of the value, in one or two sentences."""
     needs: tuple[Statistic | Tail | Reading, ...]
     """The arguments of `value`, in order."""
-    value: Callable[..., Values]
+    value: Callable[..., Floats]
     """A vectorised function of arrays of shape (groups,); NaN means not available."""
     error: Reading | None = None
     """The standard error; None if the metric has none."""
@@ -143,7 +141,7 @@ def statistics_of(needs: Iterable[Statistic | Tail | Reading]) -> tuple[Statisti
     return tuple(statistics)
 
 
-def ratio(total: Values, count: Values) -> Values:
+def ratio(total: Floats, count: Floats) -> Floats:
     """total / count; NaN (not available) where count is 0."""
     return np.where(count > 0, total / np.where(count > 0, count, 1.0), np.nan)
 
@@ -162,7 +160,7 @@ def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -
     """
     needs = (total, count, clusters_of(count), product(total, total), product(total, count), product(count, count))
 
-    def value(a: Values, n: Values, m: Values, aa: Values, an: Values, nn: Values) -> Values:
+    def value(a: Floats, n: Floats, m: Floats, aa: Floats, an: Floats, nn: Floats) -> Floats:
         mean = ratio(a, n)
         # Rounding can leave a value slightly below 0 if every sequence has the same mean.
         spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
@@ -171,18 +169,18 @@ def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -
     return Reading(needs, value)
 
 
-def error_of_mean(total: Values, total_of_squares: Values, count: Values) -> Values:
+def error_of_mean(total: Floats, total_of_squares: Floats, count: Floats) -> Floats:
     """Standard error of a mean over independent units, from the sum and the sum of squares; NaN below two units."""
     mean = ratio(total, count)
     spread = np.maximum(total_of_squares - count * mean**2, 0.0)
     return np.where(count > 1, np.sqrt(ratio(spread, count - 1) / count), np.nan)
 
 
-def log_mean(log_total: Values, n: Values) -> Values:
+def log_mean(log_total: Floats, n: Floats) -> Floats:
     """log(sum / n) from the log of the sum."""
     return np.where(n > 0, log_total - np.log(np.where(n > 0, n, 1.0)), np.nan)
 
 
-def error_of_log_sums(log_total: Values, log_squares: Values, n: Values) -> Values:
+def error_of_log_sums(log_total: Floats, log_squares: Floats, n: Floats) -> Floats:
     """error_of_mean from the logs of both sums."""
     return error_of_mean(np.exp(log_total), np.exp(log_squares), n)

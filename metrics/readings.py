@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Floats
+
 from .definitions.registry import METRICS
-from .metric import Metric, Reading, Tail, Values
+from .metric import Metric, Reading, Tail
 from .statistic import Statistic
 
 StatisticValues = Callable[[Statistic | Tail], Any]
@@ -20,7 +22,7 @@ class Readings:
         self._values = values
         self._computed: dict[Statistic | Tail | Reading, Any] = {}
 
-    def read(self, reading: Metric | Reading) -> Values:
+    def read(self, reading: Metric | Reading) -> Floats:
         """The value per group; NaN if it is not available."""
         with np.errstate(all="ignore"):
             return np.asarray(reading.value(*map(self._need, reading.needs)), np.float64)
@@ -31,13 +33,13 @@ class Readings:
         return self._computed[need]
 
 
-def gap_values(values: StatisticValues, gap: str, names: Container[str] | None = None) -> dict[str, Values]:
+def gap_values(values: StatisticValues, gap: str, names: Container[str] | None = None) -> dict[str, Floats]:
     """Metric name -> value per group, and `<name>_se` -> its standard error if it has one, for the metrics of a gap.
 
     names: the metrics to compute; None: all of the gap.
     """
     readings = Readings(values)
-    result: dict[str, Values] = {}
+    result: dict[str, Floats] = {}
     for metric in METRICS:
         if metric.is_of(gap) and (names is None or metric.name in names):
             result[metric.name] = readings.read(metric)

@@ -4,13 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from ratioscope.arrays import Integers, Matrix
 
 from .statistic import NEUTRAL, Combine, Statistic
 
-Integers = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
-"""(statistics, cells)"""
 SMALL, LARGE = 1e-250, 1e250
 """A sum of exponentials between these has neither overflowed, nor lost a term that matters by underflow."""
 

@@ -18,7 +18,7 @@ Combine = Literal["sum", "max", "logsumexp"]
 NEUTRAL: dict[Combine, float] = {"sum": 0.0, "max": float("-inf"), "logsumexp": float("-inf")}
 """The value that changes nothing when it is combined with another."""
 
-Array = Any
+Operand = Any
 """numpy.ndarray or torch.Tensor. `Any`, because the two have no common type that a type checker knows."""
 Namespace = Any
 """The module numpy or torch. Formulas use only functions with the same name in both: exp abs isfinite where, and operators.
@@ -32,7 +32,7 @@ class Statistic:
 
     name: str
     """The name of its column in a statistics table."""
-    formula: Callable[[Any, Namespace], Array]
+    formula: Callable[[Any, Namespace], Operand]
     """(columns, numpy or torch) -> one value per element; the neutral value (0, -inf) at padding and elements set aside."""
     level: StatisticLevel = "token"
     combine: Combine = "sum"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+from ratioscope.arrays import Floats, Integers
+
+Numbers = Floats | Integers
 Steps = Sequence[int] | Numbers
 
 
@@ -18,7 +19,7 @@ def usual_distance(distances: Steps) -> float:
     return sorted(distances)[(len(distances) - 1) // 2] if len(distances) else 1
 
 
-def holes(steps: Steps, last: Steps | None = None) -> npt.NDArray[np.int64]:
+def holes(steps: Steps, last: Steps | None = None) -> Integers:
     """Indices of the steps after which the distance to the next exceeds the usual one.
 
     A run that records every tenth step has no hole. steps: ascending. last: if a row covers several steps, its last step.

@@ -16,7 +16,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from ratioscope.arrays import Array, Integers
 
 from .errors import ConfigError
 
@@ -108,7 +109,7 @@ def _sums(name: str, tensor: Tensor) -> Any:
     return _sums_of_tensor(name, _local(tensor))
 
 
-def _sums_of_array(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _sums_of_array(name: str, array: Array) -> Integers:
     if array.dtype.hasobject:
         raise ConfigError(f"{name} holds Python objects; wanted numbers")
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -145,7 +146,7 @@ def _sums_of_tensor(name: str, tensor: Tensor) -> Tensor:
 
 
 @cache
-def keys() -> npt.NDArray[np.int64]:
+def keys() -> Integers:
     """A random 64-bit number for each word of a block: splitmix64 of its place (Steele 2014)."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, BLOCK + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow.parquet as pq
 from pyarrow.csv import write_csv
 
+from ratioscope.arrays import Array, Integers
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.diagnosis import RunDiagnosis, diagnosed_gap, plain_diagnosis
 from ratioscope.ingest.analysis.evidence import evidence_of
@@ -96,7 +96,7 @@ def _without_names(evidence: Evidence) -> Evidence:
     return replace(evidence, facts=facts, names={})
 
 
-def _in_order(codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _in_order(codes: Array) -> Integers:
     """0, 1, 2, ... in order of appearance; -1 stays, it means unknown."""
     distinct, first, index = np.unique(codes, return_index=True, return_inverse=True)
     order = np.empty(len(distinct), np.int64)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
 from ratioscope.ingest.rows.sequences import sequence_table
 from ratioscope.ingest.rows.token_frame import token_frame
 from ratioscope.metrics.engines.join import joined
@@ -62,7 +62,7 @@ def _records() -> pa.Table:
     numbers, rows = _numbers(), sum(ROWS)
     step = np.repeat(np.arange(len(ROWS)), ROWS)
 
-    def drawn(largest: int) -> npt.NDArray[np.int64]:
+    def drawn(largest: int) -> Integers:
         return np.array([next(numbers) % largest for _ in range(rows * TOKENS)]).reshape(rows, TOKENS)
 
     wide = np.array(WIDTHS)[step][:, None]

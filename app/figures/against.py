@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.analysis.rank_correlation import RankCorrelation, rank_correlation
 
 from ..presentation.digits import count, digits
@@ -13,7 +14,7 @@ from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
-from .drawing.scale import LOGARITHMIC, PLAIN, Floats, Scale, padded
+from .drawing.scale import LOGARITHMIC, PLAIN, Scale, padded
 
 MOST = 5000
 """Most points that are drawn: the first and the last, and even parts between."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.grading.finding import Severity
 from ratioscope.metrics.grading.signals import SIGNALS
 
@@ -18,7 +19,6 @@ from .drawing.hover import in_lines
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, lay_over
 from .drawing.overlay import words as worded
-from .drawing.scale import Floats
 from .drawing.step_axis import fit_labels, step_axis
 
 KEY = "a bar ends when the alert closed; solid: out of bounds; pale: back in bounds, waiting to close; ▶ still open"

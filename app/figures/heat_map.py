@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
 import polars as pl
+
+from ratioscope.arrays import Floats, Integers
 
 from ..presentation.digits import count, digits, percent
 from ..presentation.gap_words import gap_words
@@ -16,10 +17,8 @@ from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import Cells, cells
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, across, lay_over, upright, words
-from .drawing.scale import Floats
 from .drawing.step_axis import step_axis
 
-Integers = npt.NDArray[np.int64]
 COLUMNS = 240
 DECADES = 4.0
 """Decades below the densest cell within which colours differ. All occupied cells below have the faintest colour."""

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 from ratioscope.metrics.step_holes import holes
@@ -23,7 +24,7 @@ from .drawing.floats import floats
 from .drawing.head import metric_head
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, line_trace
-from .drawing.scale import Floats, suitable
+from .drawing.scale import suitable
 from .drawing.series_pens import DASHES
 from .drawing.step_axis import step_axis
 from .drawing.thinned import gridded

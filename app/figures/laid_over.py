@@ -7,6 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ..presentation.digits import digits
 from ..presentation.escape import html as escaped_html
 from ..presentation.escape import plotly as escaped
@@ -16,7 +18,7 @@ from .drawing.bands import ERROR_OPACITY, EXTREMES_OPACITY, shaded
 from .drawing.canvas import canvas, saying
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, line_trace
-from .drawing.scale import Floats, suitable
+from .drawing.scale import suitable
 from .drawing.series_pens import DASHES, SYMBOLS, series_colour, swatch
 from .drawing.thinned import Thinned, thinned_steps
 from .over_steps import FEW

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.step_holes import holes
 
 from ..presentation.digits import count, digits
@@ -19,7 +20,7 @@ from .drawing.lines import Axis
 from .drawing.marks import add_events
 from .drawing.overlay import across, lay_over
 from .drawing.plot import Plot
-from .drawing.scale import PLAIN, Floats, Scale, padded, signed_log, suitable
+from .drawing.scale import PLAIN, Scale, padded, signed_log, suitable
 
 QUANTILES = ("min", "p5", "p50", "p95", "max")
 BANDS = "line: median, band: p5 to p95, pale: min to max"

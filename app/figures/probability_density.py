@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
 from ratioscope.ingest.analysis.probability_density import PROBABILITY_EDGES, SURPRISAL_EDGES, Density
 from ratioscope.record import sides
 
@@ -14,7 +15,6 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
 from .drawing.plot import diagonal
-from .drawing.scale import Floats
 
 TICKS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
 """Surprisals with a tick on the log-prob axes, in nats."""

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram, Interval, quantile
 
 from ..presentation.digits import count, digits, percent
@@ -14,7 +15,7 @@ from ..presentation.theme import LIGHT, Theme
 from .drawing.canvas import canvas, saying
 from .drawing.overlay import lay_over, words
 from .drawing.plot import diagonal
-from .drawing.scale import Floats, Scale, padded, suitable
+from .drawing.scale import Scale, padded, suitable
 from .heat_map import AXES, UNITS
 
 SHARES = (

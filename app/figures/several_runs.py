@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
@@ -35,7 +36,6 @@ from .drawing.lines import (
 )
 from .drawing.marks import add_events, fit
 from .drawing.plot import Pen, Plot, Trace, infinities, line_trace, value_words
-from .drawing.scale import Floats
 from .drawing.thinned import POINTS
 
 MARKED = 7

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
 
@@ -23,7 +24,7 @@ from .drawing.definition import definition
 from .drawing.floats import floats
 from .drawing.overlay import Overlay, lay_over, on_paper, upright, words
 from .drawing.plot import Plot, Trace
-from .drawing.scale import Floats, Scale, padded, suitable
+from .drawing.scale import Scale, padded, suitable
 
 ROW = 25
 LABEL = 26

@@ -7,6 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.metric import Metric
 
 from ..presentation.digits import count, digits
@@ -17,7 +18,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.definition import definition
 from .drawing.floats import floats
 from .drawing.marks import add_events
-from .drawing.scale import Floats, Scale, suitable
+from .drawing.scale import Scale, suitable
 from .drawing.step_axis import fit_labels, step_axis
 from .slice_bars import short_labels
 

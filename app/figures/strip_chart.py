@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.record import sides
 
 from ..presentation.digits import count, digits
@@ -16,7 +17,7 @@ from .drawing.canvas import canvas, coloured, saying, tell_nearest
 from .drawing.floats import floats
 from .drawing.overlay import across, column, lay_over, on_paper, upright, words
 from .drawing.plot import Pen
-from .drawing.scale import PLAIN, Floats, Scale, padded, signed_log
+from .drawing.scale import PLAIN, Scale, padded, signed_log
 from .drawing.thinned import Thinned, thinned
 
 POINTS = 500

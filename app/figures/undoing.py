@@ -4,6 +4,8 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ..presentation.digits import a_step, count, digits
 from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, Theme, faded
@@ -12,7 +14,7 @@ from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
 from .drawing.hover import tell_steps
 from .drawing.marks import fit
-from .drawing.scale import Floats, Scale, suitable
+from .drawing.scale import Scale, suitable
 from .drawing.step_axis import step_axis
 from .lags import legend_below
 

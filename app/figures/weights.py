@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram, share_beyond, summed_weights
 
 from ..presentation.digits import count, digits
@@ -19,7 +20,6 @@ from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import Cells, cells
 from .drawing.overlay import Overlay
 from .drawing.plot import Trace
-from .drawing.scale import Floats
 from .drawing.weight_axis import SPREAD, Bound, bounds, share_axis, spread, survival, weight_axis, weight_of
 from .heat_map import ABSENT, UNITS
 

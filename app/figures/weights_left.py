@@ -5,6 +5,7 @@ import math
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.distribution import Histogram
 
 from ..presentation.digits import count, digits, percent
@@ -13,7 +14,6 @@ from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
 from .drawing.cells import Cells, cells
-from .drawing.scale import Floats
 from .drawing.weight_axis import SPREAD, share_axis, spread, weight_axis, weight_of
 
 NAME = 60

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Floats, Integers
 from ratioscope.record import sides
 
 if TYPE_CHECKING:
@@ -63,12 +62,12 @@ class SequenceSums:
 ByStep = Mapping[int, SequenceSums]
 
 
-def distance(x: Floats, sequence: npt.NDArray[np.int64], weight: Floats | None = None) -> Distance:
+def distance(x: Floats, sequence: Integers, weight: Floats | None = None) -> Distance:
     """The distance from log-ratios. sequence: a number per token. weight: sequences that each token's sequence stands for."""
     return sequence_sums(x, sequence, weight).distance
 
 
-def sequence_sums(x: Floats, sequence: npt.NDArray[np.int64], weight: Floats | None = None) -> SequenceSums:
+def sequence_sums(x: Floats, sequence: Integers, weight: Floats | None = None) -> SequenceSums:
     known = np.isfinite(x)
     kept, times = x[known], np.ones(int(known.sum())) if weight is None else weight[known]
     _, code = np.unique(sequence[known], return_inverse=True)
@@ -130,7 +129,7 @@ def _sums_of_step(frame: pl.DataFrame, gap: str) -> SequenceSums | None:
     return sequence_sums(own[gap].to_numpy(), code, 1 / own["inclusion_probability"].fill_null(1.0).to_numpy())
 
 
-def _added(code: npt.NDArray[np.int64], values: Floats) -> Floats:
+def _added(code: Integers, values: Floats) -> Floats:
     return np.bincount(code, values).astype(np.float64, copy=False)
 
 

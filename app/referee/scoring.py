@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ratioscope.arrays import Singles
+
 from .inputs import Sequence_
 
-Logprobs = npt.NDArray[np.float32]
+Logprobs = Singles
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 """Padded tokens in a batch. A convention; a longer sequence is a batch of its own."""
 LOGITS_BYTES = 1 << 28

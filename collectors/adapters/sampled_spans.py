@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Booleans
 
 from ..foreign import Tensor
 
 
-def sampled_span(mask: NDArray[np.bool_]) -> tuple[int, int] | None:
+def sampled_span(mask: Booleans) -> tuple[int, int] | None:
     """(first sampled position, one past the last); None if no token was sampled."""
     positions = np.flatnonzero(mask)
     return (int(positions[0]), int(positions[-1]) + 1) if len(positions) else None

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.arrays import Array
 from ratioscope.errors import SchemaError
 
 from ..foreign import Tensor
@@ -39,7 +40,7 @@ class Buffer:
 class HostArray:
     """A copy of an array in host memory, or on its way there until `wait` returns. Do not read it after it was released."""
 
-    array: NDArray[Any]
+    array: Array
     bfloat16: bool = False
     """True if `array` holds the 16 raw bits of bfloat16 values."""
     buffer: Buffer | None = None
@@ -55,7 +56,7 @@ class HostArray:
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
 
-    def wait(self) -> NDArray[Any]:
+    def wait(self) -> Array:
         """The values, once they are there. bfloat16 is widened to float32."""
         if self.done is not None:
             self.done.synchronize()
@@ -76,7 +77,7 @@ class Joined:
         return len(self.lengths)
 
 
-def whole_array(value: Any) -> NDArray[Any]:
+def whole_array(value: Any) -> Array:
     """The values as an array; NaN where a masked array of floats hides one. SchemaError where it hides anything else.
 
     What lies under such a mask is no value of anybody's, and `np.asarray` would return it.
@@ -128,7 +129,7 @@ class HostCopies:
             self._kept += buffer.memory.nbytes
             self._free[buffer.memory.nbytes, buffer.owner is not None].append(buffer)
 
-    def _of_array(self, array: NDArray[Any], bfloat16: bool = False) -> HostArray:
+    def _of_array(self, array: Array, bfloat16: bool = False) -> HostArray:
         if array.dtype.name == "bfloat16":  # ml_dtypes, as JAX uses
             array, bfloat16 = array.view(np.uint16), True
         if array.dtype.kind not in "biuf":

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SchemaError
 from ratioscope.kept_settings import kept
 from ratioscope.record import FIELDS, MOST_POSITIONS, TOKEN_FIELDS, arrow_schema, reading_fault
@@ -139,12 +139,12 @@ def tokens_of(records: pa.RecordBatch | pa.Table) -> int:
     return int(np.maximum.reduce([token_counts(records.column(name)) for name in POLICY_COLUMNS]).sum())
 
 
-def _nowhere(positions: Ragged | None, rows: int) -> NDArray[np.bool_]:
+def _nowhere(positions: Ragged | None, rows: int) -> Booleans:
     """True for each row with a token whose place no response has."""
     if positions is None:
         return np.zeros(rows, bool)
     outside = (positions.values < 0) | (positions.values >= MOST_POSITIONS)
-    counts: NDArray[np.int64] = np.bincount(np.repeat(np.arange(rows), positions.lengths)[outside], minlength=rows)
+    counts: Integers = np.bincount(np.repeat(np.arange(rows), positions.lengths)[outside], minlength=rows)
     return counts > 0
 
 
@@ -249,7 +249,7 @@ def _versions(value: Any, cut: Mapping[str, Ragged], rows: int, faults: list[str
     return {"rollout_version_min": oldest, "rollout_version_max": newest}
 
 
-def _extreme(take: np.ufunc, values: NDArray[np.int64], lengths: Lengths, neutral: int) -> pa.Array[Any]:
+def _extreme(take: np.ufunc, values: Integers, lengths: Lengths, neutral: int) -> pa.Array[Any]:
     """min or max of each row; null where a row has no sampled token."""
     starts = np.cumsum(lengths) - lengths
     of_row = np.full(len(lengths), neutral, np.int64)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ratioscope.arrays import Booleans, Integers
 from ratioscope.errors import SchemaError
 from ratioscope.record import FIELDS, MASK_REASONS
 
@@ -25,7 +26,7 @@ from .host_copy import HostArray, Joined
 
 Flat = Any
 """The values of all tokens, one sequence after the other: a numpy array, or a pyarrow array of strings."""
-Lengths = NDArray[np.int64]
+Lengths = Integers
 
 _PIECE = 4096
 """Texts converted before other threads may have the interpreter again: a third of a millisecond."""
@@ -39,7 +40,7 @@ class Padded:
     """Values of shape `(B, T)`. Those behind the length of a row are padding."""
 
     values: NDArray[Any]
-    present: NDArray[np.bool_] | None = None
+    present: Booleans | None = None
     """False for each row without values, which becomes null; None: all rows have values."""
 
     @property
@@ -63,7 +64,7 @@ class Ragged:
     values: Flat
     """The arrays cover `sum(lengths)` tokens."""
     lengths: Lengths
-    present: NDArray[np.bool_]
+    present: Booleans
     """True for each row with values; the others have length 0 and become null."""
 
     @property
@@ -113,7 +114,7 @@ def token_column(name: str, value: Any, cuts: Lengths | None) -> Column:
     raise SchemaError(f"{name} has shape {array.shape}; wanted (sequences, tokens), a list per sequence, or (tokens,)")
 
 
-def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Lengths, str | None, NDArray[np.bool_]]:
+def row_lengths(columns: Mapping[str, Column], cuts: Lengths | None) -> tuple[Lengths, str | None, Booleans]:
     """(length of every row, what is wrong with the first faulty row or None, which rows are without fault)."""
     sequences = _sequences(columns)
     lengths = _wanted_lengths(columns, cuts, sequences)
@@ -270,7 +271,7 @@ def _padded_lengths(columns: Mapping[str, Column]) -> Lengths | int:
     return np.where(mask.values.any(1), width - np.argmax(mask.values[:, ::-1], 1), 0)
 
 
-def _disagrees(column: Column, lengths: Lengths) -> NDArray[np.bool_]:
+def _disagrees(column: Column, lengths: Lengths) -> Booleans:
     if isinstance(column, Padded):
-        return cast(NDArray[np.bool_], lengths > column.values.shape[1])
-    return cast(NDArray[np.bool_], column.present & (column.lengths != lengths))
+        return cast(Booleans, lengths > column.values.shape[1])
+    return cast(Booleans, column.present & (column.lengths != lengths))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Integers
 
 from .token_columns import strings, token_counts
 
@@ -43,7 +44,7 @@ class TokenTexts:
             records.schema.get_field_index("token_texts"), records.schema.field("token_texts"), column
         )
 
-    def _learn(self, ids: NDArray[np.int64]) -> None:
+    def _learn(self, ids: Integers) -> None:
         missing = int(ids.max(initial=0)) + 1 - len(self._place)
         if missing > 0:
             self._place = np.append(self._place, np.full(missing, -1, np.int64))

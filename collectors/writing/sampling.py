@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Integers
 from ratioscope.metrics.engines.arrow_columns import gap_rows
 from ratioscope.record import GAPS
 
@@ -51,7 +51,7 @@ def _worst(rows: pa.Table, ids: list[str], most: int) -> set[str]:
     return set(list(found)[:most])
 
 
-def _rankings(rows: pa.Table, gap: str, most: int) -> list[NDArray[np.int64]]:
+def _rankings(rows: pa.Table, gap: str, most: int) -> list[Integers]:
     """Two rankings of the rows that have the gap: by the largest mean, and by the largest single absolute log-ratio."""
     found = gap_rows(rows, gap)
     filled = np.flatnonzero(found.lengths)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.arrays import Integers
+from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.diagnosis.evidence import Evidence
 from ratioscope.metrics.diagnosis.history import History
 from ratioscope.metrics.engines.arrow_columns import measured_rows
@@ -168,13 +167,13 @@ def _evidence(parts: Sequence[pl.DataFrame], history: History | None) -> Evidenc
     )  # fmt: skip
 
 
-def _kept_share(spans: Windows, lengths: Integers) -> npt.NDArray[np.float64]:
+def _kept_share(spans: Windows, lengths: Integers) -> Floats:
     """The share of its sequence that the windows of each window's sequence hold together; 1 where one window holds all of it."""
     kept = np.bincount(spans.row, spans.length, minlength=len(lengths))
     return (kept / np.maximum(lengths, 1))[spans.row]
 
 
-def _weight(probability: pl.Series, share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+def _weight(probability: pl.Series, share: Floats) -> Floats | None:
     """Tokens that each token stands for, relative to the mean; None if all tokens of all sequences were kept."""
     known = probability.cast(pl.Float64).fill_null(1.0).to_numpy() * share
     return None if (known >= 1).all() else (1 / known) / (1 / known).mean()

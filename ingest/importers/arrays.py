@@ -12,13 +12,13 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.lib import format as npy
 
+from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 
 from .restricted.budget import Budget, Limits
 from .restricted.tensors import widened
 
-Array = np.ndarray[Any, Any]
 _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Array, Booleans
 from ratioscope.errors import FieldError
 
 from .printed_lists import parsed
@@ -17,11 +17,11 @@ from .row import Row, flat
 Apply = Callable[..., Any]
 
 
-def _mask(row: Row, name: str) -> NDArray[np.bool_]:
+def _mask(row: Row, name: str) -> Booleans:
     return counted(flat(row.at(name), name), name)
 
 
-def counted(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
+def counted(values: Array, name: str) -> Booleans:
     """True where a mask counts a token. FieldError where it says neither."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise FieldError(
@@ -41,7 +41,7 @@ def _length(row: Row, name: str) -> int:
     return count
 
 
-def _fitting(values: NDArray[Any], mask: NDArray[np.bool_], name: str) -> NDArray[Any]:
+def _fitting(values: Array, mask: Booleans, name: str) -> Array:
     if len(values) != len(mask):
         raise FieldError(f"it has {len(values)} tokens and {name} has {len(mask)}")
     return values

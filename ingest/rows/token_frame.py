@@ -3,11 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ratioscope.arrays import Integers
+from ratioscope.arrays import Floats, Integers
 from ratioscope.metrics.engines.arrow_columns import ArrowColumn, flat_values, list_lengths, measured_rows
 from ratioscope.record import BETWEEN, FIELDS, GAPS, POLICIES, polars_schema, sides
 
@@ -111,7 +110,7 @@ def _gap(records: pa.Table, gap: str, lengths: Integers) -> Mapping[str, ArrowCo
         return {gap: pa.array(log_ratio, mask=absent), f"{gap}_weight": pa.array(np.exp(log_ratio), mask=absent)}
 
 
-def _floats(flat: ArrowColumn) -> npt.NDArray[np.float64]:
+def _floats(flat: ArrowColumn) -> Floats:
     values = flat.to_numpy(zero_copy_only=False) if isinstance(flat, pa.Array) else flat.to_numpy()
     return np.asarray(values, np.float64)
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Floats, Integers
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Across:
     """The smallest value of a run."""
     high: Floats
     """The largest value of a run."""
-    runs: npt.NDArray[np.int64]
+    runs: Integers
     """Number of runs with a value at the step."""
 
 

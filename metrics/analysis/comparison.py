@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Floats
 
 NAN = math.nan
 
@@ -188,9 +189,7 @@ APART = 3.0
 """Standard errors from which on two steps are apart. Convention: two adjacent steps by chance are rarer than 1 in 100,000."""
 
 
-def first_apart(
-    a: NDArray[np.float64], a_error: NDArray[np.float64], b: NDArray[np.float64], b_error: NDArray[np.float64]
-) -> int | None:
+def first_apart(a: Floats, a_error: Floats, b: Floats, b_error: Floats) -> int | None:
     """The place of the first of two adjacent steps on which b differs from a beyond chance, to the same side; None if none.
 
     All shapes (steps,). Positive values are compared on a log scale, because sizes of gaps spread over decades.

@@ -11,12 +11,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ratioscope.arrays import Floats
 from ratioscope.record import GAPS
 
 from ..definitions.registry import METRICS
 from ..engines.numpy_engine import statistics
 from ..engines.slices import Labels
-from ..metric import Metric, Tail, Values
+from ..metric import Metric, Tail
 from ..readings import Readings
 from ..statistic import NEUTRAL, Combine, Statistic
 
@@ -53,7 +54,7 @@ def _reads_a_tail(metric: Metric) -> bool:
     return any(not isinstance(need, Statistic) for need in metric.needs)
 
 
-def _without_each(rows: pl.DataFrame, need: Statistic | Tail) -> Values:
+def _without_each(rows: pl.DataFrame, need: Statistic | Tail) -> Floats:
     """The statistic without each group, shape (groups,)."""
     assert isinstance(need, Statistic)
     neutral, fold = NEUTRAL[need.combine], FOLD[need.combine]
@@ -63,7 +64,7 @@ def _without_each(rows: pl.DataFrame, need: Statistic | Tail) -> Values:
     return np.asarray(fold(before, after), np.float64)
 
 
-def _spread(left_out: Values) -> float | None:
+def _spread(left_out: Floats) -> float | None:
     """The jackknife error; None if a value is not finite or there are fewer than two."""
     if len(left_out) < 2 or not np.isfinite(left_out).all():
         return None

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.record import kin
 
 from ..definitions.registry import BY_NAME
 from ..engines.slices import POSITION_EDGES, PROBABILITY_EDGES
-from ..metric import SAMPLED, Values
+from ..metric import SAMPLED
 from .worst_step import badness
 
 NUMERIC = ("position", "probability", "turn", "lag", "minibatch", "length_decile")
@@ -89,7 +90,7 @@ def slice_parts(
     return pl.concat([ordered.head(limit), _rest(ordered[limit:], pooled_value(rest, gap, metric))])
 
 
-def shares(amounts: Values) -> Values:
+def shares(amounts: Floats) -> Floats:
     """Each amount's share of the sum; NaN for a NaN amount, or if the sum is 0. Infinite amounts share everything equally."""
     filled = np.where(np.isnan(amounts), 0.0, amounts)
     if np.isinf(filled).any():

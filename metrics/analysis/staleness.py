@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..metric import Values
+from ratioscope.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ def lag_bucket(lag: int, several: bool) -> tuple[int, int]:
     return last // 2 + 1, last
 
 
-def _dot(weights: Values, values: Values) -> float:
+def _dot(weights: Floats, values: Floats) -> float:
     return float((weights * values).sum())
 
 
-def _error(slopes: Values, errors: Values) -> float:
+def _error(slopes: Floats, errors: Floats) -> float:
     counted = slopes != 0
     with np.errstate(over="ignore"):  # for a value near 0 the share is arbitrary: its error is infinite
         return math.hypot(*(slopes[counted] * errors[counted]))

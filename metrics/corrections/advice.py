@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Booleans, Floats
 
 from ..grading.finding import Confidence, Finding, Severity
 
@@ -120,7 +119,7 @@ def _no_difference(best: str, lower: float, most: float, verdict: Finding) -> Ad
     )
 
 
-def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: npt.NDArray[np.bool_]) -> Advice:
+def _helps(best: str, risks: Mapping[str, Floats], nothing: Floats, common: Booleans) -> Advice:
     own, steps = risks[best][common], int(common.sum())
     better = int((own < nothing[common]).sum())
     why = f"Its risk is {_lower(float(own.mean()), nothing[common])}, and lower at {better:,} of {steps:,} steps."

@@ -1,16 +1,15 @@
 """The distribution of the weights that a correction leaves, on the same bucket edges as every other distribution."""
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ratioscope.arrays import Floats
+from ratioscope.arrays import Floats, Integers
 
 from ..distribution import BUCKETS, Histogram, bucket_of
 from .effect import CarriedOut
 
 
-def weights_left(each: CarriedOut) -> tuple[npt.NDArray[np.int64], Floats]:
+def weights_left(each: CarriedOut) -> tuple[Integers, Floats]:
     """(occupied buckets of log v, number of tokens in each); v > 0 is the weight of a token that is still in the loss.
 
     The counts are estimates if the recording budget kept rows by chance.

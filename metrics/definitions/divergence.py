@@ -8,15 +8,17 @@ from typing import Literal
 
 import numpy as np
 
-from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
-from ..statistic import Array, Namespace, Statistic
+from ratioscope.arrays import Floats
+
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, clustered_error, ratio
+from ..statistic import Namespace, Operand, Statistic
 from .validity import FINITE
 
 SERIES_BELOW = 1 / 16
 _COEFFICIENTS = (1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9)
 
 
-def k3(x: Array, xp: Namespace) -> Array:
+def k3(x: Operand, xp: Namespace) -> Operand:
     """exp(x) - 1 - x, never negative; relative error below 1e-13 for every x.
 
     The difference cancels: at x = 1e-8 no digit is left. Below 1/16 the series x^2/2 (1 + x/3 (1 + x/4 (1 + ...))) is summed
@@ -54,7 +56,7 @@ def _mean(
     unit: str = "nats/token", estimator: str = "mean", direction: str = "", range: str = "[0, inf)", bands: tuple[Band, ...] = (),
     worse: Literal["above", "away"] = "above", signal: str = "",
 ) -> Metric:  # fmt: skip
-    def value(a: Values, n: Values) -> Values:
+    def value(a: Floats, n: Floats) -> Floats:
         return scale * ratio(a, n)
 
     return Metric(
@@ -67,7 +69,7 @@ def _mean(
 
 def _extreme(title: str, needs: tuple[Statistic, ...], name: str, formula: str, meaning: str, *, sign: float = 1.0,
              range: str = "(-inf, inf)", worse: Literal["above", "away"] = "away") -> Metric:  # fmt: skip
-    def value(*extremes: Values) -> Values:
+    def value(*extremes: Floats) -> Floats:
         largest = np.maximum.reduce(extremes)
         return np.where(np.isneginf(largest), np.nan, sign * largest)
 

@@ -9,39 +9,31 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..metric import (
-    SAMPLED,
-    Metric,
-    Reading,
-    Values,
-    clustered_error,
-    error_of_log_sums,
-    error_of_mean,
-    log_mean,
-    ratio,
-)
+from ratioscope.arrays import Floats
+
+from ..metric import SAMPLED, Metric, Reading, clustered_error, error_of_log_sums, error_of_mean, log_mean, ratio
 from ..statistic import Statistic
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
 from .weights import SEQUENCE_POWERS, SUM_SQUARE_WEIGHT, SUM_WEIGHT
 
 
-def _z(shape: Values, total: Values, squares: Values, n: Values) -> Values:
+def _z(shape: Floats, total: Floats, squares: Floats, n: Floats) -> Floats:
     """(mean - 1) / standard error; NaN if k-hat fails. No clusters: given its prefix, a token's weight has mean 1."""
     error = error_of_mean(total, squares, n)
     testable = trusted(shape, n) & (error > 0)
     return (ratio(total, n) - 1) / np.where(testable, error, np.nan)
 
 
-def _z_of_logs(shape: Values, log_total: Values, log_squares: Values, n: Values) -> Values:
+def _z_of_logs(shape: Floats, log_total: Floats, log_squares: Floats, n: Floats) -> Floats:
     return _z(shape, np.exp(log_total), np.exp(log_squares), n)
 
 
-def _mean_of_logs(log_total: Values, n: Values) -> Values:
+def _mean_of_logs(log_total: Floats, n: Floats) -> Floats:
     return np.exp(log_mean(log_total, n))
 
 
-def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Values]) -> Metric:
+def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Floats]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
         f"The distance of mean_weight_{level} from 1 in standard errors. If it exceeds 5 in size and the mean is off by more "

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ratioscope.arrays import Floats
+
 from ..columns import SequenceColumns
-from ..metric import ALL_GAPS, Metric, Reading, Values, error_of_log_sums, error_of_mean, log_mean, ratio
-from ..statistic import Array, Namespace, Statistic
+from ..metric import ALL_GAPS, Metric, Reading, error_of_log_sums, error_of_mean, log_mean, ratio
+from ..statistic import Namespace, Operand, Statistic
 from .validity import SEQUENCES
 
 SUM_EARLIER = Statistic("sum_earlier", lambda c, xp: c.earlier)
@@ -28,10 +30,10 @@ class Surprise:
 
 
 def _surprise(name: str, column: str) -> Surprise:
-    def linear(s: SequenceColumns, xp: Namespace) -> Array:
+    def linear(s: SequenceColumns, xp: Namespace) -> Operand:
         return xp.where(s.sequence > 0, -getattr(s, column), 0.0)
 
-    def logarithm(s: SequenceColumns, xp: Namespace) -> Array:
+    def logarithm(s: SequenceColumns, xp: Namespace) -> Operand:
         return xp.where(s.sequence > 0, -getattr(s, column), float("-inf"))
 
     return Surprise(
@@ -47,7 +49,7 @@ LATER = _surprise("later", "mean_later")
 GAP = _surprise("gap", "mean_log_weight")
 
 
-def _mean_of_logs(log_total: Values, n: Values) -> Values:
+def _mean_of_logs(log_total: Floats, n: Floats) -> Floats:
     return np.exp(log_mean(log_total, n))
 
 

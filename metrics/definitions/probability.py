@@ -9,19 +9,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from ratioscope.arrays import Floats
+
 from ..columns import SHIFTS, Pair, TokenColumns
-from ..metric import ALL_GAPS, SAMPLED, Band, Metric, Values, clustered_error, ratio
-from ..statistic import Array, Statistic
+from ..metric import ALL_GAPS, SAMPLED, Band, Metric, clustered_error, ratio
+from ..statistic import Operand, Statistic
 from .validity import TOKENS
 
-Sides = Callable[[TokenColumns], tuple[Array, Array, Array]]
+Sides = Callable[[TokenColumns], tuple[Operand, Operand, Operand]]
 """Columns -> (count, earlier, later), each 0 for tokens that do not count."""
 
 
 def moments(name: str, sides: Sides, *, whole: bool = False) -> tuple[Statistic, ...]:
     """Count, sums, sums of squares and sum of products of two columns."""
 
-    def statistic(word: str, formula: Callable[[Array, Array, Array], Array]) -> Statistic:
+    def statistic(word: str, formula: Callable[[Operand, Operand, Operand], Operand]) -> Statistic:
         return Statistic(f"{name}_{word}", lambda c, xp: formula(*sides(c)), whole=whole)
 
     return (
@@ -34,23 +36,23 @@ def moments(name: str, sides: Sides, *, whole: bool = False) -> tuple[Statistic,
     )
 
 
-def _probabilities(c: TokenColumns) -> tuple[Array, Array, Array]:
+def _probabilities(c: TokenColumns) -> tuple[Operand, Operand, Operand]:
     return c.token, c.earlier_probability, c.later_probability
 
 
-def _logprobs(c: TokenColumns) -> tuple[Array, Array, Array]:
+def _logprobs(c: TokenColumns) -> tuple[Operand, Operand, Operand]:
     return c.finite, c.earlier * c.finite, c.later
 
 
 def _shifted(shift: int) -> Sides:
-    def sides(c: TokenColumns) -> tuple[Array, Array, Array]:
+    def sides(c: TokenColumns) -> tuple[Operand, Operand, Operand]:
         pair: Pair = c.pairs[shift]
         return pair.exists, pair.earlier, pair.later
 
     return sides
 
 
-def correlation(n: Values, a: Values, b: Values, aa: Values, bb: Values, ab: Values) -> Values:
+def correlation(n: Floats, a: Floats, b: Floats, aa: Floats, bb: Floats, ab: Floats) -> Floats:
     """Pearson's correlation from moments; not available for fewer than two tokens or where a side is constant."""
     count = np.where(n > 1, n, np.nan)
     spread_a, spread_b = aa - a * a / count, bb - b * b / count
@@ -60,7 +62,7 @@ def correlation(n: Values, a: Values, b: Values, aa: Values, bb: Values, ab: Val
     return np.clip((ab - a * b / count) / np.sqrt(product), -1.0, 1.0)
 
 
-def _slope(earlier_squares: Values, products: Values) -> Values:
+def _slope(earlier_squares: Floats, products: Floats) -> Floats:
     return ratio(products, earlier_squares)
 
 

@@ -6,8 +6,10 @@ in one direction. Flipping expert routers give a few enormous ratios. A wrong co
 
 import numpy as np
 
-from ..metric import Metric, Values, clustered_error, ratio
-from ..statistic import Array, Namespace, Statistic, product
+from ratioscope.arrays import Floats
+
+from ..metric import Metric, clustered_error, ratio
+from ..statistic import Namespace, Operand, Statistic, product
 from .divergence import SUM_LOG_RATIO, SUM_SQUARE_LOG_RATIO
 from .validity import FINITE
 
@@ -15,7 +17,7 @@ FAR = 1e-3
 """Smaller log-ratios count as neither positive nor negative (convention of the one-sidedness test)."""
 
 
-def _far(x: Array, xp: Namespace) -> Array:
+def _far(x: Operand, xp: Namespace) -> Operand:
     return (xp.abs(x) > FAR) * 1.0
 
 
@@ -27,14 +29,14 @@ SUM_FOURTH_LOG_RATIO = Statistic(
 )
 
 
-def _variance_ratio(n: Values, x: Values, squares: Values, xx: Values, xn: Values, nn: Values) -> Values:
+def _variance_ratio(n: Floats, x: Floats, squares: Floats, xx: Floats, xn: Floats, nn: Floats) -> Floats:
     """Spread of the sequence sums around their expectation, divided by the sum of the spreads of their tokens."""
     mean = ratio(x, n)
     tokens = squares - n * mean**2
     return np.where(tokens > 1e-14 * squares, (xx - 2 * mean * xn + mean**2 * nn) / tokens, np.nan)
 
 
-def _excess_kurtosis(n: Values, x: Values, x2: Values, x3: Values, x4: Values) -> Values:
+def _excess_kurtosis(n: Floats, x: Floats, x2: Floats, x3: Floats, x4: Floats) -> Floats:
     mean, square, cube, fourth = ratio(x, n), ratio(x2, n), ratio(x3, n), ratio(x4, n)
     variance = square - mean**2
     central = fourth - 4 * mean * cube + 6 * mean**2 * square - 3 * mean**4

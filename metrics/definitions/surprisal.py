@@ -7,7 +7,9 @@ entropy of the later policy.
 
 import numpy as np
 
-from ..metric import SAMPLED, Metric, Values, clustered_error, error_of_mean, ratio
+from ratioscope.arrays import Floats
+
+from ..metric import SAMPLED, Metric, clustered_error, error_of_mean, ratio
 from ..statistic import Statistic
 
 SURPRISAL_TOKENS = Statistic("surprisal_tokens", lambda c, xp: c.has_entropy)
@@ -15,7 +17,7 @@ SUM_SURPRISAL_GAP = Statistic("sum_surprisal_gap", lambda c, xp: c.surprisal_gap
 SUM_SQUARE_SURPRISAL_GAP = Statistic("sum_square_surprisal_gap", lambda c, xp: c.surprisal_gap * c.surprisal_gap)
 
 
-def _z(total: Values, squares: Values, n: Values) -> Values:
+def _z(total: Floats, squares: Floats, n: Floats) -> Floats:
     """Mean / standard error. The error needs no clusters: given its prefix, the surprisal gap of a token has mean 0."""
     error = error_of_mean(total, squares, n)
     return ratio(total, n) / np.where(error > 0, error, np.nan)

@@ -10,7 +10,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..metric import SAMPLED, Band, Metric, Reading, Tail, Values
+from ratioscope.arrays import Booleans, Floats, Integers
+
+from ..metric import SAMPLED, Band, Metric, Reading, Tail
 from .validity import SEQUENCES, TOKENS
 
 K = 256
@@ -32,19 +34,19 @@ def tail_length(n: float) -> int:
     return int(_tail_lengths(np.asarray([n]))[0])
 
 
-def _tail_lengths(counts: Values) -> npt.NDArray[np.int64]:
+def _tail_lengths(counts: Floats) -> Integers:
     """The same of each number; 0 where it is not positive."""
     n = np.where(counts > 0, counts, 0.0)
-    lengths: npt.NDArray[np.int64] = np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
+    lengths: Integers = np.minimum(np.minimum(n / 5, 3 * np.sqrt(n)), K - 1).astype(np.int64)
     return lengths
 
 
-def khat_threshold(n: Values) -> Values:
+def khat_threshold(n: Floats) -> Floats:
     """Largest k-hat at which an average over n weights can be trusted: min(1 - 1/log10(n), 0.7). Vehtari 2024, eq. 13."""
     return np.minimum(1 - 1 / np.log10(np.maximum(n, 1.0 + 1e-9)), 0.7)
 
 
-def tail_shapes(tails: Tails, counts: Values) -> Values:
+def tail_shapes(tails: Tails, counts: Floats) -> Floats:
     """k-hat of each group, shape (groups,). tails: the largest log-weights of each group, in any order; counts: its weights.
 
     -inf if the tail is constant, so that the weights are bounded. NaN for fewer than MINIMUM_TAIL tail points, or if equal
@@ -61,7 +63,7 @@ def tail_shapes(tails: Tails, counts: Values) -> Values:
     return shapes
 
 
-def _shapes_of_length(largest: Values) -> Values:
+def _shapes_of_length(largest: Floats) -> Floats:
     """k-hat of each row. largest: descending log-weights; the last one is the threshold of the tail."""
     constant = largest[:, 0] == largest[:, -1]
     weights = np.exp(largest - largest[:, :1])
@@ -70,7 +72,7 @@ def _shapes_of_length(largest: Values) -> Values:
         return np.where(constant, -np.inf, generalised_pareto_shape(excesses))
 
 
-def generalised_pareto_shape(excesses: Values) -> Values:
+def generalised_pareto_shape(excesses: Floats) -> Floats:
     """Shape k of a generalised Pareto distribution, per row: the posterior mean of Zhang and Stephens 2009, regularised.
 
     excesses: over the threshold, ascending. Vehtari 2024 (appendix G) adds ten observations of shape 1/2. NaN if a quarter of
@@ -89,7 +91,7 @@ def generalised_pareto_shape(excesses: Values) -> Values:
     return np.asarray((k * n + 0.5 * 10) / (n + 10))
 
 
-def _mean_log1p(values: Values) -> Values:
+def _mean_log1p(values: Floats) -> Floats:
     """Mean of log(1 + x) over the last axis. Logarithms of products take a quarter of the time of one for each number."""
     factors, n = values + 1, values.shape[-1]
     width = -(-n // FACTORS)
@@ -97,14 +99,14 @@ def _mean_log1p(values: Values) -> Values:
     for first in range(width, n, width):
         more = factors[..., first : first + width]
         products[..., : more.shape[-1]] *= more
-    total: Values = np.asarray(np.log(products, out=products).sum(axis=-1))
+    total: Floats = np.asarray(np.log(products, out=products).sum(axis=-1))
     is_beyond = ~np.isfinite(total)  # a product is beyond the largest float64, or a number is NaN
     total[is_beyond] = np.log1p(values[is_beyond]).sum(axis=-1)
     total /= n
     return total
 
 
-def _side_by_side(tails: Tails) -> Values:
+def _side_by_side(tails: Tails) -> Floats:
     """Log-weights of shape (groups, K), descending; NaN beyond the length of a tail."""
     known = [np.empty(0) if tail is None else np.asarray(tail) for tail in tails]
     lengths = np.array([len(tail) for tail in known], np.int64)
@@ -120,12 +122,12 @@ TOKEN_SHAPE = Reading((TOKEN_TAIL, TOKENS), tail_shapes)
 SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
 
 
-def trusted(shape: Values, n: Values, *, power: int = 1) -> npt.NDArray[np.bool_]:
+def trusted(shape: Floats, n: Floats, *, power: int = 1) -> Booleans:
     """True where the average of w^power can be trusted. The tail of w^power has shape power * k."""
     return power * shape < khat_threshold(n)
 
 
-def _available(shape: Values) -> Values:
+def _available(shape: Floats) -> Floats:
     return np.where(np.isfinite(shape), shape, np.nan)
 
 

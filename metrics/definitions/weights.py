@@ -11,19 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..metric import (
-    SAMPLED,
-    Band,
-    Metric,
-    Reading,
-    Values,
-    clustered_error,
-    clusters_of,
-    error_of_log_sums,
-    log_mean,
-    ratio,
-)
-from ..statistic import Array, Namespace, Statistic, product
+from ratioscope.arrays import Floats
+
+from ..metric import SAMPLED, Band, Metric, Reading, clustered_error, clusters_of, error_of_log_sums, log_mean, ratio
+from ..statistic import Namespace, Operand, Statistic, product
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
 
@@ -39,7 +30,7 @@ BAND_EDGES = {(0.9, 1.1): "", (0.8, 1.2): "ppo_clip", (0.5, 2.0): "share_outside
 def _powers(level: str, column: str) -> tuple[Statistic, ...]:
     """Log-sums over sequences of the first four powers of the weight. The standard error of ESS needs the third and fourth."""
 
-    def power(k: int) -> Callable[[Any, Namespace], Array]:
+    def power(k: int) -> Callable[[Any, Namespace], Operand]:
         return lambda s, xp: k * getattr(s, column)
 
     words = ("", "square_", "cube_", "fourth_")
@@ -61,18 +52,18 @@ def outside(low: float, high: float) -> Statistic:
     )
 
 
-def _chi2_token(squares: Values, n: Values) -> Values:
+def _chi2_token(squares: Floats, n: Floats) -> Floats:
     return ratio(squares, n) - 1
 
 
-def _ess(log_total: Values, log_squares: Values, n: Values) -> Values:
+def _ess(log_total: Floats, log_squares: Floats, n: Floats) -> Floats:
     """(sum w)^2 / (n sum w^2), in (0, 1]; NaN if every weight is 0."""
     counted = np.where((n > 0) & np.isfinite(log_total) & np.isfinite(log_squares), n, np.nan)
     # Rounding can exceed 1, which is the ESS of equal weights (Cauchy-Schwarz).
     return np.minimum(np.exp(2 * log_total - log_squares - np.log(counted)), 1.0)
 
 
-def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Values], units: Values) -> Values:
+def _ess_error(covariance: tuple[Floats, ...], means: tuple[Floats, Floats, Floats], units: Floats) -> Floats:
     """Standard error of a^2 / (n b) by the delta method; means: n, a, b, sums over independent units.
 
     covariance: the sums of the products nn, na, nb, aa, ab, bb over the units. units: their number.
@@ -84,7 +75,7 @@ def _ess_error(covariance: tuple[Values, ...], means: tuple[Values, Values, Valu
     return np.where(units > 1, a**2 / (n * b) * np.sqrt(np.maximum(spread, 0.0) * ratio(units, units - 1)), np.nan)
 
 
-def _where_trusted(shape: Values, n: Values, error: Values) -> Values:
+def _where_trusted(shape: Floats, n: Floats, error: Floats) -> Floats:
     """The error; NaN if the tail is so heavy that the average of w^2 cannot be estimated."""
     return np.where(trusted(shape, n, power=2), error, np.nan)
 
@@ -93,14 +84,14 @@ def _ess_token_error() -> Reading:
     n, a, b = TOKENS, SUM_WEIGHT, SUM_SQUARE_WEIGHT
     pairs = ((n, n), (n, a), (n, b), (a, a), (a, b), (b, b))
 
-    def value(shape: Values, n: Values, a: Values, b: Values, m: Values, *products: Values) -> Values:
+    def value(shape: Floats, n: Floats, a: Floats, b: Floats, m: Floats, *products: Floats) -> Floats:
         return _where_trusted(shape, n, _ess_error(products, (n, a, b), m))
 
     return Reading((TOKEN_SHAPE, n, a, b, clusters_of(n), *(product(*pair) for pair in pairs)), value)
 
 
 def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
-    def value(first: Values, second: Values, third: Values, fourth: Values, n: Values) -> Values:
+    def value(first: Floats, second: Floats, third: Floats, fourth: Floats, n: Floats) -> Floats:
         # In units of the root mean square weight nothing overflows before the fourth power itself does.
         unit = log_mean(second, n) / 2
         a, b = np.exp(first - unit), np.exp(second - 2 * unit)
@@ -113,7 +104,7 @@ def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
 def _ess_sequence_error() -> Reading:
     plain = _ess_power_error(SEQUENCE_POWERS)
 
-    def value(shape: Values, *sums: Values) -> Values:
+    def value(shape: Floats, *sums: Floats) -> Floats:
         return _where_trusted(shape, sums[-1], plain.value(*sums))
 
     return Reading((SEQUENCE_SHAPE, *plain.needs), value)
@@ -122,13 +113,13 @@ def _ess_sequence_error() -> Reading:
 def _chi2_token_error() -> Reading:
     plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS)
 
-    def value(shape: Values, *sums: Values) -> Values:
+    def value(shape: Floats, *sums: Floats) -> Floats:
         return _where_trusted(shape, sums[1], plain.value(*sums))
 
     return Reading((TOKEN_SHAPE, *plain.needs), value)
 
 
-def _chi2_sequence_error(shape: Values, log_squares: Values, log_fourths: Values, n: Values) -> Values:
+def _chi2_sequence_error(shape: Floats, log_squares: Floats, log_fourths: Floats, n: Floats) -> Floats:
     return _where_trusted(shape, n, error_of_log_sums(log_squares, log_fourths, n))
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ratioscope.arrays import Booleans, Floats, Integers
+from ratioscope.arrays import Array, Booleans, Floats, Integers
 
 from .history import History
 
@@ -37,7 +35,7 @@ class Evidence:
     """Index of the token's sequence, ascending."""
     position: Integers
     """Place of the token in its response, from 0."""
-    facts: Mapping[str, npt.NDArray[Any]]
+    facts: Mapping[str, Array]
     """Further columns: entropy, token, lag, replica, group, turn, step, length, and labels of
     causes. A column that was not recorded is absent."""
     names: Mapping[str, tuple[str, ...]]

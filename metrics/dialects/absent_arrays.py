@@ -6,9 +6,10 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from ratioscope.arrays import Array
 from ratioscope.errors import SchemaError
 
-from .evaluation import Array, DialectBatch
+from .evaluation import DialectBatch
 
 Needs = Mapping[str, Sequence[str]]
 """Array name -> the names of the metrics that need it, as patterns like those of file names: `probs_ratio*`."""

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Array
+
 from ..corrections.corrected import Corrected
 from ..corrections.correction import Correction, WeightedGap
 from ..corrections.effect import CarriedOut, schema
 from ..engines.arrow_columns import stands_for, step_groups
 from . import dialect
-from .evaluation import Array, DialectBatch, Evaluation, batch_arrays
+from .evaluation import DialectBatch, Evaluation, batch_arrays
 
 
 def dialect_sums(

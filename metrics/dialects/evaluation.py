@@ -18,15 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ratioscope.arrays import Array, Booleans, Integers
 from ratioscope.errors import ConfigError, SchemaError
 
 from .record_arrays import record_arrays
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 MicroBatches = Sequence[Sequence[int]]
 """Row numbers of each micro-batch, in the order the trainer visits them."""
 
@@ -41,7 +39,7 @@ class Evaluation:
     """The trainer's own metric name -> value."""
     weights: Array | None
     """The weight of each loss term; shape (rows, 1) if there is one per sequence. None: the trainer applies none."""
-    mask: Mask
+    mask: Booleans
     """The tokens that stay in the loss."""
     warnings: tuple[str, ...] = ()
     """Settings that do harm, and arrays that the batch lacks."""
@@ -58,9 +56,9 @@ class DialectBatch:
     Positions outside the mask keep their values. Positions that pad ragged input are 0, with mask False.
     """
 
-    mask: Mask
+    mask: Booleans
     """The tokens that count."""
-    lengths: npt.NDArray[np.int64]
+    lengths: Integers
     """Tokens per row: those outside the mask count, padding does not."""
     rollout_logprobs: Array | None = None
     old_logprobs: Array | None = None
@@ -135,7 +133,7 @@ def _shape(arrays: Mapping[str, Array]) -> tuple[int, int]:
     raise SchemaError(f"the batch has none of {PER_TOKEN[:3]}; it has {sorted(arrays)}")
 
 
-def _mask(mask: Array, shape: tuple[int, int]) -> Mask:
+def _mask(mask: Array, shape: tuple[int, int]) -> Booleans:
     if mask.shape != shape:
         raise SchemaError(f"'mask' has shape {mask.shape}, the log-probs have {shape}")
     if not np.isin(mask, (0, 1)).all():

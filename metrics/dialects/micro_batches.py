@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from ratioscope.arrays import Integers
 from ratioscope.errors import SchemaError
 
 from .evaluation import DialectBatch, MicroBatches
 
-Rows = npt.NDArray[np.int64]
 
-
-def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | None = None) -> list[Rows]:
+def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | None = None) -> list[Integers]:
     """The row numbers of each micro-batch. SchemaError for rows that the batch does not have.
 
     micro_batches: the row numbers of each micro-batch, or the number of consecutive rows in each. If it is None, a `kind` that
@@ -34,7 +32,7 @@ def row_groups(micro_batches: MicroBatches | int | None, rows: int, kind: str | 
     return [np.arange(first, min(first + micro_batches, rows)) for first in range(0, rows, micro_batches)]
 
 
-def selected(batch: DialectBatch, rows: Rows) -> DialectBatch:
+def selected(batch: DialectBatch, rows: Integers) -> DialectBatch:
     """The batch with these rows only. Arrays of `extra` are cut if they have one entry per row, else kept whole."""
     count = len(batch.mask)
     cut = {

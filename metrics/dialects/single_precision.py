@@ -6,39 +6,37 @@ trainer's order of summation is not defined. NaN and infinity are legal values, 
 off (`np.errstate(all="ignore")`).
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-Single = npt.NDArray[np.float32]
+from ratioscope.arrays import Array, Singles
 
 
-def single(values: npt.ArrayLike) -> Single:
+def single(values: npt.ArrayLike) -> Singles:
     """The values rounded to float32."""
     return np.asarray(values, dtype=np.float32)
 
 
-def exp(values: Single) -> Single:
+def exp(values: Singles) -> Singles:
     """exp, rounded once from float64. It equals torch's float32 exp for 99% of values; numpy's float32 exp, for 60%."""
     return single(np.exp(values.astype(np.float64)))
 
 
-def log(values: Single) -> Single:
+def log(values: Singles) -> Singles:
     """log, rounded once from float64."""
     return single(np.log(values.astype(np.float64)))
 
 
-def total(values: npt.NDArray[Any]) -> float:
+def total(values: Array) -> float:
     """The sum over all values, rounded to float32; 0 for none."""
     return float(single(values.sum(dtype=np.float64)))
 
 
-def row_totals(values: npt.NDArray[Any]) -> Single:
+def row_totals(values: Array) -> Singles:
     """Sums over positions, shape (rows, 1)."""
     return single(values.sum(axis=1, keepdims=True, dtype=np.float64))
 
 
-def mean(values: npt.NDArray[Any]) -> float:
+def mean(values: Array) -> float:
     """The mean over all values, rounded to float32; NaN for none."""
     return float(single(values.mean(dtype=np.float64))) if values.size else float("nan")

@@ -10,16 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from ratioscope.arrays import Booleans, Floats, Integers, Matrix
 
 from ..definitions.registry import STATISTICS
 from ..definitions.tail import TAILS
 from ..distribution import BUCKETS, EDGES, LEVELS, Level, histogram_columns
 from ..merging import KEYS
-from ..reduction import Integers, Matrix
 from ..statistic import Statistic
-from .spread import Floats
 
 RELATIVE = 1e-9
 """Relative difference of float64 sums in another order, also of sums that are given by logarithms. A convention."""
@@ -71,9 +70,9 @@ def _matrix(table: pl.DataFrame, order: Sequence[Statistic]) -> Matrix:
     return table.select(pl.col(names).cast(pl.Float64).fill_null(float("nan"))).to_numpy().T
 
 
-def _is_whole(values: Matrix) -> npt.NDArray[np.bool_]:
+def _is_whole(values: Matrix) -> Booleans:
     """True for each value that is a whole number, as counts are. Two other sums are never whole, close and unequal at once."""
-    whole: npt.NDArray[np.bool_] = (np.abs(values) < WHOLE_BELOW) & (values == np.rint(values))
+    whole: Booleans = (np.abs(values) < WHOLE_BELOW) & (values == np.rint(values))
     return whole
 
 

@@ -4,19 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from ratioscope.arrays import Booleans, Floats, Integers, Singles
 from ratioscope.record import POLICIES, sides
 
 pc: Any = pyarrow.compute
 ArrowColumn = Any
 """pyarrow Array or ChunkedArray. `Any`, like pyarrow.compute: the stubs need value types, which depend on column names here."""
-
-Floats = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -32,15 +28,15 @@ class GapRows:
     """Indices of the rows in the table."""
     lengths: Integers
     """The number of tokens of each row."""
-    earlier: Floats
+    earlier: Singles
     """The earlier logprob of every token, shape (tokens,), in nats."""
-    later: Floats
+    later: Singles
     """The later logprob of every token."""
-    mask: Flags
+    mask: Booleans
     """True for each sampled token (in the mask)."""
-    entropy: Floats | None
+    entropy: Singles | None
     """The entropy of the later policy at every token, in nats; None if not recorded."""
-    stands_for: npt.NDArray[np.float64] | None = None
+    stands_for: Floats | None = None
     """Number of rows that each row represents, 1 / inclusion probability; None if every row is recorded."""
 
     @property
@@ -150,9 +146,9 @@ def flat_values(column: ArrowColumn, lengths: Integers, fill: object) -> ArrowCo
     return pc.if_else(pa.array(token_fits), taken, pa.scalar(fill, array.type.value_type))
 
 
-def flat_floats(column: ArrowColumn, lengths: Integers) -> Floats:
+def flat_floats(column: ArrowColumn, lengths: Integers) -> Singles:
     """The elements of all lists as float32; NaN for null elements and for rows whose length is not that in `lengths`."""
-    flat: Floats = flat_values(column.cast(pa.list_(pa.float32())), lengths, float("nan")).to_numpy(
+    flat: Singles = flat_values(column.cast(pa.list_(pa.float32())), lengths, float("nan")).to_numpy(
         zero_copy_only=False
     )
     return flat
@@ -172,7 +168,7 @@ def encoded(column: ArrowColumn) -> tuple[tuple[str, ...], Integers]:
     return tuple(str(key) for key in coded.dictionary.to_pylist()), codes
 
 
-def stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | None:
+def stands_for(records: pa.Table, rows: Integers) -> Floats | None:
     """Number of rows that each of these rows represents; None if no row was kept by chance."""
     if "inclusion_probability" not in records.column_names:
         return None
@@ -181,15 +177,15 @@ def stands_for(records: pa.Table, rows: Integers) -> npt.NDArray[np.float64] | N
     return None if (usable == 1).all() else 1 / usable
 
 
-def _flat_mask(table: pa.Table, lengths: Integers) -> Flags:
+def _flat_mask(table: pa.Table, lengths: Integers) -> Booleans:
     if "mask" not in table.column_names or table["mask"].null_count == len(table):
         return np.ones(int(lengths.sum()), np.bool_)
     flat = flat_values(table["mask"].cast(pa.list_(pa.uint8())), lengths, 1)
-    mask: Flags = pc.fill_null(flat, 0).to_numpy(zero_copy_only=False).astype(np.bool_)
+    mask: Booleans = pc.fill_null(flat, 0).to_numpy(zero_copy_only=False).astype(np.bool_)
     return mask
 
 
-def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Integers, gap: str) -> Floats | None:
+def _entropy(records: pa.Table, table: pa.Table, rows: Integers, lengths: Integers, gap: str) -> Singles | None:
     """The later policy's entropy. The recorded one is of `current` where the row has it, so old's only where it has not."""
     if (
         sides(gap)[1] not in POLICIES[1:]

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ratioscope.arrays import Codes, Floats, Integers, Reals
 from ratioscope.record import kin
 
 from ..columns import SHIFTS, log_weights
 from ..metric import SAMPLED
-from ..reduction import Integers, first_of_each
+from ..reduction import first_of_each
 from .arrow_columns import GapRows
-from .loops import Floats
-from .numpy_program import Column, Columns
+from .numpy_program import Columns
 from .program import BOUND, Program, token_program
-from .slices import Codes, SliceCodes
+from .slices import SliceCodes
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def changes(begins: Integers, codes: Sequence[Codes]) -> Integers:
     return np.flatnonzero(differs)
 
 
-def _shifted(values: Column, lengths: Integers, shift: int) -> Column:
+def _shifted(values: Reals, lengths: Integers, shift: int) -> Reals:
     """values[t - shift] at t if both are in one sequence, else NaN."""
     result, size = np.full_like(values, np.nan), abs(shift)
     to, origin = (slice(size, None), slice(None, -size)) if shift > 0 else (slice(None, -size), slice(size, None))

@@ -5,11 +5,13 @@ from functools import cache
 
 import numpy as np
 
+from ratioscope.arrays import Floats, Integers, Matrix
+
 from ..distribution import BUCKETS, PLAIN, REST, UPPER, lowest_buckets
 from ..exponential import shares
-from ..reduction import Cells, Integers, Matrix
+from ..reduction import Cells
 from .lanes import DECLARATIONS, LANES, NUMBERS, Lanes
-from .loops import NUMPY_LOOPS, Buckets, Floats, Loops
+from .loops import NUMPY_LOOPS, Buckets, Loops
 from .machine_code import VERSION, address, functions
 from .numpy_program import Columns, Scattered, with_logarithms
 from .program import Program, token_program

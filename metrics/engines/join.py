@@ -3,7 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from .arrow_columns import ArrowColumn, Integers, pc, row_keys, whole
+from ratioscope.arrays import Integers
+
+from .arrow_columns import ArrowColumn, pc, row_keys, whole
 from .parts import gathered
 
 SHARED = (

@@ -2,19 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from ratioscope.arrays import Array, Floats, Integers, Matrix
 
 from ..distribution import BUCKETS, bucket_of, bucket_table
-from ..reduction import Cells, Integers, Matrix
+from ..reduction import Cells
 from .numpy_program import Columns, Scattered, all_sums
 from .program import Program
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.integer[Any]]
-Buckets = tuple[Integers, npt.NDArray[Any], Floats, Floats]
+Buckets = tuple[Integers, Array, Floats, Floats]
 """Occupied cells, ascending; their counts; the logarithms of their sums of weights and of squared weights."""
 
 

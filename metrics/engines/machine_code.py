@@ -7,7 +7,8 @@ from threading import Lock
 from typing import Any
 
 import llvmlite.binding  # pyright: ignore[reportMissingImports]
-import numpy.typing as npt
+
+from ratioscope.arrays import Array
 
 llvm: Any = llvmlite.binding
 """`Any`: llvmlite has no types."""
@@ -56,7 +57,7 @@ def _word(given: Any) -> int:
     return given if isinstance(given, int) else 0 if given is None else address(given)
 
 
-def address(array: npt.NDArray[Any]) -> int:
+def address(array: Array) -> int:
     """The address of the numbers of an array."""
     place: int = array.__array_interface__["data"][0]  # `ctypes.data` takes three times as long
     return place

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..reduction import Integers, Matrix
+from ratioscope.arrays import Integers, Matrix
+
 from .block_tokens import Tokens
 from .loops import Loops
 from .program import APART, Program, neighbour_programs

@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Floats, Integers
 from ratioscope.record import GAPS, kin
 
 from ..distribution import PLAIN, Level
 from ..metric import SAMPLED
 from ..reduction import Cells
-from .arrow_columns import GapRows, Groups, Integers, gap_rows, step_groups
+from .arrow_columns import GapRows, Groups, gap_rows, step_groups
 from .block_tokens import Block, Tokens, block_tokens, token_weights
 from .level_statistics import statistics_by_level
 from .loops import NUMPY_LOOPS, Loops
 from .portion import PortionSums, block_sums, portion_sums, portions
 from .portion_cells import merged, portion_cells, statistics_of_cells
 from .slices import Labels, SliceCodes, slices_of
-from .spread import Floats, Spread
+from .spread import Spread
 from .statistics_table import SliceCells, statistics_table
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Array, Integers, Matrix, Reals
+
 from ..exponential import exp
-from ..reduction import LARGE, SMALL, Cells, Integers, Matrix, ascending, first_of_each, log_sums
+from ..reduction import LARGE, SMALL, Cells, ascending, first_of_each, log_sums
 from ..statistic import NEUTRAL, Combine
 from .program import Program, Step
 
-Column = npt.NDArray[np.floating[Any]]
-Columns = Mapping[str, Column]
+Columns = Mapping[str, Reals]
 """Name of an input column -> a number per token."""
-_Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def with_logarithms(program: Program, columns: Columns, scattered: Scattered, le
 
 def _carry_out(
     program: Program,
-    columns: Sequence[Column],
+    columns: Sequence[Reals],
     starts: Integers,
     result: Matrix,
     scattered: Sequence[tuple[Integers, Matrix]],
@@ -181,7 +181,7 @@ def _function(step: Step, are_truths: Sequence[bool]) -> Callable[..., Any]:
     return others[kind]
 
 
-def _chosen(chosen: _Values, one: _Values | float, other: _Values | float, out: _Values) -> None:
+def _chosen(chosen: Array, one: Array | float, other: Array | float, out: Array) -> None:
     """`one` where chosen, else `other`. It works on bits, because a processor guesses each choice, in vain half of the times."""
     either = _bits(other)
     words = np.bitwise_xor(_bits(one), either, out=out.view(np.int64))
@@ -189,26 +189,26 @@ def _chosen(chosen: _Values, one: _Values | float, other: _Values | float, out: 
     words ^= either
 
 
-def _chosen_or_zero(chosen: _Values, one: _Values | float, _zero: float, out: _Values) -> None:
+def _chosen_or_zero(chosen: Array, one: Array | float, _zero: float, out: Array) -> None:
     """`one` where chosen, else 0."""
     np.bitwise_and(_bits(one), _all_bits(chosen), out=out.view(np.int64))
 
 
-def _bits(values: _Values | float) -> _Values:
+def _bits(values: Array | float) -> Array:
     return np.asarray(values, np.float64).view(np.int64)
 
 
-def _all_bits(truths: _Values) -> _Values:
+def _all_bits(truths: Array) -> Array:
     """Every bit of a word set for true, none for false."""
     return np.negative(truths.view(np.int8)).astype(np.int64)
 
 
-def _true_of_each(truths: _Values, starts: Integers) -> _Values:
+def _true_of_each(truths: Array, starts: Integers) -> Array:
     """Number of true values of each cell; numpy adds bytes in half the time that it takes for them as float64."""
     return np.add.reduceat(truths.view(np.int8), starts, dtype=np.int32)
 
 
-_REDUCTIONS: dict[str, Callable[..., _Values]] = {
+_REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduceat,
     "max": lambda values, starts: (
         np.maximum.reduceat(values, starts) + 0.0
@@ -217,7 +217,7 @@ _REDUCTIONS: dict[str, Callable[..., _Values]] = {
 }
 
 
-def _add(combine: Combine, sums: Matrix, cells: Integers, values: _Values | float) -> None:
+def _add(combine: Combine, sums: Matrix, cells: Integers, values: Array | float) -> None:
     """Adds numbers to their cells, one after the other. Numpy holds Python's lock meanwhile, so it is not given many at once."""
     if isinstance(values, np.ndarray) and values.dtype == np.bool_:  # few are true
         cells, values = cells[values], 1.0

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
 from ratioscope.record import FIELDS, TOKEN_FIELDS
 
-from .arrow_columns import ArrowColumn, Integers, list_lengths, pc, row_keys, whole
+from .arrow_columns import ArrowColumn, list_lengths, pc, row_keys, whole
 
 POSITIONS = "positions"
 _FILL = {"float32": float("nan"), "bool": True, "int16": 0, "int32": 0, "int64": 0, "string": ""}

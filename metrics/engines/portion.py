@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ratioscope.arrays import Codes, Floats, Integers, Matrix
+
 from ..columns import SequenceColumns, sequence_columns
-from ..reduction import Cells, Integers, Matrix, reduced
+from ..reduction import Cells, reduced
 from ..statistic import NEUTRAL, Statistic
 from .arrow_columns import GapRows
 from .block_tokens import Block, Tokens, blocks, changes
 from .level_statistics import LevelStatistics
-from .loops import Floats, Loops
+from .loops import Loops
 from .neighbours import neighbour_sums
 from .numpy_program import Scattered
-from .slices import CONTIGUOUS, Codes, SliceCodes
+from .slices import CONTIGUOUS, SliceCodes
 
 _SEQUENCES = 1024
 """Sequences of a portion, about: fewer cost more calls, and the sums of many more would not stay in memory."""

@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..reduction import Cells, Integers, Matrix, reduced
+from ratioscope.arrays import Codes, Floats, Integers, Matrix
+
+from ..reduction import Cells, reduced
 from ..statistic import Statistic
 from .level_statistics import LevelStatistics
-from .loops import Floats, Loops
+from .loops import Loops
 from .numpy_program import Scattered
 from .portion import PortionSums, named_rows
 from .program import TIMES, cluster_program
-from .slices import Codes, SliceCodes
+from .slices import SliceCodes
 
 
 def portion_cells(

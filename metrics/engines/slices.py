@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ratioscope.arrays import Codes
+
 from .arrow_columns import ArrowColumn, GapRows, encoded, flat_values, pc, taken, whole
 
-Codes = npt.NDArray[np.integer[Any]]
 Labels = ArrowColumn | npt.NDArray[np.generic] | Sequence[object]
 """One label per row of the table, or an Arrow list of labels per row (one per token). Null: not in the slice."""
 

@@ -1,18 +1,15 @@
 """Collects distributions and tails of a gap block by block; the result is the list columns of slice `all`."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from ratioscope.arrays import Array, Floats, Integers, Matrix
 
 from ..definitions.tail import SEQUENCE_TAIL, TOKEN_TAIL, K
 from ..distribution import BUCKETS, LEVELS, Level, bucket_of, bucket_table, histogram_columns
-from ..reduction import Integers, Matrix, reduced
+from ..reduction import reduced
 from .arrow_columns import ArrowColumn
 from .loops import NUMPY_LOOPS, Loops
-
-Floats = npt.NDArray[np.float64]
 
 _FIRST = 1 << 13
 """The K-th of so many values leaves few of all others to choose from."""
@@ -137,5 +134,5 @@ def _offsets(owner: Integers, groups: Integers) -> ArrowColumn:
     return pa.array(bounds.astype(np.int32))  # numpy casts in a third of Arrow's time
 
 
-def _lists(values: npt.NDArray[Any], offsets: ArrowColumn) -> ArrowColumn:
+def _lists(values: Array, offsets: ArrowColumn) -> ArrowColumn:
     return pa.ListArray.from_arrays(offsets, pa.array(values))

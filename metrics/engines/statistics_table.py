@@ -7,8 +7,10 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
+from ratioscope.arrays import Integers
+
 from ..definitions.registry import STATISTICS
-from ..reduction import Cells, Integers
+from ..reduction import Cells
 from ..statistic import Statistic
 from .arrow_columns import ArrowColumn, Groups
 from .slices import SliceCodes

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+
+from ratioscope.arrays import Booleans, Integers
 
 from ..metric import ALL_GAPS
 from ..step_holes import holes
@@ -205,7 +206,7 @@ def _alerts_of(rows: pl.DataFrame, signal: Signal, gap: str, rules: Rules) -> It
         )
 
 
-def _spells_outside(grades: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> Spells:
+def _spells_outside(grades: Integers, steps: Integers) -> Spells:
     """(first step, last step, grade) of each spell of equal grades above healthy.
 
     A spell also ends where steps are missing.
@@ -219,7 +220,7 @@ def _spells_outside(grades: npt.NDArray[np.int64], steps: npt.NDArray[np.int64])
     )
 
 
-def _alert_rows(grades: npt.NDArray[np.int64], calm: npt.NDArray[np.bool_], rules: Rules) -> Iterator[_AlertRows]:
+def _alert_rows(grades: Integers, calm: Booleans, rules: Rules) -> Iterator[_AlertRows]:
     """The alerts of one series, as rows of it, in order. No row is both calm and graded above healthy."""
     outside = held = quiet = 0
     first, last, severity = -1, -1, Severity.HEALTHY

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from ..metric import SAMPLED, Values
+from ratioscope.arrays import Floats
+
+from ..metric import SAMPLED
 from .signals import at_least
 
 FIRST_STEPS = 3
@@ -76,7 +78,7 @@ def _known(frame: pl.DataFrame, gap: str) -> pl.DataFrame:
     return rows.filter(pl.col("value").is_finite())
 
 
-def _at_most(value: Values, error: Values) -> Values:
+def _at_most(value: Floats, error: Floats) -> Floats:
     """A value plus its uncertainty, on the same log scale as `at_least` subtracts it. 0 stays 0."""
     with np.errstate(all="ignore"):
         return np.where(value > 0, value**2 / at_least(value, error), value)

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from ratioscope.arrays import Floats, Integers
+
 from ..digits import digits, signed
-from ..metric import Values
 from .finding import LABELS, Severity
 from .floor import Floors, floors
 from .signals import SIGNALS, Signal
@@ -34,7 +34,7 @@ MANY = 1000.0
 GRADE = pl.Enum(LABELS)
 PolarsType = DataType | DataTypeClass
 
-Grades = npt.NDArray[np.int64]
+Grades = Integers
 
 
 def grade(frame: pl.DataFrame, floors_of_gaps: Floors | None = None) -> pl.DataFrame:
@@ -161,7 +161,7 @@ def _graded(frame: pl.DataFrame, signal: Signal, gap: str, floor: float) -> pl.D
     )
 
 
-def grades_of(signal: Signal, tested: Values) -> Grades:
+def grades_of(signal: Signal, tested: Floats) -> Grades:
     """The grade of each step, 0 to 2. For a lasting signal: the highest grade that a neighbouring step reaches too."""
     grades = (tested >= signal.watch).astype(np.int64)
     if signal.act is not None:
@@ -172,8 +172,8 @@ def grades_of(signal: Signal, tested: Values) -> Grades:
     return np.minimum(grades, np.maximum(padded[:-2], padded[2:]))
 
 
-def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Values]:
-    def column(metric: str) -> Values:
+def _columns(frame: pl.DataFrame, gap: str) -> Callable[[str], Floats]:
+    def column(metric: str) -> Floats:
         name = f"{gap}/{metric}"
         if name not in frame.columns:
             return np.full(len(frame), np.nan)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..metric import ALL_GAPS, SAMPLED, Values
+from ratioscope.arrays import Booleans, Floats
 
-MetricValues = Callable[[str], Values]
+from ..metric import ALL_GAPS, SAMPLED
+
+MetricValues = Callable[[str], Floats]
 """Name of a metric -> its values for one gap, one per step; NaN if not available."""
 
 ERRORS = 2.0
@@ -35,13 +36,13 @@ SURPRISED = (4.0, 6.0)
 class Measured:
     """The measurements of a signal at each step; every field has shape (steps,)."""
 
-    value: Values
+    value: Floats
     """The value that is shown."""
-    tested: Values
+    tested: Floats
     """The value that is compared with the thresholds."""
-    floor: Values | None = None
+    floor: Floats | None = None
     """The floor that it is relative to."""
-    bound: NDArray[np.bool_] | None = None
+    bound: Booleans | None = None
     """True where the value is only a lower bound, because k-hat has failed or is unknown."""
 
 
@@ -55,7 +56,7 @@ class Signal:
     title: str
     """The problem, in a few words."""
     gaps: tuple[str, ...]
-    measure: Callable[[MetricValues, Values], Measured]
+    measure: Callable[[MetricValues, Floats], Measured]
     """(metrics of a gap, its floor at each step) -> what is graded."""
     watch: float
     """The least tested value that is graded watch."""
@@ -71,7 +72,7 @@ class Signal:
     """Source of the thresholds."""
     lasting: bool = False
     """True if a grade needs two adjacent steps."""
-    size: Callable[[Values], Values] = np.abs
+    size: Callable[[Floats], Floats] = np.abs
     """Size of a value for grading; larger is worse."""
     unit: str = ""
     """Unit of the tested value; empty for a share or a chi-squared."""
@@ -79,25 +80,25 @@ class Signal:
     """Threshold of the tested value -> the value of the metric `reads` at which it is reached."""
 
 
-def at_least(value: Values, error: Values) -> Values:
+def at_least(value: Floats, error: Floats) -> Floats:
     """A positive value minus ERRORS standard errors, on a log scale; half the value if it has no error (one sequence)."""
     relative = np.where(np.isfinite(error), error / value, np.log(2.0) / ERRORS)
     return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
 
 
-def _kl(column: MetricValues, floor: Values) -> Measured:
+def _kl(column: MetricValues, floor: Floats) -> Measured:
     value = column("kl_k3")
     return Measured(value, at_least(value, column("kl_k3_se")))
 
 
-def _kl_over_floor(column: MetricValues, floor: Values) -> Measured:
+def _kl_over_floor(column: MetricValues, floor: Floats) -> Measured:
     value = column("kl_k3")
     sure = at_least(value, column("kl_k3_se"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
     return Measured(value, np.where(sure < HEALTHY_K3, np.minimum(times, _harm(sure)), times), floor)
 
 
-def _harm(k3: Values) -> Values:
+def _harm(k3: Floats) -> Floats:
     """The most multiples of the floor that a K3 of this size may count as: watch from HARMLESS_K3 on, act from HEALTHY_K3 on.
 
     A power between the two, so that of two steps the one with the larger K3 is always the worse.
@@ -107,8 +108,8 @@ def _harm(k3: Values) -> Values:
     return np.asarray(act * (k3 / HEALTHY_K3) ** power)
 
 
-def _chi2_of_ess(level: str) -> Callable[[MetricValues, Values], Measured]:
-    def measure(column: MetricValues, floor: Values) -> Measured:
+def _chi2_of_ess(level: str) -> Callable[[MetricValues, Floats], Measured]:
+    def measure(column: MetricValues, floor: Floats) -> Measured:
         ess = column(f"ess_{level}")
         value = 1 / ess - 1
         error = column(f"ess_{level}_se") / ess**2
@@ -118,16 +119,16 @@ def _chi2_of_ess(level: str) -> Callable[[MetricValues, Values], Measured]:
     return measure
 
 
-def _share(metric: str) -> Callable[[MetricValues, Values], Measured]:
-    def measure(column: MetricValues, floor: Values) -> Measured:
+def _share(metric: str) -> Callable[[MetricValues, Floats], Measured]:
+    def measure(column: MetricValues, floor: Floats) -> Measured:
         value = column(metric)
         return Measured(value, at_least(value, column(f"{metric}_se")))
 
     return measure
 
 
-def _share_of_tokens(count: str) -> Callable[[MetricValues, Values], Measured]:
-    def measure(column: MetricValues, floor: Values) -> Measured:
+def _share_of_tokens(count: str) -> Callable[[MetricValues, Floats], Measured]:
+    def measure(column: MetricValues, floor: Floats) -> Measured:
         tokens = column("tokens") + column("non_finite")
         value = column(count) / np.where(tokens > 0, tokens, np.nan)
         return Measured(value, value)
@@ -135,7 +136,7 @@ def _share_of_tokens(count: str) -> Callable[[MetricValues, Values], Measured]:
     return measure
 
 
-def _uncorrelated(column: MetricValues, floor: Values) -> Measured:
+def _uncorrelated(column: MetricValues, floor: Floats) -> Measured:
     value = column("logprob_correlation")
     different = at_least(column("kl_k3"), column("kl_k3_se")) >= HEALTHY_K3
     # If all probabilities are near 1, rounding alone determines the correlation, but then K3 is tiny.
@@ -144,12 +145,12 @@ def _uncorrelated(column: MetricValues, floor: Values) -> Measured:
     )
 
 
-def _dishonest(column: MetricValues, floor: Values) -> Measured:
+def _dishonest(column: MetricValues, floor: Floats) -> Measured:
     z, mean = column("mean_weight_token_z"), column("mean_weight_token")
     return Measured(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
 
 
-def _surprised(column: MetricValues, floor: Values) -> Measured:
+def _surprised(column: MetricValues, floor: Floats) -> Measured:
     z, gap = np.abs(column("surprisal_gap_z")), column("surprisal_gap")
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
@@ -162,11 +163,11 @@ def _ess_of_chi2(chi2: float) -> float:
     return 1 / (1 + chi2)
 
 
-def _below_one(value: Values) -> Values:
+def _below_one(value: Floats) -> Floats:
     return 1 - value
 
 
-def _off_one(value: Values) -> Values:
+def _off_one(value: Floats) -> Floats:
     return np.abs(value - 1)
 
 

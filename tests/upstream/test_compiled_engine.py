@@ -14,6 +14,7 @@ from support.programs import columns, one_by_one
 from support.waiting import PATIENCE
 
 from ratioscope import Collector, layout
+from ratioscope.arrays import Integers, Matrix
 from ratioscope.collectors.writing import writer_process
 from ratioscope.metrics.distribution import EDGES
 from ratioscope.metrics.engines import compiled_engine
@@ -23,7 +24,7 @@ from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.engines.numpy_program import Columns, Scattered
 from ratioscope.metrics.engines.program import Program, token_program
 from ratioscope.metrics.merging import KEYS
-from ratioscope.metrics.reduction import Cells, Integers, Matrix
+from ratioscope.metrics.reduction import Cells
 
 pytest.importorskip("llvmlite", reason="llvmlite is not installed")
 pytestmark = pytest.mark.upstream

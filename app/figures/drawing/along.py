@@ -6,9 +6,10 @@ from typing import Literal
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
+
 from .hover import tell_steps
 from .log_x import ALONG
-from .scale import Floats
 from .step_axis import step_axis
 
 Along = Literal["step", "tokens", "time"]

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from ratioscope.arrays import Booleans, Floats, Integers
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.theme import faded
 from .plot import Plot, Trace
-from .scale import Floats, Scale
+from .scale import Scale
 from .thinned import Thinned
 
 ERRORS = 2.0
@@ -24,8 +24,6 @@ BELOW = 0.3
 ERROR_OPACITY, EXTREMES_OPACITY = 0.18, 0.12
 
 
-Integers = npt.NDArray[np.int_]
-Bools = npt.NDArray[np.bool_]
 Area = tuple[Floats, Floats, float]
 """Its lower end, its upper end, and its opacity. Both ends are NaN where the area has a gap."""
 
@@ -81,8 +79,8 @@ def interval(values: Floats, errors: Floats, bounds: tuple[float, float]) -> tup
     return np.clip(values - ERRORS * errors, *bounds), np.clip(values + ERRORS * errors, *bounds)
 
 
-def _nothing_counted(drawn: Thinned) -> Bools:
-    nothing: Bools = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
+def _nothing_counted(drawn: Thinned) -> Booleans:
+    nothing: Booleans = (drawn.mean == 0) & (drawn.error == 0) & (drawn.unseen > 0)
     return nothing
 
 

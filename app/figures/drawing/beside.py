@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats
+
 from ...presentation.digits import digits
 from ...presentation.escape import plotly as escaped
 from ...presentation.run_names import shortened
@@ -12,7 +14,6 @@ from ...presentation.theme import Theme, faded
 from .canvas import coloured
 from .lines import Line
 from .plot import Pen, Plot, Trace, line_trace
-from .scale import Floats
 from .thinned import Thinned, thinned_steps
 
 NAME_ROOM = 32

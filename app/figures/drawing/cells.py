@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ratioscope.arrays import Booleans, Floats, Integers
 from ratioscope.metrics.distribution import BUCKETS, EDGES, Histogram, median_size
 
 from ...presentation.digits import digits
-from .scale import PLAIN, Floats, Scale, signed_log
+from .scale import PLAIN, Scale, signed_log
 
 CELLS = 90
 """Approximate number of cells on the axis; more cells would be thinner than a line."""
@@ -28,7 +28,7 @@ class Cells:
     low: Floats
     high: Floats
     """Log-ratios at the edges of each cell; the outermost can be infinite."""
-    owner: npt.NDArray[np.int64]
+    owner: Integers
     """The cell of each bucket; -1 for buckets outside the cells."""
 
     @property
@@ -52,12 +52,12 @@ class Cells:
             return settings
         return settings | {"tickvals": self.places.tolist(), "ticktext": [digits(edge) for edge in self.edges]}
 
-    def summed(self, buckets: npt.NDArray[np.int64], values: Floats) -> Floats:
+    def summed(self, buckets: Integers, values: Floats) -> Floats:
         """The values of buckets, added up per cell."""
         return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
 
 
-def cells(buckets: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], kept: Sequence[float] = ()) -> Cells:
+def cells(buckets: Integers, counts: Integers, kept: Sequence[float] = ()) -> Cells:
     """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket.
 
     kept: log-ratios that must lie between two cells, if they are edges of the histogram.
@@ -80,7 +80,7 @@ def common_cells(parts: Sequence[Histogram]) -> Cells:
     return cells(np.concatenate([part.buckets for part in parts]), np.concatenate([part.counts for part in parts]))
 
 
-def _far_enough(places: Floats, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _far_enough(places: Floats, wanted: Booleans) -> Integers:
     """Positions of the edges that stay: both ends, the wanted ones, and others a CELLSth of the whole apart from all."""
     least = (places[-1] - places[0]) / CELLS
     fixed = places[wanted]

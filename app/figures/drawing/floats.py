@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from .scale import Floats
+from ratioscope.arrays import Floats
 
 
 def floats(frame: pl.DataFrame, name: str) -> Floats:

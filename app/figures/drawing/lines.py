@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.analysis.unseen_share import unseen_share
 from ratioscope.metrics.metric import Metric
 
@@ -20,7 +21,7 @@ from .canvas import canvas
 from .definition import definition
 from .floats import floats, typical
 from .head import metric_head
-from .scale import LOGARITHMIC, PLAIN, Floats, Scale, signed_log, suitable
+from .scale import LOGARITHMIC, PLAIN, Scale, signed_log, suitable
 from .thinned import Thinned, broken, grid, gridded
 
 Axis = Literal["auto", "linear", "log", "signed-log"]

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.layout import FIRST_ROWS
 from ratioscope.metrics.grading.limits import Limit
 from ratioscope.metrics.metric import Metric
@@ -20,7 +21,7 @@ from .canvas import coloured
 from .hover import EVENTS, in_lines
 from .overlay import Overlay, across, lay_over, on_paper, shelf, upright, words
 from .plot import Plot
-from .scale import PLAIN, Floats, Scale, padded
+from .scale import PLAIN, Scale, padded
 
 LINES = 24
 """The most events with a line; more lines would hide the data, so that only the top edge has marks."""

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.metric import Metric
 
 from ...presentation.digits import digits
 from ...presentation.theme import Theme
 from ...presentation.value_text import measured
-from .scale import Floats, Scale
+from .scale import Scale
 from .thinned import POINTS, Thinned, line_and_marks
 
 Trace = dict[str, Any]

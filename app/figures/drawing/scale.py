@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Floats
+
 from ...presentation.digits import digits
 
-Floats = npt.NDArray[np.float64]
 EXPLODES = 40.0
 """Largest over smallest size from which a plain axis hides the small values; a convention."""
 

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from .scale import Floats
+from ratioscope.arrays import Floats
 
 
 def step_axis(figure: go.Figure, steps: Floats, width: float = 1.0) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Booleans, Floats, Integers
 from ratioscope.metrics.step_holes import holes
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
 NOWHERE: Integers = np.zeros(0, np.int64)
 POINTS = 500
 """The most points of a line; a chart on a screen cannot show more."""
@@ -51,10 +49,10 @@ class Thinned:
         return self.rows == self.points
 
     @property
-    def lone(self) -> Bools:
+    def lone(self) -> Booleans:
         """Buckets whose neighbours have no value: a line alone would not show them."""
         known = np.concatenate(([False], np.isfinite(self.mean), [False]))
-        lone: Bools = known[1:-1] & ~known[:-2] & ~known[2:]
+        lone: Booleans = known[1:-1] & ~known[:-2] & ~known[2:]
         return lone
 
     @property

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from ratioscope.arrays import Floats
+
 from ...presentation.digits import digits
 from ...presentation.theme import Theme, faded
 from .cells import Cells
 from .overlay import Overlay, column, lay_over, upright, words
 from .plot import Trace
-from .scale import Floats, Scale
+from .scale import Scale
 
 TICKS = (
     1, 2, 0.5, 10, 0.1, 1.2, 0.8, 5, 0.2, 100, 0.01, 1000, 1e-3, 1e4, 1e-4, 1.05, 0.95, 1.01, 0.99, 1.001, 0.999, 1e6, 1e-6,

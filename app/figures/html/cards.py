@@ -7,6 +7,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.card import card
 from ratioscope.metrics.grading.finding import Finding, Severity
 from ratioscope.metrics.grading.limits import Limit, reading_of
@@ -22,7 +23,7 @@ from ...presentation.theme import FONT, LIGHT, MARKS, Theme
 from ...presentation.value_text import measured
 from ..drawing.bands import ERRORS
 from ..drawing.floats import floats
-from ..drawing.thinned import Floats, thinned_steps
+from ..drawing.thinned import thinned_steps
 
 WIDTH, HEIGHT, POINTS = 140, 28, 70
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.metrics.analysis.token_values import (
     BY_NAME,
     PROBABLE,
@@ -30,7 +31,6 @@ from ...presentation.escape import html as escaped
 from ...presentation.gap_words import gaps_in, sides_in
 from ...presentation.theme import LIGHT, Theme
 from ..drawing.floats import floats
-from ..drawing.scale import Floats
 from .tinted_style import style
 
 LONGEST = 200

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Floats
+
 from ...presentation.digits import digits
-from ..drawing.scale import Floats
 
 APART_ACROSS, APART_UP = 50.0, 34.0
 """The least pixels between two ticks."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ratioscope.arrays import Floats, Integers
+
 from ...presentation.theme import channels
-from ..drawing.scale import Floats
 from .axis import Axis
 from .paint import shades
 from .texts import short
@@ -45,10 +46,10 @@ def _levels(z: Floats, low: float, high: float) -> npt.NDArray[np.uint8]:
     return np.where(np.isfinite(z), levels, 0).astype(np.uint8)
 
 
-def _rows(edges: Floats, count: int) -> npt.NDArray[np.int64]:
+def _rows(edges: Floats, count: int) -> Integers:
     """The cell of each row of the picture, from the top."""
     middles = edges[-1] - (np.arange(count) + 0.5) / count * (edges[-1] - edges[0])
-    cells: npt.NDArray[np.int64] = np.searchsorted(edges, middles, side="right").astype(np.int64) - 1
+    cells: Integers = np.searchsorted(edges, middles, side="right").astype(np.int64) - 1
     return np.clip(cells, 0, len(edges) - 2)
 
 

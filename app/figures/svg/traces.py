@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Floats
+
 from ..drawing.hover import EXTRA
-from ..drawing.scale import Floats
 from .axis import Axis
 from .paint import paint
 from .picture import heat

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Booleans, Integers, Singles
 
 from ...batch.host_copy import HostArray, HostCopies
 from ...foreign import Tensor
@@ -45,9 +46,9 @@ class Spans:
     token that does not exist, so no span contains it.
     """
 
-    firsts: NDArray[np.int64]
+    firsts: Integers
     """First position, (B,)."""
-    counts: NDArray[np.int64]
+    counts: Integers
     """Number of positions, (B,); 0 without a sampled token."""
 
 
@@ -144,12 +145,12 @@ class Update:
         return next((part for part in self.parts if part.key is key), None)
 
     @cached_property
-    def mask(self) -> NDArray[np.bool_]:
+    def mask(self) -> Booleans:
         """(B, T), true at positions with a sampled next token."""
         return np.asarray(self._mask.wait(), bool)
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Integers:
         """Tokens of each row, prompt included; rows are padded on the right."""
         return np.asarray(self._lengths.wait(), np.int64)
 
@@ -159,12 +160,12 @@ class Update:
         return None if self._rewards is None else np.asarray(self._rewards.wait(), np.float64).reshape(-1).tolist()
 
     @cached_property
-    def trained(self) -> NDArray[np.bool_]:
+    def trained(self) -> Booleans:
         """(B,), whether a row has a token that the loss counts."""
         return np.asarray((self.mask & (np.arange(self.mask.shape[1]) < self.lengths[:, None])).any(1))
 
     @cached_property
-    def _sampled(self) -> NDArray[np.bool_]:
+    def _sampled(self) -> Booleans:
         return np.asarray(self.mask & (np.arange(self.mask.shape[1]) < self.lengths[:, None] - 1))
 
     @cached_property
@@ -204,12 +205,12 @@ class KeptRollouts:
         ids, lengths, logprobs = (self._copies.of(value) for value in names)
         self._held.append((ids, lengths, logprobs))
 
-    def of(self, update: Update) -> list[NDArray[np.float32] | None]:
+    def of(self, update: Update) -> list[Singles | None]:
         """For each row of the update, one log-prob per token (not shifted), or None without a copy.
 
         Equal sequences get the copies in the order in which they were made.
         """
-        logprobs_by_tokens: dict[bytes, list[NDArray[np.float32]]] = {}
+        logprobs_by_tokens: dict[bytes, list[Singles]] = {}
         for ids, lengths, logprobs in self._held:
             values = logprobs.wait()
             for row, key in enumerate(token_keys(ids, np.asarray(lengths.wait(), np.int64))):
@@ -223,7 +224,7 @@ class KeptRollouts:
         self._held = []
 
 
-def token_keys(ids: HostArray, lengths: NDArray[np.int64]) -> list[bytes]:
+def token_keys(ids: HostArray, lengths: Integers) -> list[bytes]:
     """Each row's tokens as bytes, without padding."""
     rows = np.asarray(ids.wait(), np.int64)
     return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Booleans, Singles
 
 from ...foreign import Tensor
 from .batch import Rows, Update
@@ -14,7 +15,7 @@ from .batch import Rows, Update
 PerToken = list[Any]
 
 
-def facts(update: Update, rows: Rows, kept: Sequence[NDArray[np.float32] | None] | None) -> dict[str, Any]:
+def facts(update: Update, rows: Rows, kept: Sequence[Singles | None] | None) -> dict[str, Any]:
     """The columns of these rows from the batch. kept: the batch's rollout log-probs before AReaL overwrote them; None: not."""
     data, name = update.data, f"{update.before.step}-{update.data_parallel_rank}"
     masks = [update.mask[row, span] for row, span in zip(rows, _spans(update, rows), strict=True)]
@@ -57,7 +58,7 @@ def from_loss(update: Update, column: Tensor, rows: Rows, width: int | None) -> 
     return [view for row, view in zip(rows, views, strict=True) if update.spans.counts[row]]
 
 
-def turns(masks: Sequence[NDArray[np.bool_]]) -> PerToken:
+def turns(masks: Sequence[Booleans]) -> PerToken:
     """The turn of each token, from 0: a turn is a run of sampled tokens and the tokens after it."""
     return [np.cumsum(mask & ~np.concatenate(([False], mask[:-1]))) - 1 for mask in masks]
 
@@ -67,7 +68,7 @@ def _spans(update: Update, rows: Rows, shift: int = 0) -> list[slice]:
     return [slice(int(firsts[row]) + shift, int(firsts[row] + counts[row]) + shift) for row in rows]
 
 
-def _from_kept(update: Update, kept: Sequence[NDArray[np.float32] | None], rows: Rows) -> PerToken | None:
+def _from_kept(update: Update, kept: Sequence[Singles | None], rows: Rows) -> PerToken | None:
     copies = [kept[row] for row in rows]
     if all(values is None for values in copies):
         return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Booleans, Integers, Singles
 from ratioscope.record import MASK_REASONS
 
 from ...foreign import Tensor
@@ -24,17 +24,17 @@ class Packed:
     groups: list[str]
     """Row and id of the prompt that sequences share."""
     lengths: list[int]
-    prompts: list[NDArray[np.int64]]
+    prompts: list[Integers]
     """The tokens in front of each sequence, those of its shared prompt first."""
-    token_ids: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    rollout: NDArray[np.float32]
-    old: NDArray[np.float32] | None
+    token_ids: Integers
+    mask: Booleans
+    rollout: Singles
+    old: Singles | None
     """None if ART computed none before training."""
-    advantages: NDArray[np.float32]
-    weights: NDArray[np.float32]
+    advantages: Singles
+    weights: Singles
     """The loss leaves tokens of weight 0 out."""
-    places: NDArray[np.int64]
+    places: Integers
     """In the flattened (B, S) of the loss, where a token's log-prob stands at the token before it."""
 
     @property
@@ -70,7 +70,7 @@ def unpacked(inputs: Mapping[str, Any]) -> Packed:
     rows = {name: np.asarray(inputs[name].detach().cpu()) for name in names}
     original = inputs.get("original_logprobs")
     rollout, old = (rows["logprobs"], None) if original is None else (np.asarray(original.cpu()), rows["logprobs"])
-    found, prompts = list[tuple[str, str, NDArray[np.int64]]](), list[NDArray[np.int64]]()
+    found, prompts = list[tuple[str, str, Integers]](), list[Integers]()
     width = rows["tokens"].shape[1]
     for row in range(len(rows["tokens"])):
         sampled = rows["assistant_mask"][row].astype(bool)

@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Array, Booleans, Singles
 
 from ...foreign import Tensor
 from ..model_input import prompt_of
 
 Datum = Any
 """A tinker.Datum."""
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Response:
     """The first target token of the response."""
     tokens: int
     """The number of its current log-probs."""
-    active: NDArray[np.bool_]
+    active: Booleans
     """Whether each token is in the loss."""
 
-    def of(self, row: Sequence[float | None], behind: float = np.nan) -> Floats:
+    def of(self, row: Sequence[float | None], behind: float = np.nan) -> Singles:
         """The response's part of a list; None becomes NaN. behind: the value for tokens behind the end of the list."""
         part = np.asarray(row[self.start : self.start + self.tokens], np.float32)
         return np.concatenate((part, np.full(self.tokens - len(part), behind, np.float32)))
@@ -143,7 +143,7 @@ def _advantages(closure: Given, rows: Sequence[Response]) -> list[Any]:
     ]  # the loss reads 0 behind the end
 
 
-def _active(datum: Datum, start: int, tokens: int) -> NDArray[np.bool_]:
+def _active(datum: Datum, start: int, tokens: int) -> Booleans:
     name = next((name for name in ("weights", "loss_mask") if datum.loss_fn_inputs.get(name) is not None), None)
     if name is None:
         return np.ones(tokens, bool)
@@ -151,5 +151,5 @@ def _active(datum: Datum, start: int, tokens: int) -> NDArray[np.bool_]:
     return np.concatenate((weights, np.zeros(tokens - len(weights), bool)))
 
 
-def _values(datum: Datum, name: str) -> NDArray[Any]:
+def _values(datum: Datum, name: str) -> Array:
     return np.asarray(datum.loss_fn_inputs[name].data)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Integers
 
 from ...foreign import Tensor
 
@@ -88,7 +89,7 @@ def rows_of(
     return found
 
 
-def _per_token(runs: Sequence[tuple[int, int]], length: int, first: int, end: int) -> NDArray[np.int64] | None:
+def _per_token(runs: Sequence[tuple[int, int]], length: int, first: int, end: int) -> Integers | None:
     """The epoch of each token from `first` to `end`; None if the runs do not cover the `length` tokens once, as in turns."""
     epochs = np.repeat([epoch for epoch, _ in runs], [count for _, count in runs]).astype(np.int64)
     return epochs[first:end] if len(epochs) == length >= end else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Array
 
 from ...foreign import Tensor
 from ..sampled_spans import sampled_span
@@ -59,7 +60,7 @@ class Packs:
         return cls(batch, own, places)
 
 
-def places_in(documents: NDArray[Any], mask: NDArray[Any], prefix: str) -> Iterator[Place]:
+def places_in(documents: Array, mask: Array, prefix: str) -> Iterator[Place]:
     """The sequences of a pack. documents, `(rows, T)`: each token's document, from 1. mask, `(rows, T)`: response tokens."""
     for row, (of_row, sampled) in enumerate(zip(documents, mask != 0, strict=True)):
         for document in range(1, int(of_row.max(initial=0)) + 1):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Array, Booleans
 
 from ...foreign import Tensor
 from ..sampled_spans import sampled_span
 
 MicroBatch = Mapping[str, Any]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Packed:
 
     lengths: tuple[int, ...]
     """Tokens of each sequence."""
-    sampled: Mask
+    sampled: Booleans
     """Tokens that the policy sampled. Tokens of a frozen model are in the cross-entropy loss and have no rollout log-prob."""
-    in_loss: Mask
+    in_loss: Booleans
     """Sampled tokens in the policy loss or in the reference KL."""
 
     @classmethod
@@ -83,9 +83,9 @@ def packed_rows(packed: Packed, batch: MicroBatch, output: Mapping[str, Tensor],
     }
 
 
-def _flat(values: Tensor) -> NDArray[Any]:
+def _flat(values: Tensor) -> Array:
     return np.asarray(values).reshape(-1)
 
 
-def _weights(values: Tensor | None) -> NDArray[Any] | None:
+def _weights(values: Tensor | None) -> Array | None:
     return None if values is None else _flat(values)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Integers
 
 Arguments = Any
 """The trainer's argparse.Namespace."""
@@ -75,7 +76,7 @@ class Calls:
         return spans
 
 
-def per_token(spans: Sequence[tuple[int, int]], length: int) -> NDArray[np.int64]:
+def per_token(spans: Sequence[tuple[int, int]], length: int) -> Integers:
     """The version of each token."""
     ends = np.minimum([end for end, _ in spans], length)
     return np.repeat(np.array([version for _, version in spans], np.int64), np.diff(ends, prepend=0))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ratioscope.arrays import Array, Booleans
+
 from ..model_input import prompt_of
 from ..sampled_spans import sampled_span
 
@@ -35,8 +37,8 @@ class Tokens:
 
     span: slice
     """The place of these tokens in the datum's lists."""
-    sampled: NDArray[np.bool_]
-    in_loss: NDArray[np.bool_]
+    sampled: Booleans
+    in_loss: Booleans
     turns: NDArray[np.int16]
     """The turn of each token within the datum, from 0."""
 
@@ -77,7 +79,7 @@ def datum_rows(
         data_before[place] += 1
 
 
-def sampled_tokens(trained: NDArray[np.bool_], rollout: NDArray[Any]) -> Tokens | None:
+def sampled_tokens(trained: Booleans, rollout: Array) -> Tokens | None:
     """The sampled tokens of a datum, from its mask and log-probs; None without any. A gap between them begins a new turn."""
     sampled = trained | (rollout != 0)
     span = sampled_span(sampled)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Booleans, Integers, Singles
 from ratioscope.record import MASK_REASONS
 
 from ..sampled_spans import sampled_span
@@ -25,12 +25,12 @@ class Packed:
 
     names: list[Name | None]
     lengths: list[int]
-    prompts: list[NDArray[np.int64]]
-    token_ids: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    rollout: NDArray[np.float32]
-    advantages: NDArray[np.float32]
-    places: NDArray[np.int64]
+    prompts: list[Integers]
+    token_ids: Integers
+    mask: Booleans
+    rollout: Singles
+    advantages: Singles
+    places: Integers
     """In the flattened batch."""
 
     @property

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Integers
 
 from ...foreign import Tensor
 from .rows import prompt_text
@@ -36,10 +37,10 @@ class Sample:
     """Its number within the run."""
     facts: tuple[float, ...]
     """In the order of FIELDS."""
-    tokens: NDArray[np.int64]
+    tokens: Integers
     """The tokens of the response, coded as in `ratioscope_tokens`."""
     prompt: str | None
-    prompt_ids: NDArray[np.int64]
+    prompt_ids: Integers
     """The tokens in front of the response."""
     rewards: Mapping[str, float]
     """Reward function -> reward."""

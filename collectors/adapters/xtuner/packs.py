@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ratioscope.arrays import Booleans, Integers
 
 from ...foreign import Tensor
 from ..sampled_spans import sampled_span
@@ -24,11 +25,11 @@ class Pack:
     place: int
     """The place of the pack among those of its rank."""
     lengths: list[int]
-    prompts: list[NDArray[np.int64]]
-    token_ids: NDArray[np.int64]
-    mask: NDArray[np.bool_]
+    prompts: list[Integers]
+    token_ids: Integers
+    mask: Booleans
     """True at sampled tokens, as it was before xtuner's rollout correction."""
-    places: NDArray[np.int64]
+    places: Integers
     """In the pack."""
 
     def own(self, values: Tensor) -> Tensor:

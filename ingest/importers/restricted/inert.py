@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 
 from .budget import OBJECT_BYTES, Budget
@@ -41,7 +41,7 @@ class Instance:
 class NumpyArray:
     """A numpy array that a file builds in two moves: a place first, its content afterwards."""
 
-    array: NDArray[Any] | None = None
+    array: Array | None = None
 
 
 @dataclass
@@ -85,7 +85,7 @@ def built(target: Any, state: Any, budget: Budget) -> None:
         )
 
 
-def _content(state: Any, budget: Budget) -> NDArray[Any]:
+def _content(state: Any, budget: Budget) -> Array:
     """The array that the state of a numpy array stands for: (version, shape, type, is_fortran, bytes or list)."""
     if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], NumpyType)):
         raise UnsafeFile("it gives a numpy array a state of a form that numpy does not write")
@@ -93,7 +93,7 @@ def _content(state: Any, budget: Budget) -> NDArray[Any]:
     return shaped(data, kind, shape, "F" if is_fortran else "C", budget)
 
 
-def shaped(data: Any, kind: NumpyType, shape: Any, order: str, budget: Budget) -> NDArray[Any]:
+def shaped(data: Any, kind: NumpyType, shape: Any, order: str, budget: Budget) -> Array:
     """An array of bytes, or of a list of objects, in a shape. Raises UnsafeFile where the two disagree."""
     count = elements(shape)
     if kind.kind == "O":

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from ratioscope.arrays import Array, Singles
 from ratioscope.errors import UnsafeFile
 
 from .budget import Budget
@@ -34,7 +35,7 @@ class Storage:
     dtype: str
 
 
-def tensor(arguments: tuple[Any, ...], budget: Budget) -> NDArray[Any]:
+def tensor(arguments: tuple[Any, ...], budget: Budget) -> Array:
     """The array of `_rebuild_tensor_v2(storage, offset, size, stride, ...)`; it shares the storage's memory.
 
     The array is charged in full: a stride of 0 shows one value many times, and whoever copies the array pays for all.
@@ -55,12 +56,12 @@ def tensor(arguments: tuple[Any, ...], budget: Budget) -> NDArray[Any]:
     return widened(view) if dtype == "bfloat16" else view
 
 
-def widened(halves: NDArray[Any]) -> NDArray[np.float32]:
+def widened(halves: Array) -> Singles:
     """bfloat16 numbers, given as their 16 bits, as float32, exactly."""
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def _strided(flat: NDArray[Any], offset: Any, size: Any, stride: Any, budget: Budget) -> NDArray[Any]:
+def _strided(flat: Array, offset: Any, size: Any, stride: Any, budget: Budget) -> Array:
     count = elements(size)
     if not (isinstance(stride, tuple) and len(stride) == len(size) and type(offset) is int and offset >= 0):
         raise UnsafeFile("it holds a tensor whose size, stride and offset do not fit each other")

@@ -6,18 +6,14 @@ Each label splits the tokens in two: those that may have the fault, and the othe
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ratioscope.arrays import Booleans
+from ratioscope.arrays import Array, Booleans
 
 from ..cause import Cause, Result, absent, undecided
 from ..evidence import Evidence
 from ..left_out import CLEAR_LABEL, left_out
-
-Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Label:
 
     fact: str
     """The fact of the evidence."""
-    bad: Callable[[Values], Booleans]
+    bad: Callable[[Array], Booleans]
     """Value of each token -> whether the token may have the fault. An unknown value may not."""
     words: str
     """The tokens that may, as a plural subject."""
@@ -50,11 +46,11 @@ def labelled(label: Label, evidence: Evidence) -> Result:
     return left_out(evidence, bad, label.words, label.least, clear=CLEAR_LABEL)
 
 
-def _above_zero(values: Values) -> Booleans:
+def _above_zero(values: Array) -> Booleans:
     return np.asarray(values > 0)
 
 
-def _below_one(values: Values) -> Booleans:
+def _below_one(values: Array) -> Booleans:
     return np.asarray(values < 1)
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Array, Integers, Singles
+
 from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import Rows, row_groups, selected
-from ..single_precision import Single, single
+from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import row_groups, selected
+from ..single_precision import single
 from .behave import behave, m2po
 from .correction import write
 from .loss import Inputs, record_loss, surrogate
@@ -152,7 +154,7 @@ def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
     versions, version = batch.extra.get("versions"), batch.extra.get("current_version")
     if versions is not None and "versions_unshifted" in (kind or ""):
         versions = np.concatenate([np.full_like(versions[:, :1], -1), versions[:, :-1]], axis=1)
-    given: Single | None
+    given: Singles | None
     if s.prox_logp_method == "reuse_train_logp":
         given = current
     elif s.decoupled:
@@ -162,7 +164,7 @@ def _policies(batch: DialectBatch, s: Settings, kind: str | None) -> Policies:
     return Policies(rollout, current, given, versions, None if version is None else int(version))
 
 
-def _assembled(shape: tuple[int, int], groups: Sequence[Rows], parts: Sequence[_Part]) -> dict[str, Array]:
+def _assembled(shape: tuple[int, int], groups: Sequence[Integers], parts: Sequence[_Part]) -> dict[str, Array]:
     """The micro-batches' arrays, back in the batch's rows. Rows that no micro-batch has are zero."""
     whole = {name: np.zeros(shape, value.dtype) for name, value in parts[0].arrays.items()}
     for rows, part in zip(groups, parts, strict=True):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Mask
-from ..single_precision import Single, exp, log, row_totals, single
+from ratioscope.arrays import Booleans, Singles
+
+from ..single_precision import exp, log, row_totals, single
 from .settings import Rejection, Settings
 
 
@@ -13,17 +14,17 @@ from .settings import Rejection, Settings
 class Behave:
     """The behaviour weight of one micro-batch, and the tokens that it leaves."""
 
-    weight: Single
+    weight: Singles
     """Zero outside `loss_mask`."""
-    kept: Mask
+    kept: Booleans
     """The tokens of `loss_mask` with a weight above 0."""
-    loss_mask: Mask
+    loss_mask: Booleans
     """The tokens that rejection leaves. The older generations reject by a weight of 0 and leave the mask unchanged."""
     filtered: float | None = None
     """Share of the valid tokens that are rejected or clamped; None in the older generations."""
 
 
-def behave(old: Single, rollout: Single, loss_mask: Mask, settings: Settings) -> Behave:
+def behave(old: Singles, rollout: Singles, loss_mask: Booleans, settings: Settings) -> Behave:
     """The weight in the generation of the settings. Infinite and NaN log-ratios count as 0 from 1.0.4 on."""
     if settings.rejection is not None:
         return _rejected(old, rollout, loss_mask, settings.rejection)
@@ -32,12 +33,12 @@ def behave(old: Single, rollout: Single, loss_mask: Mask, settings: Settings) ->
     return _moded(old - rollout, loss_mask, settings.behave_imp_weight_mode, settings.behave_imp_weight_cap)
 
 
-def _capped(weight: Single, loss_mask: Mask, cap: float | None) -> Behave:
+def _capped(weight: Singles, loss_mask: Booleans, cap: float | None) -> Behave:
     kept = loss_mask if cap is None else (weight <= cap) & loss_mask
     return Behave(single(np.where(kept, weight, 0.0)), kept, loss_mask)
 
 
-def _moded(log_ratio: Single, loss_mask: Mask, mode: str, cap: float | None) -> Behave:
+def _moded(log_ratio: Singles, loss_mask: Booleans, mode: str, cap: float | None) -> Behave:
     weight = exp(row_means(log_ratio, loss_mask) if "sequence" in mode else log_ratio)
     weight = np.broadcast_to(weight, log_ratio.shape)
     if cap is not None and "truncate" in mode:
@@ -48,7 +49,7 @@ def _moded(log_ratio: Single, loss_mask: Mask, mode: str, cap: float | None) -> 
     return Behave(weight, (weight > 0) & loss_mask, loss_mask)
 
 
-def _rejected(old: Single, rollout: Single, loss_mask: Mask, r: Rejection) -> Behave:
+def _rejected(old: Singles, rollout: Singles, loss_mask: Booleans, r: Rejection) -> Behave:
     log_ratio = old - rollout
     log_ratio = single(np.where(np.isfinite(log_ratio), log_ratio, 0.0))
     per_sequence_weight = r.level == "sequence" and r.metric == "ratio"
@@ -67,11 +68,11 @@ def _rejected(old: Single, rollout: Single, loss_mask: Mask, r: Rejection) -> Be
     return Behave(weight, (weight > 0) & left, left, filtered)
 
 
-def _share(part: Mask, whole: Mask) -> float:
+def _share(part: Booleans, whole: Booleans) -> float:
     return float(part.sum() / max(whole.sum(), 1))
 
 
-def _metric(old: Single, rollout: Single, log_ratio: Single, r: Rejection) -> Single:
+def _metric(old: Singles, rollout: Singles, log_ratio: Singles, r: Rejection) -> Singles:
     """The value per token that is compared with the bounds. Only metric `ratio` counts a log-ratio that is not finite as 0."""
     raw = old - rollout
     if r.metric == "ratio":
@@ -85,13 +86,13 @@ def _metric(old: Single, rollout: Single, log_ratio: Single, r: Rejection) -> Si
     return np.maximum(_bernoulli_kl(old, rollout), _bernoulli_kl(rollout, old))
 
 
-def _bernoulli_kl(log_p: Single, log_q: Single) -> Single:
+def _bernoulli_kl(log_p: Singles, log_q: Singles) -> Singles:
     """KL between two Bernoulli distributions: the token or any other (KPop)."""
     p, q = (np.clip(exp(each), 1e-8, 1 - 1e-8) for each in (log_p, log_q))
     return single(p * log(p / q) + (1 - p) * log((1 - p) / (1 - q)))
 
 
-def _inside(log_ratio: Single, metric: Single, loss_mask: Mask, r: Rejection) -> Mask:
+def _inside(log_ratio: Singles, metric: Singles, loss_mask: Booleans, r: Rejection) -> Booleans:
     if r.level == "token":
         aggregated = metric
     elif r.metric == "ratio":
@@ -104,7 +105,7 @@ def _inside(log_ratio: Single, metric: Single, loss_mask: Mask, r: Rejection) ->
     return np.broadcast_to(inside, log_ratio.shape)
 
 
-def _aggregate(values: Single, mask: Mask, agg: str) -> Single:
+def _aggregate(values: Singles, mask: Booleans, agg: str) -> Singles:
     """The mean, sum or maximum over each row's valid tokens, (rows, 1); 0 for a row without any."""
     if agg == "mean":
         return row_means(values, mask)
@@ -114,12 +115,12 @@ def _aggregate(values: Single, mask: Mask, agg: str) -> Single:
     return single(np.where(mask.any(axis=1, keepdims=True), highest, 0.0))
 
 
-def row_means(values: Single, mask: Mask) -> Single:
+def row_means(values: Singles, mask: Booleans) -> Singles:
     """Mean over the valid tokens of each row, (rows, 1); 0 for a row without any."""
     return single(row_totals(np.where(mask, values, 0.0)) / np.maximum(mask.sum(axis=1, keepdims=True), 1))
 
 
-def m2po(old: Single, rollout: Single, loss_mask: Mask, threshold: float) -> Mask:
+def m2po(old: Singles, rollout: Singles, loss_mask: Booleans, threshold: float) -> Booleans:
     """The loss mask without the tokens of largest (rollout - old)^2, until the mean of the rest is below the threshold.
 
     One token always stays. Among equal values the earlier token is dropped first; AReaL does not define the order.

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array, Mask
-from ..single_precision import Single, exp, single, total
+from ratioscope.arrays import Array, Booleans, Singles
+
+from ..single_precision import exp, single, total
 from .behave import Behave, row_means
 from .settings import Settings
 from .tracker import Record
@@ -15,19 +16,21 @@ from .tracker import Record
 class Surrogate:
     """The policy loss of each token and its parts."""
 
-    loss: Single
+    loss: Singles
     """The loss before the behaviour weight."""
-    ratio: Single
+    ratio: Singles
     """The PPO ratio current / old."""
-    clipped: Mask
+    clipped: Booleans
     """The tokens that the clip changed."""
-    dual_clipped: Mask
+    dual_clipped: Booleans
     """The tokens that the dual clip changed."""
-    gates: dict[str, Single]
+    gates: dict[str, Singles]
     """SAPO's gates under AReaL's names; empty for other losses."""
 
 
-def surrogate(current: Single, old: Single, advantages: Single, mask: Mask, left: Mask, s: Settings) -> Surrogate:
+def surrogate(
+    current: Singles, old: Singles, advantages: Singles, mask: Booleans, left: Booleans, s: Settings
+) -> Surrogate:
     """The loss of the settings. `mask`: tokens before rejection, `left`: after it. Up to 1.0.4 rejected tokens have ratio 0."""
     log_ratio = current - old
     if s.use_cispo_loss:
@@ -43,7 +46,7 @@ def surrogate(current: Single, old: Single, advantages: Single, mask: Mask, left
     return (_sapo if s.use_sapo_loss else _ppo)(single(ratio), advantages, counted, s)
 
 
-def _ppo(ratio: Single, advantages: Single, counted: Mask, s: Settings) -> Surrogate:
+def _ppo(ratio: Singles, advantages: Singles, counted: Booleans, s: Settings) -> Surrogate:
     bounded = np.clip(ratio, 1 - s.eps_clip, 1 + (s.eps_clip if s.eps_clip_higher is None else s.eps_clip_higher))
     plain, clipped = -advantages * ratio, -advantages * bounded
     loss = np.maximum(plain, clipped)
@@ -54,14 +57,14 @@ def _ppo(ratio: Single, advantages: Single, counted: Mask, s: Settings) -> Surro
     return Surrogate(single(loss), ratio, (plain < clipped) & counted, dual_clipped & counted, {})
 
 
-def _cispo(ratio: Single, current: Single, advantages: Single, left: Mask, s: Settings) -> Surrogate:
+def _cispo(ratio: Singles, current: Singles, advantages: Singles, left: Booleans, s: Settings) -> Surrogate:
     """CISPO never zeroes a loss: `clipped` marks the tokens whose ratio is outside the band."""
     bounded = np.clip(ratio, 1 - s.eps_clip, 1 + (s.eps_clip_higher or 0.0))
     loss = single(-bounded * advantages * current)
     return Surrogate(loss, ratio, (bounded != ratio) & left, np.zeros(ratio.shape, bool), {})
 
 
-def _sapo(ratio: Single, advantages: Single, counted: Mask, s: Settings) -> Surrogate:
+def _sapo(ratio: Singles, advantages: Singles, counted: Booleans, s: Settings) -> Surrogate:
     positive, negative = (_gate(ratio, tau) for tau in (s.sapo_tau_pos, s.sapo_tau_neg))
     gate = single(np.where(advantages > 0, positive, negative))
     none = np.zeros(ratio.shape, bool)
@@ -69,7 +72,7 @@ def _sapo(ratio: Single, advantages: Single, counted: Mask, s: Settings) -> Surr
     return Surrogate(-gate * advantages, ratio, none, none, gates)
 
 
-def _gate(ratio: Single, tau: float) -> Single:
+def _gate(ratio: Singles, tau: float) -> Singles:
     return single(single(1) / (1 + exp(single(-tau) * (ratio - 1))) * single(4 / tau))
 
 
@@ -77,15 +80,17 @@ def _gate(ratio: Single, tau: float) -> Single:
 class Inputs:
     """The arrays of the metrics that do not come from the surrogate."""
 
-    rollout: Single
-    old: Single
-    current: Single
+    rollout: Singles
+    old: Singles
+    current: Singles
     entropy: Array
-    inside: Mask
+    inside: Booleans
     """The positions that are not padding."""
 
 
-def record_loss(record: Record, i: Inputs, mask: Mask, step: Surrogate, behave: Behave | None, s: Settings) -> float:
+def record_loss(
+    record: Record, i: Inputs, mask: Booleans, step: Surrogate, behave: Behave | None, s: Settings
+) -> float:
     """Records the loss's statistics and returns the loss.
 
     The loss is a sum over the tokens that rejection leaves, divided by the valid tokens before it: rejection does not raise
@@ -116,7 +121,7 @@ def _record_behave(record: Record, i: Inputs, behave: Behave) -> None:
         record.scalars["rs_filtered_fraction"] = behave.filtered
 
 
-def _record_development(record: Record, i: Inputs, mask: Mask, behave: Behave | None, s: Settings) -> None:
+def _record_development(record: Record, i: Inputs, mask: Booleans, behave: Behave | None, s: Settings) -> None:
     """The metrics of AReaL's main branch since 1.0.4. A NaN outside the mask does not count."""
     gap = i.rollout - i.current
     record.stat(mask, logp_diff=gap, logp_abs_diff=np.abs(gap))

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ratioscope.arrays import Array, Booleans, Singles
 from ratioscope.errors import SchemaError
 
-from ..evaluation import Array, Mask
-from ..single_precision import Single, exp, log, single
+from ..single_precision import exp, log, single
 from .settings import Settings
 from .tracker import Record
 
@@ -18,9 +18,9 @@ _EPSILON = single(1e-8)
 class Policies:
     """The log-probs of one micro-batch in float32, and the versions of its tokens."""
 
-    rollout: Single
-    current: Single
-    given: Single | None
+    rollout: Singles
+    current: Singles
+    given: Singles | None
     """The proximal log-probs of a forward pass; None if AReaL skipped it."""
     versions: Array | None
     """The weight version that sampled each token; -1 for prompt and tool tokens. None if the batch has none."""
@@ -28,7 +28,7 @@ class Policies:
     """The engine's version when the update starts; None if the batch has none."""
 
 
-def proximal(p: Policies, settings: Settings) -> Single:
+def proximal(p: Policies, settings: Settings) -> Singles:
     """The proximal log-probs that the loss uses.
 
     SchemaError if any is NaN or infinite, masked or not, because the trainer stops there.
@@ -48,7 +48,7 @@ def proximal(p: Policies, settings: Settings) -> Single:
     return old
 
 
-def approximations(p: Policies) -> dict[str, Single]:
+def approximations(p: Policies) -> dict[str, Singles]:
     """Interpolations between rollout (alpha 0) and current (alpha 1), by how far the two versions are apart.
 
     With v the current version and u the token's: alpha = (v - 1 - u) / (v - u) for v > u >= 0, else 0.
@@ -66,7 +66,7 @@ def approximations(p: Policies) -> dict[str, Single]:
     }
 
 
-def record_proximal(record: Record, p: Policies, mask: Mask, settings: Settings) -> None:
+def record_proximal(record: Record, p: Policies, mask: Booleans, settings: Settings) -> None:
     """Records scope compute_logp: the given log-probs, approximations and their errors, and three estimators of KL.
 
     The estimators compare rollout with current, not with old. They need versions.
@@ -85,7 +85,7 @@ def record_proximal(record: Record, p: Policies, mask: Mask, settings: Settings)
         record.stat(mask, scope, kl_div_direct=-gap, kl_div_taylor=gap**2 / 2, kl_div_dual=exp(gap) - 1 - gap)
 
 
-def _record_approximation(record: Record, approximated: Single, p: Policies, mask: Mask, scope: str) -> None:
+def _record_approximation(record: Record, approximated: Singles, p: Policies, mask: Booleans, scope: str) -> None:
     behave, importance = exp(approximated - p.rollout), exp(p.current - approximated)
     record.stat(mask, scope, approx_logp=approximated, behave_imp_weight=behave, importance_weight=importance)
     if p.given is None:
@@ -98,12 +98,12 @@ def _record_approximation(record: Record, approximated: Single, p: Policies, mas
         record.stat(mask, f"{scope}importance_weight_", **{name: value})
 
 
-def _errors(truth: Single, approximated: Single) -> dict[str, Array]:
+def _errors(truth: Singles, approximated: Singles) -> dict[str, Array]:
     gap = truth - approximated
     return {"abs_error": np.abs(gap), "rel_error": np.abs(gap / (np.abs(truth) + _EPSILON))}
 
 
-def record_versions(record: Record, p: Policies, mask: Mask) -> None:
+def record_versions(record: Record, p: Policies, mask: Booleans) -> None:
     """Records scope version_stats: the lag of the sampled tokens behind the proximal (v - 1) and the current version (v)."""
     if p.versions is None or p.version is None:
         return

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..evaluation import Array, Mask
+from ratioscope.arrays import Array, Booleans
+
 from ..single_precision import single
 
 
@@ -13,13 +14,13 @@ from ..single_precision import single
 class Record:
     """The records of one micro-batch, by name."""
 
-    stats: dict[str, tuple[Array, Mask]] = field(default_factory=dict)
+    stats: dict[str, tuple[Array, Booleans]] = field(default_factory=dict)
     """(values, mask): exported as mean and extremes over the mask."""
-    counts: dict[str, Mask] = field(default_factory=dict)
+    counts: dict[str, Booleans] = field(default_factory=dict)
     """Masks, exported as numbers of tokens."""
     scalars: dict[str, float] = field(default_factory=dict)
 
-    def stat(self, mask: Mask, scope: str = "", /, **values: Array) -> None:
+    def stat(self, mask: Booleans, scope: str = "", /, **values: Array) -> None:
         """Records values whose mean and extremes over the mask are exported."""
         self.stats |= {scope + name: (value, mask) for name, value in values.items()}
 
@@ -44,7 +45,7 @@ def _names(tables: Sequence[Mapping[str, object]]) -> dict[str, None]:
     return dict.fromkeys(name for table in tables for name in table)
 
 
-def _summary(name: str, parts: Sequence[tuple[Array, Mask]]) -> dict[str, float]:
+def _summary(name: str, parts: Sequence[tuple[Array, Booleans]]) -> dict[str, float]:
     masked = [value[mask] for value, mask in parts]
     values = np.concatenate(masked)
     if not values.size:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Array, Singles
+
 from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
-from ..single_precision import Single, exp, mean, single, total
+from ..single_precision import exp, mean, single, total
 from .correction import write
 from .loss import COUNTED, MEANS, POLICY_LOSSES, SUMS, Datum, Loss, k3, tis_weight
 from .settings import VERSIONS, Settings, parse
@@ -133,7 +135,7 @@ def _datum(arrays: DialectBatch, active: Array, row: int, s: Settings) -> tuple[
     return datum, metrics
 
 
-def _tokens(array: Array, row: int, part: Array) -> Single:
+def _tokens(array: Array, row: int, part: Array) -> Singles:
     return single(array[row, part])
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..evaluation import Array
-from ..single_precision import Single, exp, mean, single, total
+from ratioscope.arrays import Array, Singles
+
+from ..single_precision import exp, mean, single, total
 from .settings import Settings
 
 SAFETY_CLAMP = 20.0
@@ -16,22 +17,22 @@ SAFETY_CLAMP = 20.0
 class Datum:
     """One sequence's response tokens: arrays of one dimension in float32."""
 
-    rollout: Single
-    raw: Single | None
+    rollout: Singles
+    raw: Singles | None
     """The sampler's raw log-probs; None if the sampler sent none."""
-    old: Single
-    current: Single
-    reference: Single | None
+    old: Singles
+    current: Singles
+    reference: Singles | None
     """None without a reference model."""
     active: Array
     """Whether each token is in the loss."""
-    advantage: Single
+    advantage: Singles
     """One value; for igpo one per token."""
-    tis: Single
+    tis: Singles
     """The TIS weight; 1 at inactive tokens."""
 
     @property
-    def mask(self) -> Single:
+    def mask(self) -> Singles:
         """1.0 at active tokens, else 0.0."""
         return single(self.active)
 
@@ -40,7 +41,7 @@ class Datum:
 class Loss:
     """The loss of one datum and its statistics."""
 
-    per_token: Single
+    per_token: Singles
     """Zero at inactive tokens."""
     means: dict[str, float] = field(default_factory=dict)
     """Values that are averaged over datums."""
@@ -50,7 +51,7 @@ class Loss:
     """The mean factor of d(log-prob) in the gradient. GRPO reports its variance over datums."""
 
 
-def tis_weight(old: Single, rollout: Single, s: Settings) -> tuple[Single, dict[str, float]]:
+def tis_weight(old: Singles, rollout: Singles, s: Settings) -> tuple[Singles, dict[str, float]]:
     """The weight of each active token of one datum, and its metrics."""
     log_ratio = np.clip(old - rollout, -SAFETY_CLAMP, SAFETY_CLAMP)
     raw = exp(log_ratio)
@@ -68,16 +69,16 @@ def tis_weight(old: Single, rollout: Single, s: Settings) -> tuple[Single, dict[
     return weight, {"tis/weight_mean": mean(weight), **metrics}
 
 
-def k3(log_ratio: Single) -> Single:
+def k3(log_ratio: Singles) -> Singles:
     """exp(x) - x - 1, in the cookbook's form."""
     return exp(log_ratio) - log_ratio - 1
 
 
-def _ratio(d: Datum, s: Settings) -> Single:
+def _ratio(d: Datum, s: Settings) -> Singles:
     return exp(np.clip(d.current - d.old, -s.ratio_log_cap, s.ratio_log_cap))
 
 
-def _clipped(ratio: Single, s: Settings) -> Single:
+def _clipped(ratio: Singles, s: Settings) -> Singles:
     return np.clip(ratio, 1 - s.eps_clip, 1 + s.clip_high)
 
 

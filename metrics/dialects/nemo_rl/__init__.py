@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Array
+
 from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
 from ..single_precision import single, total
 from .correction import write

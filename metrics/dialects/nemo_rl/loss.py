@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..single_precision import Single, exp, log, single, total
+from ratioscope.arrays import Singles
+
+from ..single_precision import exp, log, single, total
 from .settings import Settings
 from .weights import EPSILON, Tensors, Weights, masked_row_means
 
@@ -59,19 +61,19 @@ def _reduction(name: str, values: list[float]) -> float:
     return (min if name.endswith("_min") else max)(finite) if finite else -1.0
 
 
-def _mean_over(mask: Single, count: float) -> Callable[[Single], float]:
+def _mean_over(mask: Singles, count: float) -> Callable[[Singles], float]:
     denominator = single(count) + single(EPSILON)
     return lambda values: float(single(total(values * mask)) / denominator)
 
 
-def _kl(log_ratio: Single, kind: str) -> Single:
+def _kl(log_ratio: Singles, kind: str) -> Singles:
     """Per-token estimator of a divergence; `log_ratio` is later minus earlier."""
     if kind == "k1":
         return -log_ratio
     return single(np.square(log_ratio) / 2 if kind == "k2" else exp(log_ratio) - 1 - log_ratio)
 
 
-def _ratios(t: Tensors, s: Settings) -> tuple[Single, Single]:
+def _ratios(t: Tensors, s: Settings) -> tuple[Singles, Singles]:
     """PPO ratio before and after its clip; with disable_ppo_ratio both are the current log-prob."""
     if s.force_on_policy_ratio:
         one = exp(t.current - t.current)  # NaN where current is not finite, as in NeMo-RL
@@ -85,7 +87,7 @@ def _ratios(t: Tensors, s: Settings) -> tuple[Single, Single]:
     return ratio, np.clip(ratio, 1 - s.ratio_clip_min, 1 + s.ratio_clip_max)
 
 
-def _clipped_loss(t: Tensors, ratio: Single, clamped: Single, s: Settings) -> Single:
+def _clipped_loss(t: Tensors, ratio: Singles, clamped: Singles, s: Settings) -> Singles:
     if s.use_cispo:
         return single(-t.advantages * clamped * t.current)
     loss = single(np.maximum(-t.advantages * ratio, -t.advantages * clamped))
@@ -95,11 +97,11 @@ def _clipped_loss(t: Tensors, ratio: Single, clamped: Single, s: Settings) -> Si
     return single(np.where(t.advantages < 0, dual, loss))
 
 
-def _applied(weights: Weights, s: Settings) -> Single:
+def _applied(weights: Weights, s: Settings) -> Singles:
     return weights.value if s.use_importance_sampling_correction else np.ones_like(weights.value)
 
 
-def _reduced(values: Single, t: Tensors, s: Settings, count: Denominators) -> float:
+def _reduced(values: Singles, t: Tensors, s: Settings, count: Denominators) -> float:
     """Mean over tokens, or over sequences of their means over tokens."""
     if s.token_level_loss:
         return _mean_over(t.mask, count.tokens)(values)
@@ -119,14 +121,14 @@ def _reference_kl(t: Tensors, s: Settings, count: Denominators) -> float:
     return _reduced(single(s.reference_policy_kl_penalty) * weighted, t, s, count)
 
 
-def _kl_weight(t: Tensors, s: Settings) -> Single:
+def _kl_weight(t: Tensors, s: Settings) -> Singles:
     if s.version == "pr2269" and not s.use_on_policy_kl_approximation:
         return np.ones_like(t.current)
     weight = exp(t.current - (t.rollout if s.use_on_policy_kl_approximation else t.current))
     return single(np.where(np.isfinite(weight), weight, 0.0))
 
 
-def _clamped(values: Single, bound: float | None) -> Single:
+def _clamped(values: Singles, bound: float | None) -> Singles:
     return values if bound is None else np.clip(values, -bound, bound)
 
 
@@ -165,7 +167,7 @@ def _out_of_bounds(t: Tensors, weights: Weights, s: Settings, count: Denominator
     return {"is_oob_ratio": 1.0 - share(single(~weights.outside))}
 
 
-def _extremes(name: str, values: Single, t: Tensors) -> dict[str, float]:
+def _extremes(name: str, values: Singles, t: Tensors) -> dict[str, float]:
     valid = values[t.mask > 0]
     if not valid.size:
         return {f"{name}_min": np.inf, f"{name}_max": -np.inf}

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array, DialectBatch
-from ..micro_batches import Rows
-from ..single_precision import Single, exp, row_totals, single
+from ratioscope.arrays import Array, Integers, Singles
+
+from ..evaluation import DialectBatch
+from ..single_precision import exp, row_totals, single
 from .settings import Settings
 
 EPSILON = 1e-8
@@ -22,19 +23,19 @@ class Tensors:
     Masks are factors of 0 and 1. They remove no NaN and no infinity: NaN * 0 is NaN, in NeMo-RL too.
     """
 
-    rollout: Single
-    old: Single
-    current: Single
-    advantages: Single
-    token_mask: Single
-    sample_mask: Single
+    rollout: Singles
+    old: Singles
+    current: Singles
+    advantages: Singles
+    token_mask: Singles
+    sample_mask: Singles
     """(rows, 1)."""
-    reference: Single | None
-    rewards: Single | None
+    reference: Singles | None
+    rewards: Singles | None
     """(rows,)."""
 
     @property
-    def mask(self) -> Single:
+    def mask(self) -> Singles:
         """1.0 at valid tokens of valid samples."""
         return self.token_mask * self.sample_mask
 
@@ -43,13 +44,13 @@ class Tensors:
 class Weights:
     """The correction weights, (rows, positions) or (rows, 1), and the decisions of the truncation."""
 
-    value: Single
+    value: Singles
     """The weight after truncation or filtering."""
     outside: Array | None = None
     """Whether the weight is out of bounds: the shape of `value`, or (rows, 1) for seq-mask-tis. None without truncation."""
     kept: Array | None = None
     """Whether the filter keeps the token or row; None if there is no filter."""
-    geometric_mean: Single | None = None
+    geometric_mean: Singles | None = None
     """The mean that seq-mask-tis filters by, (rows, 1); None for the others."""
 
 
@@ -74,7 +75,7 @@ def recorded(batch: DialectBatch, settings: Settings) -> Tensors:
     )
 
 
-def in_the_loss(t: Tensors, settings: Settings, sample_mask: Single, rows: Rows | None = None) -> Tensors:
+def in_the_loss(t: Tensors, settings: Settings, sample_mask: Singles, rows: Integers | None = None) -> Tensors:
     """The loss's tensors for one micro-batch, with the driver's sample mask.
 
     With `force_on_policy_ratio` current takes the place of old, except in pull request 2269.
@@ -93,7 +94,7 @@ def in_the_loss(t: Tensors, settings: Settings, sample_mask: Single, rows: Rows 
     )
 
 
-def masked_row_means(values: Single, mask: Single) -> Single:
+def masked_row_means(values: Singles, mask: Singles) -> Singles:
     """Mean over the tokens of each row, (rows, 1); 0 for a row without any."""
     return single(row_totals(values * mask) / (row_totals(mask) + single(EPSILON)))
 
@@ -114,7 +115,7 @@ def correction_weights(t: Tensors, settings: Settings) -> Weights:
     return _bounded(single(np.where(np.isfinite(weight), weight, 0.0)), t, settings)
 
 
-def _bounded(weight: Single, t: Tensors, settings: Settings) -> Weights:
+def _bounded(weight: Singles, t: Tensors, settings: Settings) -> Weights:
     low, high = settings.bounds
     if settings.truncation is None:
         return Weights(weight)
@@ -133,7 +134,7 @@ def _bounded(weight: Single, t: Tensors, settings: Settings) -> Weights:
 class SequenceFilter:
     """The result of the driver's sequence error filter, which runs before the loss."""
 
-    sample_mask: Single
+    sample_mask: Singles
     """(rows, 1)."""
     metrics: dict[str, float]
     """The metrics that the driver logs."""
@@ -167,7 +168,7 @@ def sequence_filter(t: Tensors, settings: Settings) -> SequenceFilter:
     return SequenceFilter(single(kept).reshape(-1, 1), {name: values[name] for name in _logged(settings.version)})
 
 
-def _extremes(errors: Single, suffix: str) -> dict[str, float]:
+def _extremes(errors: Singles, suffix: str) -> dict[str, float]:
     """max, mean and min over sequences; 0 without any."""
     if not errors.size:
         return {f"{word}_seq_mult_prob_error{suffix}": 0.0 for word in ("max", "mean", "min")}

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ratioscope.arrays import Array
+
+from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
 from .config import parse
 from .correction import write
 from .names import CANONICAL, NOTES, PRESETS

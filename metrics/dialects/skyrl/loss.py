@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array
+from ratioscope.arrays import Array
+
 from ..single_precision import exp, single, total
 from .settings import Settings
 from .tokens import Rounded, Tokens, masked_mean, row_counts, row_sums

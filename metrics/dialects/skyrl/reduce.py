@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ratioscope.arrays import Array
 from ratioscope.errors import ConfigError
 
-from ..evaluation import Array, not_allowed
+from ..evaluation import not_allowed
 from ..single_precision import single
 from .settings import REDUCTIONS, Boundaries, Settings
 from .tokens import Tokens, masked_mean, sample_std

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..evaluation import Array
+from ratioscope.arrays import Array
+
 from ..single_precision import single, total
 from .settings import Settings
 from .tokens import Tokens, masked_mean, row_counts, row_sums, sample_std

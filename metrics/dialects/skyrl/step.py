@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..evaluation import Array, DialectBatch, MicroBatches, not_allowed
-from ..micro_batches import Rows, row_groups
+from ratioscope.arrays import Array, Integers
+
+from ..evaluation import DialectBatch, MicroBatches, not_allowed
+from ..micro_batches import row_groups
 from ..single_precision import single, total
 from .loss import token_loss
 from .reduce import loss_divisors, mini_batch_differences, reduced, with_std
@@ -19,7 +21,7 @@ from .tokens import PRECISIONS, Tokens
 class MicroBatch:
     """The results of one micro-batch; arrays have shape (rows, positions)."""
 
-    rows: Rows
+    rows: Integers
     """Its row numbers in the batch."""
     metrics: dict[str, float]
     mask: Array
@@ -91,7 +93,7 @@ def _scaled(tokens: Tokens, settings: Settings) -> Array | None:
     return scaled
 
 
-def _cut(settings: Settings, count: int, given: MicroBatches | None) -> Iterator[list[list[Rows]]]:
+def _cut(settings: Settings, count: int, given: MicroBatches | None) -> Iterator[list[list[Integers]]]:
     """For each mini-batch, the row numbers of each rank's micro-batches. A rank has contiguous rows."""
     for start, end in _mini_batches(settings, count):
         if given is not None:
@@ -101,7 +103,7 @@ def _cut(settings: Settings, count: int, given: MicroBatches | None) -> Iterator
             yield [[rank[rows] for rows in row_groups(settings.micro_batch_size, len(rank))] for rank in ranks]
 
 
-def _micro_batch(tokens: Tokens, rows: Rows, settings: Settings) -> MicroBatch:
+def _micro_batch(tokens: Tokens, rows: Integers, settings: Settings) -> MicroBatch:
     """The results of a micro-batch; without current log-probs or advantages only those of the correction."""
     correction = _correction(tokens, settings)
     metrics = {f"loss_metrics/{name}": value for name, value in correction.metrics.items()}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Array
+
 from ..absent_arrays import needed
-from ..evaluation import Array
 from ..single_precision import exp, row_totals, single, total
 
 Rounded = Callable[[Any], Array]

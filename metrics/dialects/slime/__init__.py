@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation import Array, BatchLike, Evaluation, MicroBatches, batch_arrays
+from ratioscope.arrays import Array
+
+from ..evaluation import BatchLike, Evaluation, MicroBatches, batch_arrays
 from ..micro_batches import row_groups
 from .config import parse
 from .correction import write

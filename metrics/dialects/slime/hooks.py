@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array
+from ratioscope.arrays import Array
+
 from ..single_precision import exp
 from .settings import Settings
 from .tokens import Step, clamped_to

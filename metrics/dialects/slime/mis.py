@@ -5,7 +5,8 @@ A value of a whole sample is repeated on its tokens. Log-ratios are clamped to +
 
 import numpy as np
 
-from ..evaluation import Array
+from ratioscope.arrays import Array
+
 from ..single_precision import exp, row_totals, single, total
 from .hooks import HookOutcome
 from .settings import Settings

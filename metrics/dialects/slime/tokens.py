@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ratioscope.arrays import Array, Integers
+
 from ..absent_arrays import needed
-from ..evaluation import Array, DialectBatch
-from ..micro_batches import Rows
+from ..evaluation import DialectBatch
 from ..single_precision import row_totals, single
 from .settings import Settings
 
@@ -26,7 +27,7 @@ class Step:
     """The denominator of the PPO ratio: old, or rollout in bypass mode."""
     rollout: Array | None
     advantages: Array | None
-    micro_batches: list[Rows]
+    micro_batches: list[Integers]
     denominators: Array
     """The unmasked tokens of each row's rollout, (rows, 1)."""
     divisor: float
@@ -63,7 +64,7 @@ class Step:
         return float(rows.sum() if self.per_token else (rows / np.maximum(self.denominators, 1)).sum())
 
 
-def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Rows]) -> Step:
+def step_of(batch: DialectBatch, settings: Settings, micro_batches: list[Integers]) -> Step:
     """The batch with slime's anchor and denominators."""
     current, old, rollout = (
         None if value is None else recorded(value, batch.mask)

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Array, Integers, Singles
+
 from ..absent_arrays import completed, metrics_without, notes
-from ..evaluation import Array, BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
-from ..micro_batches import Rows, row_groups
-from ..single_precision import Single, single
+from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays
+from ..micro_batches import row_groups
+from ..single_precision import single
 from .correction import write
 from .loss import Accumulation, Inputs, Step, micro_step
 from .ratio import importance_ratio, kept_sequences, sampling_metrics
@@ -96,7 +98,7 @@ def evaluate(
     )
 
 
-def _inputs(arrays: DialectBatch, ratio: Single | None, s: Settings) -> Inputs:
+def _inputs(arrays: DialectBatch, ratio: Singles | None, s: Settings) -> Inputs:
     current = single(arrays.needed("current_logprobs"))
     old = current if arrays.old_logprobs is None else single(arrays.old_logprobs)
     advantages = _advantages(arrays)
@@ -117,14 +119,14 @@ def _inputs(arrays: DialectBatch, ratio: Single | None, s: Settings) -> Inputs:
     )
 
 
-def _advantages(arrays: DialectBatch) -> Single:
+def _advantages(arrays: DialectBatch) -> Singles:
     """The advantages, (rows, 1) as in TRL; (rows, positions) if they differ between the tokens of a sequence."""
     values = single(arrays.needed("advantages"))
     one = np.take_along_axis(values, arrays.mask.argmax(axis=1)[:, None], axis=1)
     return one if ((values == one) | ~arrays.mask).all() else values
 
 
-def _rows(i: Inputs, rows: Rows) -> Inputs:
+def _rows(i: Inputs, rows: Integers) -> Inputs:
     return Inputs(
         old=i.old[rows],
         current=i.current[rows],
@@ -137,7 +139,7 @@ def _rows(i: Inputs, rows: Rows) -> Inputs:
     )
 
 
-def _processes(arrays: DialectBatch) -> list[Rows]:
+def _processes(arrays: DialectBatch) -> list[Integers]:
     ranks = np.asarray(arrays.extra.get("rank", np.zeros(len(arrays.mask))))
     return [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
 
@@ -152,11 +154,11 @@ def _averaged(steps: Sequence[Step]) -> dict[str, float]:
     return means
 
 
-def _inside(ratio: Single | None, arrays: DialectBatch, s: Settings) -> Array | None:
+def _inside(ratio: Singles | None, arrays: DialectBatch, s: Settings) -> Array | None:
     return ratio if ratio is None or s.per_sequence else ratio * arrays.mask
 
 
-def _left(arrays: DialectBatch, ratio: Single | None, i: Inputs, s: Settings) -> Array:
+def _left(arrays: DialectBatch, ratio: Singles | None, i: Inputs, s: Settings) -> Array:
     left = arrays.mask if i.kept is None else arrays.mask & i.kept
     masking = ratio is not None and s.vllm_importance_sampling_mode.endswith("mask")
     return left & (ratio > 0) if ratio is not None and masking else left

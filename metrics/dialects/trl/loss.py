@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Mask
-from ..single_precision import Single, exp, log, row_totals, single, total
+from ratioscope.arrays import Booleans, Singles
+
+from ..single_precision import exp, log, row_totals, single, total
 from .settings import CLIPPED_LOSSES, Settings
 
 
@@ -14,17 +15,17 @@ from .settings import CLIPPED_LOSSES, Settings
 class Inputs:
     """The arrays of one micro-batch in float32, (rows, positions) unless said otherwise."""
 
-    old: Single
-    current: Single
-    mask: Mask
-    advantages: Single
+    old: Singles
+    current: Singles
+    mask: Booleans
+    advantages: Singles
     """(rows, 1) or per token."""
-    ratio: Single | None
+    ratio: Singles | None
     """The importance-sampling ratio, (rows, 1) or per token; None without correction."""
-    kept: Mask | None
+    kept: Booleans | None
     """The off-policy mask, (rows, 1) or per token; None without it."""
-    entropy: Single | None
-    reference: Single | None
+    entropy: Singles | None
+    reference: Singles | None
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def micro_step(i: Inputs, s: Settings, window: Accumulation) -> Step:
     return Step(metrics, _reduced(loss, i.mask, s, window))
 
 
-def _weight(i: Inputs, log_ratio: Single, coefficient: Single, s: Settings) -> tuple[Single, dict[str, float]]:
+def _weight(i: Inputs, log_ratio: Singles, coefficient: Singles, s: Settings) -> tuple[Singles, dict[str, float]]:
     """The policy loss per token (or per sequence) before any mask or ratio, and its clip shares."""
     if s.loss_type in CLIPPED_LOSSES:
         bounded = coefficient if s.delta is None else np.minimum(coefficient, single(s.delta))
@@ -84,7 +85,7 @@ def _weight(i: Inputs, log_ratio: Single, coefficient: Single, s: Settings) -> t
     return -phi * i.advantages * i.current, {"vespo/phi_seq_mean": _global_mean(phi, i.mask)}
 
 
-def _clip_shares(i: Inputs, coefficient: Single, s: Settings) -> dict[str, float]:
+def _clip_shares(i: Inputs, coefficient: Singles, s: Settings) -> dict[str, float]:
     low = (coefficient < 1 - s.epsilon) & (i.advantages < 0)
     high = (coefficient > 1 + s.clip_high) & (i.advantages > 0)
     shares = {"low_mean": low, "high_mean": high, "region_mean": low | high}
@@ -96,7 +97,7 @@ def _clip_shares(i: Inputs, coefficient: Single, s: Settings) -> dict[str, float
     }
 
 
-def _share_of_rows(values: Single, mask: Mask) -> list[float]:
+def _share_of_rows(values: Singles, mask: Booleans) -> list[float]:
     """The mean of each row with tokens, or all values if there is already one per sequence."""
     if values.shape[1] == 1:
         return [float(value) for value in values[:, 0]]
@@ -104,7 +105,7 @@ def _share_of_rows(values: Single, mask: Mask) -> list[float]:
     return [float(value) for value in _mean_of_rows(values, mask)[full, 0]]
 
 
-def _gamma_weight(i: Inputs, log_ratio: Single, s: Settings) -> Single:
+def _gamma_weight(i: Inputs, log_ratio: Singles, s: Settings) -> Singles:
     """VESPO's e^(lambda - lambda w) w^k. w is the sequence's PPO ratio times the importance ratios of all its positions."""
     lowest = math.log(1e-8)
     log_weight = row_totals(np.clip(log_ratio, -20, 20) * single(i.mask))
@@ -118,7 +119,7 @@ def _gamma_weight(i: Inputs, log_ratio: Single, s: Settings) -> Single:
     return single(np.where(np.isfinite(phi), phi, 0.0))
 
 
-def _reference_kl(i: Inputs, coefficient: Single, s: Settings) -> Single | None:
+def _reference_kl(i: Inputs, coefficient: Singles, s: Settings) -> Singles | None:
     """K3 of the reference over current per token; use_bias_correction_kl weighs it by the PPO ratio."""
     if s.beta == 0 or i.reference is None:
         return None
@@ -127,18 +128,18 @@ def _reference_kl(i: Inputs, coefficient: Single, s: Settings) -> Single | None:
     return single(kl * coefficient) if s.use_bias_correction_kl else kl
 
 
-def _high_entropy(entropy: Single, mask: Mask, quantile: float) -> Mask:
+def _high_entropy(entropy: Singles, mask: Booleans, quantile: float) -> Booleans:
     values = entropy[mask]
     if not values.size:
         return np.zeros_like(mask)
     return (entropy >= single(np.quantile(values.astype(np.float64), quantile))) & mask
 
 
-def _mean_of_rows(values: Single, mask: Mask) -> Single:
+def _mean_of_rows(values: Singles, mask: Booleans) -> Singles:
     return single(row_totals(values * single(mask)) / np.maximum(mask.sum(axis=1, keepdims=True), 1))
 
 
-def _global_mean(values: Single, mask: Mask) -> float:
+def _global_mean(values: Singles, mask: Booleans) -> float:
     """The mean over all unmasked tokens, or over all sequences (empty ones included) if there is one value per sequence.
 
     TRL assumes one value per sequence if there is one column, so it treats completions of one token in the same way.
@@ -148,7 +149,7 @@ def _global_mean(values: Single, mask: Mask) -> float:
     return float(single(total(values * single(mask))) / single(max(int(mask.sum()), 1)))
 
 
-def _reduced(loss: Single, mask: Mask, s: Settings, window: Accumulation) -> float:
+def _reduced(loss: Singles, mask: Booleans, s: Settings, window: Accumulation) -> float:
     """This micro-batch's part of the loss of the accumulation window."""
     loss = np.broadcast_to(loss, mask.shape)
     whole = total(loss * single(mask))

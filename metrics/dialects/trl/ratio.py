@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..evaluation import Mask
-from ..micro_batches import Rows
-from ..single_precision import Single, exp, mean, row_totals, single
+from ratioscope.arrays import Booleans, Integers, Singles
+
+from ..single_precision import exp, mean, row_totals, single
 from .settings import Settings
 
 
-def importance_ratio(old: Single, rollout: Single, mask: Mask, s: Settings) -> Single:
+def importance_ratio(old: Singles, rollout: Singles, mask: Booleans, s: Settings) -> Singles:
     """The ratio after clamping or masking: (rows, positions), or (rows, 1) per sequence.
 
     A masked token has ratio 1 before clamping or masking, and so has a token without a rollout log-prob (NaN). Infinite
@@ -24,7 +24,9 @@ def importance_ratio(old: Single, rollout: Single, mask: Mask, s: Settings) -> S
     return single(np.where((ratio < low) | (ratio > high), 0.0, ratio))
 
 
-def kept_sequences(advantages: Single, earlier: Single, current: Single, mask: Mask, threshold: float) -> Mask:
+def kept_sequences(
+    advantages: Singles, earlier: Singles, current: Singles, mask: Booleans, threshold: float
+) -> Booleans:
     """The off-policy mask, (rows, 1) or the shape of the advantages.
 
     A sequence stays if its advantage is not negative, or if its mean of earlier - current is at most the threshold. A token
@@ -36,7 +38,7 @@ def kept_sequences(advantages: Single, earlier: Single, current: Single, mask: M
 
 
 def sampling_metrics(
-    difference: Single, ratio: Single, mask: Mask, processes: Sequence[Rows], s: Settings
+    difference: Singles, ratio: Singles, mask: Booleans, processes: Sequence[Integers], s: Settings
 ) -> dict[str, float]:
     """`sampling/*` of one generation batch, from old - rollout and the ratio.
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ratioscope.arrays import Integers
+
 from ..evaluation import BatchLike, DialectBatch, Evaluation, MicroBatches, batch_arrays, not_allowed
-from ..micro_batches import Rows, row_groups
+from ..micro_batches import row_groups
 from .config import parse
 from .corrected import corrected, some_valid
 from .correction import write
@@ -27,7 +29,7 @@ __all__ = ["CANONICAL", "KINDS", "NOTES", "PRESETS", "PRESETS_OF", "VERSIONS", "
 VERSIONS = tuple(GENERATIONS)
 PRESETS = PRESETS_OF["0.9.1"]
 
-Groups = Sequence[Rows] | None
+Groups = Sequence[Integers] | None
 
 
 def evaluate(

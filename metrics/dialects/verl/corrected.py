@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from ratioscope.arrays import Array, Booleans, Reals
 from ratioscope.errors import SchemaError
 
-from ..evaluation import Array, Mask
 from .diagnostics import off_policy_metrics
 from .legacy import reject_by_ratio, veto
-from .ratio import Floats, log_ratio
+from .ratio import log_ratio
 from .rejection import reject_by_divergence
 from .settings import VerlSettings
 from .weights import importance_weights
@@ -21,11 +21,11 @@ class Corrected:
     """verl's full metric name -> value."""
     weights: Array | None
     """None if the settings form no weights."""
-    mask: Mask
+    mask: Booleans
     """The tokens that rejection leaves."""
 
 
-def corrected(train: Floats, rollout: Floats, mask: Mask, settings: VerlSettings) -> Corrected:
+def corrected(train: Reals, rollout: Reals, mask: Booleans, settings: VerlSettings) -> Corrected:
     """Weights and rejection from the trainer's log-probs against the rollout's, (rows, positions).
 
     Both use the mask before rejection, so rejection changes neither the weights nor their metrics.
@@ -44,7 +44,7 @@ def corrected(train: Floats, rollout: Floats, mask: Mask, settings: VerlSettings
     return Corrected(named | off_policy_metrics(train, rollout, ratio.mask), weights, mask)
 
 
-def some_valid(mask: Mask) -> None:
+def some_valid(mask: Booleans) -> None:
     """SchemaError for a mask without a valid token; verl raises too."""
     if not mask.any():
         raise SchemaError("'mask' has no valid token in the whole batch; verl's correction needs at least one")

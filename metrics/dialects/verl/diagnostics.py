@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
-from ..evaluation import Mask
-from .ratio import Floats, bounded, log_ratio, mean, row_means, row_sums, token_mean
+from ratioscope.arrays import Booleans, Reals
+
+from .ratio import bounded, log_ratio, mean, row_means, row_sums, token_mean
 
 
-def off_policy_metrics(train: Floats, rollout: Floats, mask: Mask) -> dict[str, float]:
+def off_policy_metrics(train: Reals, rollout: Reals, mask: Booleans) -> dict[str, float]:
     """The thirteen `rollout_corr/` metrics of a trainer's log-probs against the rollout's, (rows, positions).
 
     Means over rows include rows without a valid token; their mean log-prob is 0. chi-squared can be negative.
@@ -34,7 +35,7 @@ def off_policy_metrics(train: Floats, rollout: Floats, mask: Mask) -> dict[str, 
     }
 
 
-def probability_metrics(old: Floats, rollout: Floats, mask: Mask) -> dict[str, float]:
+def probability_metrics(old: Reals, rollout: Reals, mask: Booleans) -> dict[str, float]:
     """The `training/` metrics: abs(exp(old) - exp(rollout)) and the Pearson correlation over valid tokens.
 
     NaN for the std and the correlation of one token, the correlation of constant probabilities, and every value of an empty mask.
@@ -50,11 +51,11 @@ def probability_metrics(old: Floats, rollout: Floats, mask: Mask) -> dict[str, f
     }
 
 
-def _spread(values: Floats) -> float:
+def _spread(values: Reals) -> float:
     return float(values.std(ddof=1)) if values.size > 1 else math.nan
 
 
-def _correlation(p: Floats, q: Floats) -> float:
+def _correlation(p: Reals, q: Reals) -> float:
     """Pearson's correlation, in [-1, 1]; NaN for constant values, which are compared because rounding may give them variance."""
     if p.size < 2 or p.min() == p.max() or q.min() == q.max():
         return math.nan

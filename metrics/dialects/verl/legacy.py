@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from ..evaluation import Mask
+from ratioscope.arrays import Booleans
+
 from .ratio import LogRatio, any_in_row, mean, token_mean
 from .settings import Rejection
 from .weights import Band, ratio_summary, ratios
 
 
-def reject_by_ratio(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> tuple[Mask, dict[str, float]]:
+def reject_by_ratio(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> tuple[Booleans, dict[str, float]]:
     """(the mask without tokens or rows whose trainer / rollout is outside the bounds, the `rollout_rs_` metrics)."""
     mask, metrics = ratio.mask, {}
     for rejection in rejections:
@@ -25,7 +26,7 @@ def reject_by_ratio(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> tuple
     return mask, metrics
 
 
-def veto(ratio: LogRatio, threshold: float | None) -> tuple[Mask, dict[str, float]]:
+def veto(ratio: LogRatio, threshold: float | None) -> tuple[Booleans, dict[str, float]]:
     """(rows without a valid token of ratio below the threshold, (rows, 1); metrics, 0.0 without a threshold)."""
     names = ("rollout_is_veto_fraction", "rollout_is_catastrophic_token_fraction")
     if threshold is None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array, DialectBatch, Evaluation, Mask
-from ..micro_batches import Rows, selected
+from ratioscope.arrays import Array, Booleans, Integers, Reals
+
+from ..evaluation import DialectBatch, Evaluation
+from ..micro_batches import selected
 from .corrected import Corrected, corrected
-from .ratio import Floats, bounded, exp, token_mean
+from .ratio import bounded, exp, token_mean
 from .settings import ClipRange, VerlSettings
 
 
@@ -16,36 +18,36 @@ from .settings import ClipRange, VerlSettings
 class Loss:
     """The loss of one micro-batch."""
 
-    per_token: Floats
+    per_token: Reals
     """The loss per token before averaging."""
-    mask: Mask
+    mask: Booleans
     """The tokens of the average."""
     weights: Array | None
     """The weights in the loss; None if there are none."""
     metrics: dict[str, float]
 
 
-def decoupled_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Rows] | None) -> Evaluation:
+def decoupled_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Integers] | None) -> Evaluation:
     """PPO-clip with the driver's weights and mask, which come from old against rollout over the whole batch.
 
     `groups`: the rows of the workers' micro-batches; None: one call of the loss function with all rows.
     """
     whole = corrected(batch.needed("old_logprobs"), batch.needed("rollout_logprobs"), batch.mask, settings)
 
-    def loss(part: DialectBatch, rows: Rows) -> Loss:
+    def loss(part: DialectBatch, rows: Integers) -> Loss:
         weights = None if whole.weights is None else whole.weights[rows]
         return _ppo_clip(part, part.needed("old_logprobs"), whole.mask[rows], weights, settings.clip)
 
     return _together(batch, groups, loss)
 
 
-def bypass_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Rows] | None) -> Evaluation:
+def bypass_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Integers] | None) -> Evaluation:
     """The bypass loss. Each micro-batch has its own correction, of current against rollout.
 
     `ppo_clip` uses rollout in place of old and applies no weights; `reinforce` applies them.
     """
 
-    def loss(part: DialectBatch, rows: Rows) -> Loss:
+    def loss(part: DialectBatch, rows: Integers) -> Loss:
         current, rollout = part.needed("current_logprobs"), part.needed("rollout_logprobs")
         correction = corrected(current, rollout, part.mask, settings)
         if settings.loss_type == "ppo_clip":
@@ -57,7 +59,7 @@ def bypass_loss(batch: DialectBatch, settings: VerlSettings, groups: Sequence[Ro
     return _together(batch, groups, loss)
 
 
-def _ppo_clip(batch: DialectBatch, old: Floats, mask: Mask, weights: Array | None, clip: ClipRange) -> Loss:
+def _ppo_clip(batch: DialectBatch, old: Reals, mask: Booleans, weights: Array | None, clip: ClipRange) -> Loss:
     """PPO with dual clip. The log-ratio is clamped to +-20 first; weights multiply the clipped loss."""
     current, advantages = batch.needed("current_logprobs"), batch.needed("advantages")
     difference = bounded(current.astype(np.float64) - old.astype(np.float64))
@@ -82,7 +84,7 @@ def _reinforce(batch: DialectBatch, correction: Corrected) -> Loss:
     )
 
 
-def _clipped(ratio: Floats, advantages: Floats, clip: ClipRange) -> tuple[Floats, Mask, Mask]:
+def _clipped(ratio: Reals, advantages: Reals, clip: ClipRange) -> tuple[Reals, Booleans, Booleans]:
     """(loss per token, whether the clip decides it, whether the dual clip decides it)."""
     plain, held = -advantages * ratio, -advantages * np.clip(ratio, 1 - clip.low, 1 + clip.high)
     worse, floor = np.maximum(plain, held), -advantages * clip.dual
@@ -91,7 +93,7 @@ def _clipped(ratio: Floats, advantages: Floats, clip: ClipRange) -> tuple[Floats
 
 
 def _together(
-    batch: DialectBatch, groups: Sequence[Rows] | None, loss: Callable[[DialectBatch, Rows], Loss]
+    batch: DialectBatch, groups: Sequence[Integers] | None, loss: Callable[[DialectBatch, Integers], Loss]
 ) -> Evaluation:
     """The losses of all micro-batches in one Evaluation. Metrics are averaged, maxima too, as verl's workers do.
 

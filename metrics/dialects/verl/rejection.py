@@ -8,24 +8,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..evaluation import Array, Mask
-from .ratio import (
-    Floats,
-    LogRatio,
-    any_in_row,
-    bounded,
-    exp,
-    mean,
-    row_means,
-    row_sums,
-    sample_std,
-    token_mean,
-    token_std,
-)
+from ratioscope.arrays import Array, Booleans, Reals
+
+from .ratio import LogRatio, any_in_row, bounded, exp, mean, row_means, row_sums, sample_std, token_mean, token_std
 from .settings import Rejection
 
 
-def reject_by_divergence(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> tuple[Mask, dict[str, float]]:
+def reject_by_divergence(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> tuple[Booleans, dict[str, float]]:
     """The mask after all options, and their `rollout_rs_` metrics. Every option uses the mask before rejection."""
     kept = np.ones_like(ratio.mask)
     metrics: dict[str, float] = {}
@@ -38,7 +27,7 @@ def reject_by_divergence(ratio: LogRatio, rejections: tuple[Rejection, ...]) -> 
     return ratio.mask & kept, metrics
 
 
-def _judged(ratio: LogRatio, rejection: Rejection) -> tuple[Mask, dict[str, float]]:
+def _judged(ratio: LogRatio, rejection: Rejection) -> tuple[Booleans, dict[str, float]]:
     """(the tokens that one option keeps, (rows, positions); its metrics). No option keeps NaN."""
     per, kind = rejection.option.rsplit("_", 1)
     mask, (low, high) = ratio.mask, _limits(rejection)
@@ -60,13 +49,13 @@ def _limits(rejection: Rejection) -> tuple[float | None, float]:
     return math.log(rejection.lower), math.log(rejection.upper)
 
 
-def _statistic(x: Floats, mask: Mask, per: str, kind: str) -> Floats:
+def _statistic(x: Reals, mask: Booleans, per: str, kind: str) -> Reals:
     """The divergence per token, (rows, positions), for a token option; per row, (rows,), for a sequence option."""
     tokens = _DIVERGENCE[kind](bounded(x))
     return tokens if per == "token" else _OVER_ROW[per](tokens, mask)
 
 
-def _summary(exact: Floats, own: Floats, mask: Mask, low: float | None, high: float) -> dict[str, float]:
+def _summary(exact: Reals, own: Reals, mask: Booleans, low: float | None, high: float) -> dict[str, float]:
     """The metrics of one option. Means run over tokens, even for a row's statistic.
 
     Extremes and shares run over tokens for a token option, else over rows with a valid token.
@@ -96,17 +85,17 @@ def _summary(exact: Floats, own: Floats, mask: Mask, low: float | None, high: fl
     return summary
 
 
-def _row_maxima(values: Floats, mask: Mask) -> Array:
+def _row_maxima(values: Reals, mask: Booleans) -> Array:
     largest = np.where(mask, values, -np.inf).max(axis=1)
     return np.where(largest == -np.inf, 0.0, largest).astype(values.dtype)
 
 
-_DIVERGENCE: Mapping[str, Callable[[Floats], Floats]] = {
+_DIVERGENCE: Mapping[str, Callable[[Reals], Reals]] = {
     "k1": lambda x: -x,
     "k2": lambda x: 0.5 * np.square(x),
     "k3": lambda x: exp(x) - 1.0 - x,
 }
-_OVER_ROW: Mapping[str, Callable[[Floats, Mask], Floats]] = {
+_OVER_ROW: Mapping[str, Callable[[Reals, Booleans], Reals]] = {
     "seq_sum": row_sums,
     "seq_mean": row_means,
     "seq_max": _row_maxima,

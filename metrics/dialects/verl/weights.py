@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..evaluation import Array, Mask
+from ratioscope.arrays import Array, Booleans, Reals
+
 from .ratio import (
     SAFETY_BOUND,
-    Floats,
     LogRatio,
     any_in_row,
     bounded,
@@ -26,11 +26,11 @@ from .settings import VerlSettings
 class Ratios:
     """Importance ratios per token, (rows, positions). At row level each token has its row's ratio."""
 
-    exact: Floats
+    exact: Reals
     """In float64."""
-    own: Floats
+    own: Reals
     """In the dtype of the log-probs."""
-    log_rows: tuple[Floats, Floats] | None
+    log_rows: tuple[Reals, Reals] | None
     """Each row's log-ratio before any clamp, (rows,), as (exact, own); None at token level."""
 
 
@@ -86,7 +86,7 @@ def importance_weights(ratio: LogRatio, settings: VerlSettings) -> tuple[Array, 
     return applied.astype(ratio.own.dtype), metrics
 
 
-def ratio_summary(prefix: str, values: Floats, raw: Ratios, mask: Mask, band: Band) -> dict[str, float]:
+def ratio_summary(prefix: str, values: Reals, raw: Ratios, mask: Booleans, band: Band) -> dict[str, float]:
     """verl's metrics of ratios: `values` are averaged; `raw` is compared with the band in the dtype of the log-probs."""
     rows = row_means(values, mask)
     raw_rows = row_means(raw.own, mask)
@@ -107,7 +107,7 @@ def ratio_summary(prefix: str, values: Floats, raw: Ratios, mask: Mask, band: Ba
     return {f"{prefix}_{name}": value for name, value in summary.items()}
 
 
-def _token_extremes(values: Floats, raw: Ratios, mask: Mask, band: Band) -> dict[str, float]:
+def _token_extremes(values: Reals, raw: Ratios, mask: Booleans, band: Band) -> dict[str, float]:
     return {
         "max": float(np.where(mask, values, -np.inf).max()),
         "min": float(np.where(mask, values, np.inf).min()),
@@ -116,7 +116,7 @@ def _token_extremes(values: Floats, raw: Ratios, mask: Mask, band: Band) -> dict
     }
 
 
-def _row_extremes(exact: Floats, own: Floats, band: Band) -> dict[str, float]:
+def _row_extremes(exact: Reals, own: Reals, band: Band) -> dict[str, float]:
     """Extremes and shares over all rows, empty ones included, before truncation. The minimum is not clamped.
 
     verl compares log-ratios with the float32 logs of the bounds.
@@ -130,13 +130,13 @@ def _row_extremes(exact: Floats, own: Floats, band: Band) -> dict[str, float]:
     }
 
 
-def _effective_share(weights: Floats, mask: Mask) -> float:
+def _effective_share(weights: Reals, mask: Booleans) -> float:
     """Effective sample size over the number of tokens, in (0, 1]; 0 if every weight is 0, for which verl divides by zero."""
     square = token_mean(np.square(weights / (token_mean(weights, mask) + 1e-8)), mask)
     return 1.0 / square if square else 0.0
 
 
-def _batch_mean(weights: Floats, mask: Mask, level: str) -> float:
+def _batch_mean(weights: Reals, mask: Booleans, level: str) -> float:
     """The divisor of the weights: their mean over tokens, or over rows with a token; 1 if the mean is not above 1e-8."""
     if level == "token":
         average = token_mean(weights, mask)

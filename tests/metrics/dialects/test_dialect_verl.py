@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from support import real_runs
 from support.dialect_golden import GoldenRun, differences, golden_runs
 
+from ratioscope.arrays import Array
 from ratioscope.errors import ConfigError, SchemaError
 from ratioscope.metrics.corrections.corrected import corrected
 from ratioscope.metrics.definitions.registry import METRICS
 from ratioscope.metrics.dialects import verl
-from ratioscope.metrics.dialects.evaluation import Array
 from ratioscope.metrics.dialects.verl.correction import correction_of
 from ratioscope.metrics.engines.numpy_engine import statistics
 from ratioscope.metrics.frame import metric_frame

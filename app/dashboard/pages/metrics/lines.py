@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ratioscope.arrays import Floats
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.across_runs import RunSeries, across
 from ratioscope.metrics.analysis.smoothing import smoothed
@@ -16,7 +17,6 @@ from ratioscope.metrics.metric import Metric
 from ....figures.drawing.along import Along
 from ....figures.drawing.floats import floats, typical
 from ....figures.drawing.lines import Line
-from ....figures.drawing.scale import Floats
 from ....presentation.run_colours import slots
 from ...model.view import asked_gap, metrics_of
 

@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import streamlit as st
 
-from ....figures.drawing.scale import Floats
+from ratioscope.arrays import Floats
+
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
 from ...panels.controls import asked
