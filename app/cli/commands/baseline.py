@@ -11,8 +11,8 @@ from ratioscope.ingest.files.reference_file import Pinned, pin, unpin
 from ..terminal import print_json, print_pairs, say, working
 from .arguments import AsJson, opened
 
-Action = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="The action.")]
-Words = Annotated[
+ActionArgument = Annotated[str, typer.Argument(metavar="save|list|show|remove|pin|unpin", help="The action.")]
+WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[RUN as] NAME", help="save RUN as NAME, show NAME, remove NAME, pin RUN, pin NAME in FOLDER."
@@ -28,7 +28,7 @@ USES = {
 }
 
 
-def baseline(action: Action, words: Words = None, as_json: AsJson = False) -> int:
+def baseline(action: ActionArgument, words: WordsArgument = None, as_json: AsJson = False) -> int:
     """Save the noise floor of a run, list the saved ones, show or remove one. Other verbs take it with --baseline NAME.
 
     pin makes a run, or a saved baseline, the reference of a folder of runs: the dashboard compares every run in it with it.

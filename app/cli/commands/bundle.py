@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ...static_site.material import Material
 
-Output = Annotated[
+OutputOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
@@ -29,13 +29,15 @@ Output = Annotated[
         "bug report, without text. Without it: RUN.bundle.zip in this folder, or bundle.pages for several runs.",
     ),
 ]
-NoText = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out of the pages.")]
-Sequences = Annotated[
+NoTextOption = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out of the pages.")]
+SequencesOption = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="At most so many sequences in FILE.zip, without their text.")
 ]
 
 
-def bundle(runs: RunFolders, output: Output = None, no_text: NoText = False, sequences: Sequences = None) -> None:
+def bundle(
+    runs: RunFolders, output: OutputOption = None, no_text: NoTextOption = False, sequences: SequencesOption = None
+) -> None:
     """Write the dashboard's pages to send or to put on a web host, or a zip file to attach to a bug report.
 
     -o DIR and -o FILE.html write pages: the browser opens them from disk, and they load and send nothing. They contain the

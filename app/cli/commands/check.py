@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 STYLES = {"failed": "act", "undecided": "watch", "passed": "healthy"}
 """State of an outcome -> the severity whose colour it has, in the order of printing."""
 
-FailOn = Annotated[
+FailOnOption = Annotated[
     str | None,
     typer.Option(
         metavar="watch|act",
         help="Fail if the verdict is this severe or worse; act unless a limits file has another.",
     ),
 ]
-LimitsFile = Annotated[
+LimitsFileOption = Annotated[
     Path | None,
     typer.Option("--limits", metavar="FILE.toml", help="Bounds on metrics, and causes that must not be likely."),
 ]
-Exact = Annotated[
+ExactOption = Annotated[
     bool, typer.Option("--exact", help="Demand that both log-probs of every token are equal to the last bit.")
 ]
-JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML.")]
-GitHub = Annotated[
+JUnitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML.")]
+GitHubOption = Annotated[
     bool, typer.Option("--github", help="Append the outcomes to the step summary of a GitHub workflow, as Markdown.")
 ]
 
 
 def check(
     run: RunFolder,
-    fail_on: FailOn = None,
-    limits: LimitsFile = None,
-    exact: Exact = False,
-    junit: JUnit = None,
-    github: GitHub = False,
+    fail_on: FailOnOption = None,
+    limits: LimitsFileOption = None,
+    exact: ExactOption = False,
+    junit: JUnitOption = None,
+    github: GitHubOption = False,
     rules: RulesFile = None,
     baseline: BaselineName = None,
     as_json: AsJson = False,

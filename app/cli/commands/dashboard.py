@@ -22,15 +22,15 @@ from ..terminal import say
 from .arguments import BaselineName, RunFolders, floor_named, opened
 from .server_options import AllowHost, Host, NoBrowser, Port, Token, place_of, server_options
 
-Page = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
-Gap = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to show.")]
-Step = Annotated[int | None, typer.Option(min=0, help="The step to show.")]
-Steps = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="A range of steps: 100:200, 100:, -50:.")]
-Sequence_ = Annotated[str | None, typer.Option("--sequence", metavar="ID", help="The sequence to show.")]
-Only = Annotated[
+PageOption = Annotated[str | None, typer.Option(metavar="NAME", help="The page to open, such as tokens.")]
+GapOption = Annotated[str | None, typer.Option(metavar="mismatch|total|drift", help="The gap to show.")]
+StepOption = Annotated[int | None, typer.Option(min=0, help="The step to show.")]
+StepsOption = Annotated[str | None, typer.Option(metavar="FIRST:LAST", help="A range of steps: 100:200, 100:, -50:.")]
+SequenceOption = Annotated[str | None, typer.Option("--sequence", metavar="ID", help="The sequence to show.")]
+OnlyOption = Annotated[
     str | None, typer.Option(metavar="SLICE=KEY", help="Show a part of the tokens only, such as replica=vllm-3.")
 ]
-Choose = Annotated[
+ChooseOption = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Any other control of a page, by its name in the URL; repeatable."),
 ]
@@ -38,14 +38,14 @@ Choose = Annotated[
 
 def dashboard(
     runs: RunFolders,
-    page: Page = None,
-    gap: Gap = None,
-    step: Step = None,
-    steps: Steps = None,
-    sequence: Sequence_ = None,
-    only: Only = None,
+    page: PageOption = None,
+    gap: GapOption = None,
+    step: StepOption = None,
+    steps: StepsOption = None,
+    sequence: SequenceOption = None,
+    only: OnlyOption = None,
     baseline: BaselineName = None,
-    choose: Choose = None,
+    choose: ChooseOption = None,
     host: Host = "127.0.0.1",
     port: Port = 0,
     token: Token = None,

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 MOST_SETTINGS = 25
 """Most settings in the terminal; --json holds all."""
-RunA = Annotated[Path, typer.Argument(metavar="A", help="The run folder before the change.")]
-RunB = Annotated[Path, typer.Argument(metavar="B", help="The run folder after the change.")]
-PairBy = Annotated[
+RunAArgument = Annotated[Path, typer.Argument(metavar="A", help="The run folder before the change.")]
+RunBArgument = Annotated[Path, typer.Argument(metavar="B", help="The run folder after the change.")]
+PairByOption = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN", help="Pair by prompt_text, group_id or sequence_id; else by the first that both have."
@@ -29,15 +29,15 @@ PairBy = Annotated[
 
 
 def diff(
-    a: RunA,
-    b: RunB,
+    a: RunAArgument,
+    b: RunBArgument,
     gap: Annotated[
         str | None,
         typer.Option(
             metavar="mismatch|total|drift|A:B", help="The gap to compare; A:B are any two policies or readings."
         ),
     ] = None,
-    pair_by: PairBy = None,
+    pair_by: PairByOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare run B with run A: did the fix help?

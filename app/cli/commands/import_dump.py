@@ -23,66 +23,66 @@ if TYPE_CHECKING:
 
     from ..importing import Written
 
-Source = Annotated[
+SourceArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="[SOURCE]", help="A dump, a log of numbers, a folder of them, or wandb://ENTITY/PROJECT/RUN."
     ),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to make.")]
-From = Annotated[
+OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder to make.")]
+FromOption = Annotated[
     str | None, typer.Option("--from", metavar="NAME", help="The format. Without it, each file is looked at.")
 ]
-Map = Annotated[
+MapOption = Annotated[
     list[str] | None,
     typer.Option(
         "--map", metavar="COLUMN=FIELD", help="Which field becomes which column, for a table of any kind. Repeatable."
     ),
 ]
-Rollout = Annotated[
+RolloutOption = Annotated[
     Path | None, typer.Option("--rollout", metavar="A", help="The sampler's side, to be joined with --train.")
 ]
-Train = Annotated[Path | None, typer.Option("--train", metavar="B", help="The trainer's side.")]
-On = Annotated[
+TrainOption = Annotated[Path | None, typer.Option("--train", metavar="B", help="The trainer's side.")]
+OnOption = Annotated[
     str | None, typer.Option("--on", metavar="FIELD,...", help="Fields by which the rows of both sides are joined.")
 ]
-MapRollout = Annotated[
+MapRolloutOption = Annotated[
     list[str] | None, typer.Option("--map-rollout", metavar="COLUMN=FIELD", help="As --map, of A alone.")
 ]
-MapTrain = Annotated[
+MapTrainOption = Annotated[
     list[str] | None, typer.Option("--map-train", metavar="COLUMN=FIELD", help="As --map, of B alone.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be imported.")]
-Step = Annotated[int | None, typer.Option("--step", min=0, help="The step of rows that name none.")]
-Name = Annotated[str | None, typer.Option("--name", help="Name of the run; the name of the folder if not given.")]
-Dialect = Annotated[
+StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be imported.")]
+StepOption = Annotated[int | None, typer.Option("--step", min=0, help="The step of rows that name none.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Name of the run; the name of the folder if not given.")]
+DialectOption = Annotated[
     str | None,
     typer.Option(
         "--dialect", metavar="TRAINER[@VERSION]", help="The trainer that wrote a scalar log; else by its names."
     ),
 ]
-RunOf = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run of a store that holds several.")]
-Memory = Annotated[
+RunOfOption = Annotated[str | None, typer.Option("--run", metavar="ID", help="The run of a store that holds several.")]
+MemoryOption = Annotated[
     float, typer.Option("--most-memory", metavar="GIB", help="Memory that one file may take when it is decoded.")
 ]
 
 
 def import_dump(
-    source: Source = None,
-    output: Output = Path("imported-run"),
-    format_name: From = None,
-    columns: Map = None,
-    rollout: Rollout = None,
-    train: Train = None,
-    on: On = None,
-    map_rollout: MapRollout = None,
-    map_train: MapTrain = None,
-    step: Step = None,
-    name: Name = None,
-    strict: Strict = False,
-    most_memory: Memory = 8.0,
-    dialect: Dialect = None,
-    run_id: RunOf = None,
+    source: SourceArgument = None,
+    output: OutputOption = Path("imported-run"),
+    format_name: FromOption = None,
+    columns: MapOption = None,
+    rollout: RolloutOption = None,
+    train: TrainOption = None,
+    on: OnOption = None,
+    map_rollout: MapRolloutOption = None,
+    map_train: MapTrainOption = None,
+    step: StepOption = None,
+    name: NameOption = None,
+    strict: StrictOption = False,
+    most_memory: MemoryOption = 8.0,
+    dialect: DialectOption = None,
+    run_id: RunOfOption = None,
     as_json: AsJson = False,
 ) -> int:
     """Make a run of what a trainer or engine has written. Every row is imported, or listed with the reason why not.

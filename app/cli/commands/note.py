@@ -8,14 +8,14 @@ import typer
 from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help='The event, e.g. "restarted node 7".')]
-Step = Annotated[
+TextArgument = Annotated[str, typer.Argument(metavar="TEXT", help='The event, e.g. "restarted node 7".')]
+StepOption = Annotated[
     int | None,
     typer.Option(min=0, max=2**63 - 1, help="The step at which it happened; else the newest step on record."),
 ]
 
 
-def note(run: OwnRun, text: Text, step: Step = None, as_json: AsJson = False) -> int:
+def note(run: OwnRun, text: TextArgument, step: StepOption = None, as_json: AsJson = False) -> int:
     """Note an event of your own in a run, also while it is being recorded.
 
     Charts over steps mark the note; the report and info list it. It cannot be changed later. Text that looks like a secret is

@@ -13,18 +13,18 @@ from .arguments import AsJson, OwnRun, WritersEnded
 MOST_SHOWN = 12
 _DAY = 86_400.0
 
-KeepSteps = Annotated[int | None, typer.Option(min=0, help="Delete token rows of all steps except the newest N.")]
-OlderThan = Annotated[
+KeepStepsOption = Annotated[int | None, typer.Option(min=0, help="Delete token rows of all steps except the newest N.")]
+OlderThanOption = Annotated[
     float | None, typer.Option(min=0, metavar="DAYS", help="Delete token rows that are older than DAYS days.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Delete the files. Without --yes, only list them.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Delete the files. Without --yes, only list them.")]
 
 
 def prune(
     run: OwnRun,
-    keep_steps: KeepSteps = None,
-    older_than: OlderThan = None,
-    yes: Yes = False,
+    keep_steps: KeepStepsOption = None,
+    older_than: OlderThanOption = None,
+    yes: YesOption = False,
     writers_ended: WritersEnded = False,
     as_json: AsJson = False,
 ) -> int:

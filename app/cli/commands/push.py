@@ -15,16 +15,20 @@ from .sending import has_ended
 if TYPE_CHECKING:
     from ratioscope.ingest.maintenance.push import Pushed
 
-Url = Annotated[
+UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="The destination: s3://bucket/runs/a, gs://…, hf://…, file:///….")
 ]
-Follow = Annotated[
+FollowOption = Annotated[
     bool, typer.Option("--follow", help="Upload what is new until the run ends. Ctrl+C ends it earlier.")
 ]
-Every = Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Seconds between two uploads of --follow.")]
+EveryOption = Annotated[
+    float, typer.Option(min=1.0, metavar="SECONDS", help="Seconds between two uploads of --follow.")
+]
 
 
-def push(run: OwnRun, url: Url, follow: Follow = False, every: Every = 30.0, as_json: AsJson = False) -> None:
+def push(
+    run: OwnRun, url: UrlArgument, follow: FollowOption = False, every: EveryOption = 30.0, as_json: AsJson = False
+) -> None:
     """Upload a run to a store: files first, commit logs last. A push that was interrupted goes on where it ended.
 
     Credentials come from the environment or the store's own settings. Nothing is deleted on the store.

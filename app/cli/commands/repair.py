@@ -8,10 +8,12 @@ from ...presentation.digits import count
 from ..terminal import print_json, say, working
 from .arguments import AsJson, OwnRun, WritersEnded
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 
 
-def repair(run: OwnRun, dry_run: DryRun = False, writers_ended: WritersEnded = False, as_json: AsJson = False) -> int:
+def repair(
+    run: OwnRun, dry_run: DryRunOption = False, writers_ended: WritersEnded = False, as_json: AsJson = False
+) -> int:
     """Commit complete files that no commit names, recompute lost statistics from token rows, set unreadable files aside."""
     from ..repairs import repair as restore
 

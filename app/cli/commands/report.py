@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".html", ".md", ".json")
 LONGEST_NAME = 80
-Output = Annotated[
+OutputOption = Annotated[
     Path | None,
     typer.Option(
         "-o",
@@ -43,12 +43,12 @@ Output = Annotated[
         "this folder, or RUN-report-2.html and so on where that is taken.",
     ),
 ]
-Interactive = Annotated[
+InteractiveOption = Annotated[
     bool,
     typer.Option("--interactive", help="Charts to zoom and hover, drawn by plotly.js inside the file (1.5 MB more)."),
 ]
-NoText = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
-Gap = Annotated[
+NoTextOption = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
+GapOption = Annotated[
     str | None,
     typer.Option(
         metavar="mismatch|total|drift|A:B",
@@ -56,7 +56,7 @@ Gap = Annotated[
         " readings, e.g. rollout:referee.",
     ),
 ]
-Compare = Annotated[
+CompareOption = Annotated[
     Path | None,
     typer.Option(
         "--compare",
@@ -68,11 +68,11 @@ Compare = Annotated[
 
 def report(
     run: RunFolder,
-    output: Output = None,
-    no_text: NoText = False,
-    interactive: Interactive = False,
-    gap: Gap = None,
-    compare: Compare = None,
+    output: OutputOption = None,
+    no_text: NoTextOption = False,
+    interactive: InteractiveOption = False,
+    gap: GapOption = None,
+    compare: CompareOption = None,
     rules: RulesFile = None,
     baseline: BaselineName = None,
     as_json: AsJson = False,

@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from ...referee.reproduction import Tried
     from ...referee.rescoring import Rescored
 
-Model = Annotated[
+ModelOption = Annotated[
     Path, typer.Option("--model", metavar="PATH", help="A folder with config.json and weights; nothing is downloaded.")
 ]
-Steps = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
-Number = Annotated[int, typer.Option(min=1, help="Sequences to read, half of them the worst of their steps.")]
-Every = Annotated[bool, typer.Option("--all", help="Read every sequence of every step.")]
-Name = Annotated[str, typer.Option(metavar="NAME", help="The name of the reading.")]
-Tokenizer = Annotated[
+StepsOption = Annotated[str | None, typer.Option(metavar="A:B", help="Only steps A to B, both included.")]
+NumberOption = Annotated[int, typer.Option(min=1, help="Sequences to read, half of them the worst of their steps.")]
+EveryOption = Annotated[bool, typer.Option("--all", help="Read every sequence of every step.")]
+NameOption = Annotated[str, typer.Option(metavar="NAME", help="The name of the reading.")]
+TokenizerOption = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="A tokenizer's folder, for prompts without ids on record; else PATH of --model."),
 ]
-Device = Annotated[
+DeviceOption = Annotated[
     str | None, typer.Option(metavar="cpu|cuda", help="The device that computes; else cuda if there is one.")
 ]
-Dtype = Annotated[str, typer.Option(metavar="float32|bfloat16|float16", help="Numbers that the weights are held in.")]
-Temperature = Annotated[float, typer.Option(min=1e-3, help="Divide the logits by this number.")]
+DtypeOption = Annotated[
+    str, typer.Option(metavar="float32|bfloat16|float16", help="Numbers that the weights are held in.")
+]
+TemperatureOption = Annotated[float, typer.Option(min=1e-3, help="Divide the logits by this number.")]
 ONE_BY_ONE = 1
 """Padded tokens of the batches of --floor: every sequence is a batch of its own."""
 MOST_TRIED = 128
@@ -50,15 +52,15 @@ MOST_STEPS = 12
 
 def rescore(
     run: OwnRun,
-    model: Model,
-    steps: Steps = None,
-    sequences: Number = 256,
-    everything: Every = False,
-    name: Name = "referee",
-    tokenizer: Tokenizer = None,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    temperature: Temperature = 1.0,
+    model: ModelOption,
+    steps: StepsOption = None,
+    sequences: NumberOption = 256,
+    everything: EveryOption = False,
+    name: NameOption = "referee",
+    tokenizer: TokenizerOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = "float32",
+    temperature: TemperatureOption = 1.0,
     floor: Annotated[
         bool,
         typer.Option("--floor", help="Read twice, in other batches: by how much does the model differ from itself?"),

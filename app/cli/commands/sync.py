@@ -10,7 +10,7 @@ from ..terminal import say
 from .arguments import RunFolder, opened
 from .sending import has_ended, sent_until_ended
 
-To = Annotated[
+ToOption = Annotated[
     str,
     typer.Option(
         "--to",
@@ -18,11 +18,13 @@ To = Annotated[
         help="tensorboard:DIR, mlflow:URI, trackio:PROJECT, swanlab:PROJECT or prometheus:FILE. W&B: ratioscope wandb sync.",
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")]
-Every = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")
+]
+EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
 
 
-def sync(run: RunFolder, to: To, follow: Follow = False, every: Every = 5.0) -> None:
+def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: EveryOption = 5.0) -> None:
     """Send the metrics of a run, and the severity of each step, to a logger.
 
     TensorBoard and Prometheus need no package. A second sync sends what is new. No text and no token is sent.

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 MOST_SHOWN = 25
 """Most troubles in the terminal; --json holds all."""
 
-Deep = Annotated[bool, typer.Option("--deep", help="Decode every page, and recompute statistics from token rows.")]
+DeepOption = Annotated[
+    bool, typer.Option("--deep", help="Decode every page, and recompute statistics from token rows.")
+]
 
 
-def verify(run: RunFolder, deep: Deep = False, as_json: AsJson = False) -> int:
+def verify(run: RunFolder, deep: DeepOption = False, as_json: AsJson = False) -> int:
     """Check every commit line, digest and footer of a run; exit 0 sound, 1 findings, 3 unreadable."""
     from ratioscope.ingest.maintenance.verify import verify as walk
     from ratioscope.ingest.remote.opening import place_of

@@ -22,28 +22,30 @@ if TYPE_CHECKING:
 PROJECT = "ratioscope"
 wandb = typer.Typer(help="Show a run in Weights & Biases, or read what a trainer logged there.", no_args_is_help=True)
 
-Follow = Annotated[bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")]
-Every = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
-Project = Annotated[str | None, typer.Option(help="W&B project; by default WANDB_PROJECT, else ratioscope.")]
-Entity = Annotated[str | None, typer.Option(help="W&B user or team; by default your own.")]
-Group = Annotated[str | None, typer.Option(help="W&B group: name the group, or the id, of the trainer's run.")]
-Offline = Annotated[
+FollowOption = Annotated[
+    bool, typer.Option("--follow", help="Send new steps until the run ends. Ctrl+C ends it earlier.")
+]
+EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks of --follow.")]
+ProjectOption = Annotated[str | None, typer.Option(help="W&B project; by default WANDB_PROJECT, else ratioscope.")]
+EntityOption = Annotated[str | None, typer.Option(help="W&B user or team; by default your own.")]
+GroupOption = Annotated[str | None, typer.Option(help="W&B group: name the group, or the id, of the trainer's run.")]
+OfflineOption = Annotated[
     bool,
     typer.Option("--offline", help="Send nothing: write a folder that `wandb sync` uploads later. Needs no login."),
 ]
-NoText = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
+NoTextOption = Annotated[bool, typer.Option("--no-text", help="Leave prompts and token texts out.")]
 
 
 @wandb.command()
 def sync(
     run: RunFolder,
-    follow: Follow = False,
-    every: Every = 5.0,
-    project: Project = None,
-    entity: Entity = None,
-    group: Group = None,
-    offline: Offline = False,
-    no_text: NoText = False,
+    follow: FollowOption = False,
+    every: EveryOption = 5.0,
+    project: ProjectOption = None,
+    entity: EntityOption = None,
+    group: GroupOption = None,
+    offline: OfflineOption = False,
+    no_text: NoTextOption = False,
 ) -> None:
     """Send metrics, alerts, the worst sequences and the report of a run to W&B.
 
@@ -79,17 +81,19 @@ def sync(
         say(f"nothing has left this machine; to upload it: wandb sync {folder}")
 
 
-LogFile = Annotated[
+LogFileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A file run-ID.wandb, or its folder, such as wandb/offline-run-DATE-ID.")
 ]
-Dialect = Annotated[
+DialectOption = Annotated[
     str | None, typer.Option("--dialect", metavar="TRAINER", help="The trainer that wrote it; else by its names.")
 ]
-EveryName = Annotated[bool, typer.Option("--all", help="Every number, not only those on the gap.")]
+EveryNameOption = Annotated[bool, typer.Option("--all", help="Every number, not only those on the gap.")]
 
 
 @wandb.command()
-def show(file: LogFile, dialect: Dialect = None, every_name: EveryName = False, as_json: AsJson = False) -> None:
+def show(
+    file: LogFileArgument, dialect: DialectOption = None, every_name: EveryNameOption = False, as_json: AsJson = False
+) -> None:
     """Print what a trainer logged on the gap to W&B's own file, beside the metrics of ours that it comes close to.
 
     Neither W&B nor a network is needed. Values stay under the trainer's names, because their definitions are the trainer's.

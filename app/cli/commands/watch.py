@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 LAST_STEPS, LAST_ALERTS, LAST_WORDS = 6, 8, 4
 """Rows of the screen."""
 
-Every = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks.")]
-OnAlert = Annotated[
+EveryOption = Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Seconds between two looks.")]
+OnAlertOption = Annotated[
     str | None,
     typer.Option(
         "--on-alert",
@@ -35,7 +35,7 @@ OnAlert = Annotated[
         help="Run this, without a shell, for each new or worse alert; facts: RATIOSCOPE_ALERT_*.",
     ),
 ]
-Hook = Annotated[
+HookOption = Annotated[
     str | None,
     typer.Option(
         "--webhook",
@@ -44,17 +44,17 @@ Hook = Annotated[
         help="Post JSON to this https address for each new alert.",
     ),
 ]
-Private = Annotated[
+PrivateOption = Annotated[
     bool, typer.Option("--allow-private", help="The webhook may lead to a machine on a private network.")
 ]
 
 
 def watch(
     run: RunFolder,
-    every: Every = 5.0,
-    on_alert: OnAlert = None,
-    webhook: Hook = None,
-    allow_private: Private = False,
+    every: EveryOption = 5.0,
+    on_alert: OnAlertOption = None,
+    webhook: HookOption = None,
+    allow_private: PrivateOption = False,
     rules: RulesFile = None,
 ) -> int:
     """Follow a run in the terminal until it ends; without a terminal, print one line per change.
