@@ -21,7 +21,7 @@ _STEPS = 4
 
 
 @dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """The batch that one rank logs at a step."""
 
     sequences: int
@@ -61,7 +61,7 @@ class Cost:
     """Bytes of host memory until the step is written."""
 
 
-def measured(shape: Shape) -> Cost:
+def measured(shape: BatchShape) -> Cost:
     """Records a few steps of this shape, of at most 400,000 tokens, and scales the costs that are proportional to tokens."""
     from ratioscope.collectors.collector import Collector
 
@@ -84,7 +84,7 @@ def measured(shape: Shape) -> Cost:
     )
 
 
-def _log(collector: "Collector", shape: Shape, sequences: int, step: int) -> tuple[float, int]:
+def _log(collector: "Collector", shape: BatchShape, sequences: int, step: int) -> tuple[float, int]:
     """Logs a step and waits until it is written. The seconds of the call, and the bytes of the batch."""
     batch = _batch(shape, sequences, step)
     readings = _readings(shape, batch, step)
@@ -96,7 +96,7 @@ def _log(collector: "Collector", shape: Shape, sequences: int, step: int) -> tup
     return seconds, sum(value.nbytes for value in (*batch.values(), *readings.values()))
 
 
-def _batch(shape: Shape, sequences: int, seed: int) -> dict[str, Any]:
+def _batch(shape: BatchShape, sequences: int, seed: int) -> dict[str, Any]:
     """A batch with log-probs like those of engines: exponential surprisal, and bfloat16-like noise between the policies."""
     random = np.random.default_rng(seed)
     size = (sequences, shape.length)
@@ -112,7 +112,7 @@ def _batch(shape: Shape, sequences: int, seed: int) -> dict[str, Any]:
     return made
 
 
-def _readings(shape: Shape, batch: dict[str, Any], seed: int) -> dict[str, Any]:
+def _readings(shape: BatchShape, batch: dict[str, Any], seed: int) -> dict[str, Any]:
     """Readings with noise like that of another computation."""
     random, base = np.random.default_rng(seed), batch[f"{shape.policies[0]}_logprobs"]
     return {

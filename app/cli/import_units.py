@@ -25,7 +25,7 @@ UNITS = ".units.jsonl"
 _OF_RUNS = (layout.TOKENS, layout.STATISTICS, layout.COMMITS)
 
 
-class Changed(RatioscopeError):
+class ImportChanged(RatioscopeError):
     """An import cannot go on: its source or its options are not those of the part that was written."""
 
 
@@ -73,7 +73,7 @@ class Units:
         asked = json.loads(json.dumps({"version": __version__, "tokens": TOKENS, **options}))
         begun = next(_lines(staged), None)
         if begun not in (None, asked):
-            raise Changed("the import was begun with other options, or by another ratioscope")
+            raise ImportChanged("the import was begun with other options, or by another ratioscope")
         self.kept = _units(staged)
         if begun is None:
             self._say(asked)
@@ -82,7 +82,7 @@ class Units:
         """Takes the next unit that is kept. Changed if the source has other rows for it now."""
         kept = self.kept.pop(0)
         if (rows.rows, rows.text) != (kept.rows, kept.digest):
-            raise Changed("the source has changed since the import was interrupted")
+            raise ImportChanged("the source has changed since the import was interrupted")
 
     def add(self, rows: RowDigest) -> None:
         """Lists a unit whose writer has closed: the one whose log no unit names."""

@@ -22,7 +22,7 @@ from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, Rejected, Sam
 from ..export.whole_file import place_error
 from ..presentation.digits import count
 from . import import_units
-from .import_units import UNITS, Changed, RowDigest, Units, roll_back
+from .import_units import UNITS, ImportChanged, RowDigest, Units, roll_back
 from .interruption import ended_in_order
 from .terminal import note
 
@@ -73,7 +73,7 @@ def new_run(run: Path) -> Iterator[Path]:
                 run.rmdir()
             os.replace(staged, run)
         except BaseException as error:
-            _leave(run, staged, keeps=not isinstance(error, Changed))
+            _leave(run, staged, keeps=not isinstance(error, ImportChanged))
             raise
     (run / UNITS).unlink(missing_ok=True)
 
@@ -133,7 +133,7 @@ def write(
     done, numbers = Written(), SequenceNumbers(label(None, None))
     run = {"name": name, "trainer": trainer, "config": config, "resolution": resolution or None}
     units, written = Units(staged, run), None
-    with Listing(staged / REJECTED, done, strict) as listing:
+    with RejectedRows(staged / REJECTED, done, strict) as listing:
         for unit in _units(_batches(unique(rows, listing))):
             if units.kept:
                 units.check(_taken(unit, None, numbers, done))
@@ -143,7 +143,7 @@ def write(
             with _collector(staged, run) as collector:
                 written = _taken(unit, collector, numbers, done)
     if units.kept:
-        raise Changed("the source has fewer rows than when the import was interrupted")
+        raise ImportChanged("the source has fewer rows than when the import was interrupted")
     return done
 
 
@@ -198,14 +198,14 @@ def _units(batches: Iterable[list[Sample]]) -> Iterator[Iterator[list[Sample]]]:
     return (unit for _, unit in groupby(batches, unit_of))
 
 
-class Listing:
+class RejectedRows:
     """The file of rejected rows; made with the first."""
 
     def __init__(self, path: Path, done: Written, strict: bool) -> None:
         self._path, self._done, self._strict = path, done, strict
         self._file: Any = None
 
-    def __enter__(self) -> "Listing":
+    def __enter__(self) -> "RejectedRows":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -234,7 +234,7 @@ def rejection_words(rejected: Rejected) -> str:
     return f"{rejected.file}{row}{column}: {rejected.reason}"
 
 
-def unique(rows: Iterable[Sample | Rejected], listing: Listing) -> Iterator[Sample]:
+def unique(rows: Iterable[Sample | Rejected], listing: RejectedRows) -> Iterator[Sample]:
     """The samples; one whose id the step has already is listed as a duplicate. Ids of the newest steps are known."""
     known: dict[int, dict[tuple[Any, Any], Sample]] = {}
     for row in rows:

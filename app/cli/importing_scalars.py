@@ -18,7 +18,7 @@ from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
 from ratioscope.record import scalar_schema
 
-from .importing import REJECTED, Listing, Written
+from .importing import REJECTED, RejectedRows, Written
 
 LOOKED_AT = 256
 """Rows whose names say which trainer wrote the log."""
@@ -54,7 +54,7 @@ def write_scalars(
 ) -> ScalarsWritten:
     """Writes all rows, an attempt for each start of the job, and lists the rejected ones. names: its dialect is filled in."""
     done = ScalarsWritten()
-    with Listing(staged / REJECTED, done.listed, strict) as listing:
+    with RejectedRows(staged / REJECTED, done.listed, strict) as listing:
         own = _listed(rows, listing)
         first = list(islice(own, LOOKED_AT))
         if names.dialect is None:
@@ -82,7 +82,7 @@ def _info(name: str, names: Names, source: ScalarSource, origin: str, choice: Ch
     return {**run_info(name, trainer, {"imported_from": origin}), "scalar_log": said}
 
 
-def _listed(rows: Iterable[Logged | Rejected], listing: Listing) -> Iterator[Logged]:
+def _listed(rows: Iterable[Logged | Rejected], listing: RejectedRows) -> Iterator[Logged]:
     for row in rows:
         if isinstance(row, Rejected):
             listing.add(row)

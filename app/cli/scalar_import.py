@@ -24,7 +24,7 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogOptions:
     """The options of the verb that concern scalar logs."""
 
     source: Path
@@ -39,7 +39,7 @@ class Asked:
     as_json: bool = False
 
 
-def scalar_log(asked: Asked) -> Found | None:
+def scalar_log(asked: LogOptions) -> Found | None:
     """The log that is asked for; None where the source is a dump, or nothing that is known here."""
     if is_online(asked.source):
         return Found(ONLINE, (asked.source,))
@@ -62,7 +62,7 @@ def _holds_dumps(folder: Path) -> bool:
     )
 
 
-def import_scalars(asked: Asked, log: Found) -> int:
+def import_scalars(asked: LogOptions, log: Found) -> int:
     """Makes the run, and prints what became of the log. Exit code 1 if rows were rejected."""
     choice, names = _choices(asked)
     with new_run(asked.output) as staged:
@@ -80,7 +80,7 @@ def import_scalars(asked: Asked, log: Found) -> int:
     return int(done.listed.rejected > 0)
 
 
-def _choices(asked: Asked) -> tuple[Choice, Names]:
+def _choices(asked: LogOptions) -> tuple[Choice, Names]:
     dialect, version = trainer_named(asked.dialect)
     lines = {line.into: line.places[0] for line in map(column, asked.columns)}
     step = lines.pop("step", None)
@@ -105,7 +105,7 @@ def _rows(log: Found, choice: Choice) -> Iterator[Logged | Rejected]:
             yield Rejected(file.name, None, None, str(error))
 
 
-def _print(asked: Asked, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
+def _print(asked: LogOptions, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
     size = f"{count(len(done.names), 'number')} of {count(len(done.steps), 'step')}, {count(done.values, 'value')}"
     say(f"{asked.output}: {size}, and no tokens: a scalar log holds none")
     say(f"{count(len(log.files), 'file')}: {log.source.title}" + (f", of {names.dialect}" if names.dialect else ""))
@@ -147,7 +147,7 @@ def _sentences(log: Found, choice: Choice, done: ScalarsWritten) -> Iterable[str
     yield from choice.notes
 
 
-def _print_json(asked: Asked, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
+def _print_json(asked: LogOptions, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
     print_json(
         {
             "run": str(asked.output), "format": log.source.name, "files": [file.name for file in log.files],

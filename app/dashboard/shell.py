@@ -19,7 +19,7 @@ from .model.live import followed, live_line, may_grow, note_drawn, pause_button
 from .model.scope import Scope, Steps
 from .model.served_runs import Served, served, watch
 from .model.view import View
-from .pages import PAGES, Choice, Page
+from .pages import PAGES, Page, ScopeChoice
 from .panels.charts import LOG_X, begin_page
 from .panels.controls import gap_picker, log_x_switch, others_picker, run_picker, steps_field
 from .panels.empty_run import WAITS, how_to_attach, say_empty, say_no_metric, say_no_tokens
@@ -130,7 +130,7 @@ def _reason_for_nothing(card: Page, chosen: View) -> Callable[[], object] | None
     return None
 
 
-def _heeded(card: Page, shown: View) -> frozenset[Choice]:
+def _heeded(card: Page, shown: View) -> frozenset[ScopeChoice]:
     """The choices that the page can offer for this run: a run without tokens has none to filter."""
     if not (shown.run.steps and shown.run.gaps):
         return frozenset()

@@ -14,7 +14,7 @@ from ratioscope.ingest.files.progress import OnProgress
 from ..presentation.json_values import jsonable
 from .formats import BESIDE, FORMATS
 from .table_facts import table_facts
-from .tables import Level, Part, columns, frames, steps_with_rows
+from .tables import ExportedPart, RowLevel, columns, frames, steps_with_rows
 from .whole_file import demand_free, whole_files
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Exported:
     """Files of the run that are set aside as damaged, so that their rows are missing."""
 
 
-def export(run: "Run", part: Part, path: Path, *, force: bool = False, progress: OnProgress | None = None) -> Exported:
+def export(
+    run: "Run", part: ExportedPart, path: Path, *, force: bool = False, progress: OnProgress | None = None
+) -> Exported:
     """Writes the table into a file whose ending is one of FORMATS. Nothing is left of an export that raises."""
     beside = () if path.suffix == ".parquet" else (path.with_name(path.name + BESIDE),)
     files = (*beside, path)
@@ -94,7 +96,7 @@ def _counted(tables: Iterable[pa.Table], done: Exported) -> Iterator[pa.Table]:
         yield table
 
 
-def _counts(run: "Run", level: Level, steps: list[int], done: Exported) -> dict[str, Any]:
+def _counts(run: "Run", level: RowLevel, steps: list[int], done: Exported) -> dict[str, Any]:
     """The facts that are known at the end."""
     return {
         "rows": done.rows,

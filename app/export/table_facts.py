@@ -7,7 +7,7 @@ from ratioscope.record import FIELDS, SCHEMA_VERSION
 from ratioscope.version import __version__
 
 from .probe import digest
-from .tables import Part, Source
+from .tables import ColumnSource, ExportedPart
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FORM = "ratioscope.export/1"
 
 
-def table_facts(run: "Run", part: Part, columns: dict[str, Source]) -> dict[str, Any]:
+def table_facts(run: "Run", part: ExportedPart, columns: dict[str, ColumnSource]) -> dict[str, Any]:
     """The facts known before any row. `digest` of a column: equal digests mean the same formula, whatever the versions."""
     return {
         "form": FORM,
@@ -28,7 +28,7 @@ def table_facts(run: "Run", part: Part, columns: dict[str, Source]) -> dict[str,
     }
 
 
-def _column(level: str, name: str, source: Source) -> dict[str, Any]:
+def _column(level: str, name: str, source: ColumnSource) -> dict[str, Any]:
     found: dict[str, Any] = {"type": str(source.type)}
     if source.of_probe is not None:
         found["digest"] = digest(level, source.of_probe)

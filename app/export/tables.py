@@ -16,8 +16,8 @@ from .probe import probe_table
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-Level = Literal["step", "sequence", "token"]
-LEVELS: tuple[Level, ...] = ("step", "sequence", "token")
+RowLevel = Literal["step", "sequence", "token"]
+LEVELS: tuple[RowLevel, ...] = ("step", "sequence", "token")
 TEXTS = ("prompt_text", "token_text", "token_id", "sampled_id", "extra")
 """Columns that hold text, that a tokenizer turns into text, or that may hold anything. --no-text leaves them out."""
 STEPS_AT_ONCE = 256
@@ -25,10 +25,10 @@ STEPS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Part:
+class ExportedPart:
     """The part of a run that is exported."""
 
-    level: Level
+    level: RowLevel
     steps: range | None = None
     """Only these; None: all."""
     gap: str | None = None
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Source:
+class ColumnSource:
     """One column of the exported table, and the column of the probe that its formula is recognised by."""
 
     type: pl.DataType
@@ -52,13 +52,13 @@ class Source:
     """None for a recorded column, which no formula makes."""
 
 
-def columns(run: "Run", part: Part) -> dict[str, Source]:
+def columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
     """The columns of the table, in order. They depend on what is on record, and not on the steps that are asked for."""
     every = {"step": _metric_columns, "sequence": _sequence_columns, "token": _token_columns}[part.level](run, part)
     return {name: source for name, source in every.items() if part.text or name not in TEXTS}
 
 
-def steps_with_rows(run: "Run", part: Part) -> list[int]:
+def steps_with_rows(run: "Run", part: ExportedPart) -> list[int]:
     """The steps that the table has rows of. ConfigError if --steps selects none, SourceError if none has token rows."""
     chosen = [step for step in run.steps if part.has(step)]
     if run.steps and not chosen:
@@ -77,7 +77,7 @@ def steps_with_rows(run: "Run", part: Part) -> list[int]:
     return chosen
 
 
-def frames(run: "Run", part: Part, steps: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
+def frames(run: "Run", part: ExportedPart, steps: Sequence[int]) -> Iterator[tuple[int, pl.DataFrame]]:
     """(number of steps that are done, their rows), in the order of the steps, each frame with exactly the columns above."""
     wanted = columns(run, part)
     read = {"step": _metrics, "sequence": _sequences, "token": _tokens}[part.level]
@@ -94,46 +94,46 @@ def frames(run: "Run", part: Part, steps: Sequence[int]) -> Iterator[tuple[int, 
         )
 
 
-def _metrics(run: "Run", part: Part, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
+def _metrics(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
     found = run.metrics(
         steps=range(steps[0], steps[-1] + 1), names=list(part.metrics) if part.metrics else None, gap=part.gap
     )
     return found.filter(pl.col("step").is_in(steps)) if "step" in found.columns else found
 
 
-def _sequences(run: "Run", part: Part, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
+def _sequences(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
     return run.sequences(steps[0], gap=part.gap)
 
 
-def _tokens(run: "Run", part: Part, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
+def _tokens(run: "Run", part: ExportedPart, steps: Sequence[int], wanted: Sequence[str]) -> pl.DataFrame:
     return run.tokens(steps, wanted).collect()
 
 
-def _metric_columns(run: "Run", part: Part) -> dict[str, Source]:
-    found = {"step": Source(pl.Int64(), None)}
+def _metric_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
+    found = {"step": ColumnSource(pl.Int64(), None)}
     for gap in run.gaps if part.gap is None else (part.gap,):
         for metric in (m for m in METRICS if m.is_of(gap) and (not part.metrics or m.name in part.metrics)):
             names = [metric.name, f"{metric.name}_se"] if metric.error else [metric.name]
-            found |= {f"{gap}/{name}": Source(pl.Float64(), f"{kin(gap)}/{name}") for name in names}
+            found |= {f"{gap}/{name}": ColumnSource(pl.Float64(), f"{kin(gap)}/{name}") for name in names}
     return found
 
 
-def _sequence_columns(run: "Run", part: Part) -> dict[str, Source]:
+def _sequence_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
     """Recorded facts, and the columns of each gap that has both sides in token rows."""
     table = probe_table("sequence")
     facts = {name: kind for name, kind in table.schema.items() if "/" not in name}
     computed = ("length", "lag", "advantage")
-    found = {name: Source(kind, name if name in computed else None) for name, kind in facts.items()}
+    found = {name: ColumnSource(kind, name if name in computed else None) for name, kind in facts.items()}
     present = [gap for gap in GAPS if set(sides(gap)) <= set(run.policies)]
     for gap in present if part.gap is None else (part.gap,):
         like = f"{kin(gap)}/"
         for name, kind in ((name, kind) for name, kind in table.schema.items() if name.startswith(like)):
             if not part.metrics or ((metric := of_column(name)) is not None and metric.name in part.metrics):
-                found[name.replace(like, f"{gap}/", 1)] = Source(kind, name)
+                found[name.replace(like, f"{gap}/", 1)] = ColumnSource(kind, name)
     return found
 
 
-def _token_columns(run: "Run", part: Part) -> dict[str, Source]:
+def _token_columns(run: "Run", part: ExportedPart) -> dict[str, ColumnSource]:
     """Recorded columns, log-ratios and weights; with a gap of readings their log-probs, too."""
     if part.metrics:
         raise ConfigError(
@@ -147,7 +147,7 @@ def _token_columns(run: "Run", part: Part) -> dict[str, Source]:
         schema = token_schema((*read, *mine) if BETWEEN in part.gap else ())
         schema = pl.Schema({name: kind for name, kind in schema.items() if name in mine or name not in own})
     computed = [name for name in schema if name in own or BETWEEN in name]
-    return {name: Source(kind, _like(name) if name in computed else None) for name, kind in schema.items()}
+    return {name: ColumnSource(kind, _like(name) if name in computed else None) for name, kind in schema.items()}
 
 
 def _like(name: str) -> str:

@@ -14,7 +14,7 @@ from ..presentation.gap_words import gap_words
 from ..presentation.theme import LIGHT, Theme
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
-from .drawing.cells import Cells, cells
+from .drawing.cells import AxisCells, cells
 from .drawing.marks import add_events
 from .drawing.overlay import Overlay, across, lay_over, upright, words
 from .drawing.step_axis import step_axis
@@ -87,7 +87,7 @@ class _Map:
     """The middle of each column."""
     width: int
     """Steps per column."""
-    grid: Cells
+    grid: AxisCells
     noun: str
     """The unit of a count."""
 
@@ -121,7 +121,7 @@ def _columns(rows: pl.DataFrame, columns: int) -> tuple[Floats, int, Integers]:
     return middles.astype(np.float64), width, places
 
 
-def _matrix(rows: pl.DataFrame, places: Integers, grid: Cells, columns: int) -> Floats:
+def _matrix(rows: pl.DataFrame, places: Integers, grid: AxisCells, columns: int) -> Floats:
     """(cells, columns) counts."""
     heights = len(grid.low)
     flat = places * heights + grid.owner[rows["bucket"].to_numpy()]
@@ -155,7 +155,7 @@ def _heat(shown: _Map, theme: Theme) -> go.Heatmap:
     )
 
 
-def _clickable(rows: pl.DataFrame, places: Integers, grid: Cells, counts: Floats) -> pl.DataFrame:
+def _clickable(rows: pl.DataFrame, places: Integers, grid: AxisCells, counts: Floats) -> pl.DataFrame:
     """place, cell, step, count of the occupied cells that take clicks: of more than CLICKS the outermost of each column.
 
     The step is the one with most in the cell; of equals the first. Only rows of these cells are sorted: a long run has a million.

@@ -16,7 +16,7 @@ from .drawing.along import Along, axis_along
 from .drawing.bands import shaded
 from .drawing.canvas import canvas, saying
 from .drawing.floats import floats
-from .drawing.lines import Axis
+from .drawing.lines import AxisType
 from .drawing.marks import add_events
 from .drawing.overlay import across, lay_over
 from .drawing.plot import Plot
@@ -31,7 +31,7 @@ def log_ratio_quantiles(
     gap: str,
     *,
     x: Floats | None = None,
-    axis: Axis = "auto",
+    axis: AxisType = "auto",
     along: Along = "step",
     events: pl.DataFrame | None = None,
     notes: Sequence[str] = (),
@@ -84,7 +84,7 @@ def _plot(figure: go.Figure, scale: Scale, frame: pl.DataFrame, theme: Theme) ->
     return plot
 
 
-def _scale(axis: Axis, frame: pl.DataFrame) -> Scale:
+def _scale(axis: AxisType, frame: pl.DataFrame) -> Scale:
     if axis == "linear":
         return PLAIN
     bulk = frame.select(pl.max_horizontal(pl.col("p5").abs(), pl.col("p95").abs())).to_series()

@@ -12,7 +12,7 @@ from ratioscope.metrics.metric import Metric
 from ..presentation.theme import LIGHT, Theme
 from .drawing.along import axis_along
 from .drawing.bands import band_words, edges, shaded
-from .drawing.beside import Beside, beside_words, faint, within
+from .drawing.beside import FaintRun, beside_words, faint, within
 from .drawing.canvas import saying
 from .drawing.lines import line_of, metric_canvas, size_words, why_absent
 from .drawing.marks import add_events, fit
@@ -31,7 +31,7 @@ def metric_over_steps(
     *,
     limits: Sequence[Limit] = (),
     events: pl.DataFrame | None = None,
-    beside: Beside | None = None,
+    beside: FaintRun | None = None,
     theme: Theme = LIGHT,
     points: int = POINTS,
     height: int = 250,

@@ -22,7 +22,7 @@ SHARES = (
     0.0001, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999,
 )  # fmt: skip
 NAMED = {0.001: "p0.1", 0.01: "p1", 0.1: "p10", 0.5: "median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
-Pair = tuple[float, Interval, Interval]
+QuantilePair = tuple[float, Interval, Interval]
 """(share, its quantile in the first part, its quantile in the second)."""
 FEWEST = 5
 """The least number of values beyond a quantile, on its side, for the chart to show it; a convention."""
@@ -84,7 +84,7 @@ def quantile_comparison(
     return lay_over(figure, texts=_apart(texts, high - low))
 
 
-def _hover_texts(pairs: list[Pair], names: tuple[str, str]) -> list[str]:
+def _hover_texts(pairs: list[QuantilePair], names: tuple[str, str]) -> list[str]:
     first, second = (escaped(name, 30) for name in names)
     return [f"{percent(share)} lie below<br>{first} {_spelled(a)}<br>{second} {_spelled(b)}" for share, a, b in pairs]
 

@@ -12,7 +12,7 @@ from ..presentation.gap_words import gap_words
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, saying
-from .drawing.cells import Cells, common_cells
+from .drawing.cells import AxisCells, common_cells
 from .drawing.overlay import Overlay, across, lay_over, upright
 from .heat_map import AXES, UNITS
 
@@ -59,7 +59,9 @@ def ridgeline(
     return figure
 
 
-def _add_ridge(figure: go.Figure, part: Histogram, grid: Cells, base: float, colour: str, step: int, noun: str) -> None:
+def _add_ridge(
+    figure: go.Figure, part: Histogram, grid: AxisCells, base: float, colour: str, step: int, noun: str
+) -> None:
     counts = grid.summed(part.buckets, part.counts.astype(np.float64))
     density = counts / grid.heights
     tops = base + OVERLAP * density / density.max()
@@ -90,7 +92,7 @@ def _add_ridge(figure: go.Figure, part: Histogram, grid: Cells, base: float, col
     )
 
 
-def _quantile_marks(part: Histogram, grid: Cells, base: float, theme: Theme) -> list[Overlay]:
+def _quantile_marks(part: Histogram, grid: AxisCells, base: float, theme: Theme) -> list[Overlay]:
     """A short line at each quantile, in the middle of the bucket that holds it."""
     places = [_place(part, q, grid) for q in QUANTILES]
     line = {"color": theme.text, "width": 1.2}
@@ -100,7 +102,7 @@ def _quantile_marks(part: Histogram, grid: Cells, base: float, theme: Theme) -> 
     ]
 
 
-def _place(part: Histogram, q: float, grid: Cells) -> float:
+def _place(part: Histogram, q: float, grid: AxisCells) -> float:
     interval = quantile(part, q)
     ends = np.clip(grid.scale.place(np.array([interval.low, interval.high])), grid.places[0], grid.places[-1])
     return float(ends.mean())

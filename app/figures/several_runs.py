@@ -18,10 +18,10 @@ from ..presentation.run_names import shortened
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.along import Along, axis_along
 from .drawing.bands import shaded
-from .drawing.beside import Beside, beside_words, faint, within
+from .drawing.beside import FaintRun, beside_words, faint, within
 from .drawing.canvas import LINE, MARGIN, coloured, saying
 from .drawing.lines import (
-    Axis,
+    AxisType,
     DrawnLine,
     Line,
     legend_name,
@@ -49,13 +49,13 @@ def metric_of_runs(
     metric: Metric,
     gap: str,
     *,
-    axis: Axis = "auto",
+    axis: AxisType = "auto",
     along: Along = "step",
     half_life: float | None = None,
     limits: Sequence[Limit] = (),
     events: pl.DataFrame | None = None,
     notes: Sequence[str] = (),
-    beside: Beside | None = None,
+    beside: FaintRun | None = None,
     theme: Theme = LIGHT,
     height: int = 250,
 ) -> go.Figure:

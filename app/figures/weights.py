@@ -17,10 +17,10 @@ from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.beside import NAME_ROOM
 from .drawing.canvas import canvas, coloured, saying
-from .drawing.cells import Cells, cells
+from .drawing.cells import AxisCells, cells
 from .drawing.overlay import Overlay
 from .drawing.plot import Trace
-from .drawing.weight_axis import SPREAD, Bound, bounds, share_axis, spread, survival, weight_axis, weight_of
+from .drawing.weight_axis import SPREAD, CapSide, bounds, share_axis, spread, survival, weight_axis, weight_of
 from .heat_map import ABSENT, UNITS
 
 WEIGHTS = {"token": "exp(x)", "sequence": "exp(S)", "geometric": "exp(m)"}
@@ -107,7 +107,7 @@ def weight_survival(
     return figure
 
 
-def _faint(grid: Cells, name: str, part: Histogram, theme: Theme) -> Trace:
+def _faint(grid: AxisCells, name: str, part: Histogram, theme: Theme) -> Trace:
     """The shares of another run's weights beyond each weight."""
     shares, shown = share_beyond(part, part.counts, grid.edges), escaped(shortened(name, NAME_ROOM))
     texts = [f"{shown}: {digits(100 * share)}% of its weights" for share in shares]
@@ -122,13 +122,13 @@ def _sheet(
     return canvas(title, notes, theme=theme, height=height, lines=2, made=(size,), key=key)
 
 
-def _grid(parts: Sequence[Histogram], cap: Sequence[Bound]) -> Cells:
+def _grid(parts: Sequence[Histogram], cap: Sequence[CapSide]) -> AxisCells:
     """The cells of the distributions; the cap cuts no cell."""
     buckets, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("buckets", "counts"))
     return cells(buckets, counts, kept=[bound.log_ratio for bound in cap])
 
 
-def _colours(grid: Cells, cap: Sequence[Bound], gap: str, theme: Theme) -> list[str]:
+def _colours(grid: AxisCells, cap: Sequence[CapSide], gap: str, theme: Theme) -> list[str]:
     outside = np.zeros(len(grid.low), np.bool_)
     for bound in cap:
         rounding = 1e-9 * max(1.0, abs(bound.log_ratio))
@@ -136,7 +136,7 @@ def _colours(grid: Cells, cap: Sequence[Bound], gap: str, theme: Theme) -> list[
     return [theme.severity["watch"] if beyond else theme.of_gap(gap) for beyond in outside]
 
 
-def _words(grid: Cells, shares: Floats) -> list[str]:
+def _words(grid: AxisCells, shares: Floats) -> list[str]:
     return [
         f"w {digits(weight_of(low))} to {digits(weight_of(high))}: {digits(100 * share)}%"
         for low, high, share in zip(grid.low, grid.high, shares, strict=True)

@@ -13,7 +13,7 @@ from ..presentation.escape import plotly as escaped
 from ..presentation.theme import LIGHT, Theme, faded
 from .drawing.bands import COUNTED
 from .drawing.canvas import canvas, coloured, saying
-from .drawing.cells import Cells, cells
+from .drawing.cells import AxisCells, cells
 from .drawing.weight_axis import SPREAD, share_axis, spread, weight_axis, weight_of
 
 NAME = 60
@@ -54,11 +54,11 @@ def weights_before_after(
     return figure
 
 
-def _shares(part: Histogram, grid: Cells, total: float) -> Floats:
+def _shares(part: Histogram, grid: AxisCells, total: float) -> Floats:
     return grid.summed(part.buckets, part.counts.astype(np.float64)) / total
 
 
-def _add_before(figure: go.Figure, grid: Cells, dense: Floats, words: list[str], floor: int, theme: Theme) -> None:
+def _add_before(figure: go.Figure, grid: AxisCells, dense: Floats, words: list[str], floor: int, theme: Theme) -> None:
     figure.add_bar(
         x=grid.middles,
         y=np.where(dense > 0, np.log10(np.where(dense > 0, dense, 1.0)) - floor, 0.0),
@@ -70,7 +70,7 @@ def _add_before(figure: go.Figure, grid: Cells, dense: Floats, words: list[str],
     )
 
 
-def _add_after(figure: go.Figure, grid: Cells, dense: Floats, words: list[str], colour: str) -> None:
+def _add_after(figure: go.Figure, grid: AxisCells, dense: Floats, words: list[str], colour: str) -> None:
     """An outline that steps from cell to cell and has a gap where no weight is left."""
     heights = np.log10(np.where(dense > 0, dense, np.nan))
     x, y = np.repeat(grid.places, 2)[1:-1], np.repeat(heights, 2)
@@ -84,7 +84,7 @@ def _add_after(figure: go.Figure, grid: Cells, dense: Floats, words: list[str], 
     )
 
 
-def _hover_texts(grid: Cells, shares: Floats, when: str) -> list[str]:
+def _hover_texts(grid: AxisCells, shares: Floats, when: str) -> list[str]:
     return [
         f"{when}, w {digits(weight_of(low))} to {digits(weight_of(high))}: {percent(float(share))}"
         for low, high, share in zip(grid.low, grid.high, shares, strict=True)

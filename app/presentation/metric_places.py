@@ -19,11 +19,11 @@ main: what the page Metrics shows unless asked for others; with the quantiles as
 core: the table of `ratioscope metrics` unless --metric says otherwise. table: the report's tables by slice.
 bars: what the page Where offers for the bars of a slice. runs: what the page Runs draws of each run."""
 
-_Row = tuple[int, int, int, int, int, int, int, int]
+_Ranks = tuple[int, int, int, int, int, int, int, int]
 """The rank of a metric in each MetricPlace, in their order; 0: it does not stand there."""
 
 # fmt: off
-_OF_SAMPLED: dict[str, _Row] = {
+_OF_SAMPLED: dict[str, _Ranks] = {
     #                               card chart first main core table bars runs
     "kl_k3":                           (1,  1,  1,  1,  1,  2,  1,  1),
     "kl_direct":                       (0,  2,  0,  0,  0,  0,  2,  0),
@@ -45,7 +45,7 @@ _OF_SAMPLED: dict[str, _Row] = {
     "prob_diff":                       (0,  0,  0,  0,  0,  0, 10,  0),
     "tokens":                          (0,  0,  0,  0,  8,  1,  0,  0),
 }
-_OF_DRIFT: dict[str, _Row] = {
+_OF_DRIFT: dict[str, _Ranks] = {
     #                               card chart first main core table bars runs
     "ppo_kl":                          (1,  1,  1,  1,  0,  0,  2,  0),
     "kl_k2":                           (2,  2,  2,  0,  0,  0,  1,  0),

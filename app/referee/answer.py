@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ratioscope.record import POLICIES, gap_between
 
-from .distance import ByStep, Distance, distances_of, sums_of, together
+from .distance import Distance, SumsByStep, distances_of, sums_of, together
 
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
@@ -28,7 +28,7 @@ Side = Literal["rollout", "old", "current", "neither", "both", "referee", "unkno
 
 
 @dataclass(frozen=True)
-class Answer:
+class RefereeAnswer:
     """Which side stands off, and the numbers behind it."""
 
     off: Side
@@ -44,7 +44,7 @@ class Answer:
     """Policy -> step -> distance."""
 
 
-def answer(run: "Run", reading: str, steps: list[int]) -> Answer:
+def answer(run: "Run", reading: str, steps: list[int]) -> RefereeAnswer:
     """The answer over these steps, which have rows of the reading."""
     gaps = {policy: gap_between(policy, reading) for policy in run.policies}
     apart = gap_between(*run.policies[:2]) if len(run.policies) > 1 else None
@@ -57,7 +57,7 @@ def answer(run: "Run", reading: str, steps: list[int]) -> Answer:
     between = _over(sums[apart], fitting) if apart and len(sides) == 2 else None
     off, words = _judged({policy: found[policy] for policy in sides}, between)
     where = _where(fitting, by_step)
-    return Answer(off, f"{words}{where}", found, between, tuple(fitting), by_step)
+    return RefereeAnswer(off, f"{words}{where}", found, between, tuple(fitting), by_step)
 
 
 def trainer_noise(run: "Run") -> Distance | None:
@@ -69,7 +69,7 @@ def trainer_noise(run: "Run") -> Distance | None:
     return distances_of(run, gap_between(policy, AGAIN), list(again.steps)).get(None)
 
 
-def _over(by_step: ByStep, steps: list[int]) -> Distance | None:
+def _over(by_step: SumsByStep, steps: list[int]) -> Distance | None:
     """The distance over those of the steps that have the gap; None if none has."""
     own = [by_step[step] for step in steps if step in by_step]
     return together(own).distance if own else None

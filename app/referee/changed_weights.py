@@ -11,7 +11,7 @@ import torch
 
 from ratioscope.errors import SourceError
 
-Change = Callable[[Any], Any]
+Perturbation = Callable[[Any], Any]
 """Takes a model and returns a changed copy."""
 E4M3 = torch.float8_e4m3fn
 LARGEST_E4M3 = float(torch.finfo(E4M3).max)
@@ -19,17 +19,17 @@ ADAPTER = "adapter_config.json"
 _KV = "ratioscope_fp8_kv"
 
 
-def rounded(dtype: torch.dtype) -> Change:
+def rounded(dtype: torch.dtype) -> Perturbation:
     """Weights rounded to a dtype, computed in float32."""
     return lambda model: _each_weight(model, lambda weight: weight.to(dtype).float())
 
 
-def quantised(levels: int) -> Change:
+def quantised(levels: int) -> Perturbation:
     """Matrices rounded to so many levels on each side of 0, a scale per row; embeddings and norms stay."""
     return lambda model: _each_weight(model, lambda weight: _to_levels(weight, levels), only="layers")
 
 
-def in_fp8(*, per_row: bool) -> Change:
+def in_fp8(*, per_row: bool) -> Perturbation:
     """Matrices of the layers rounded to e4m3, with a scale per matrix or per row (output channel), computed in float32."""
 
     def change(weight: Any) -> Any:
@@ -42,7 +42,7 @@ def in_fp8(*, per_row: bool) -> Change:
     return lambda model: _each_weight(model, change, only="layers")
 
 
-def computed_in(dtype: torch.dtype) -> Change:
+def computed_in(dtype: torch.dtype) -> Perturbation:
     """Weights and computation in a dtype."""
     return lambda model: deepcopy(model).to(dtype)
 
@@ -64,7 +64,7 @@ def with_fp8_kv(model: Any) -> Any:
     return changed
 
 
-def with_adapter(folder: Path, sign: float = 1.0) -> Change:
+def with_adapter(folder: Path, sign: float = 1.0) -> Perturbation:
     """The LoRA adapter in a folder of PEFT's, merged into the model; with sign -1 taken away from it."""
     config = json.loads((folder / ADAPTER).read_text())
     if fault := _unmergeable(config):
@@ -107,7 +107,7 @@ def _to_levels(weight: Any, levels: int) -> Any:
     return (weight / scale).round() * scale
 
 
-def _each_weight(model: Any, change: Change, only: str = "") -> Any:
+def _each_weight(model: Any, change: Perturbation, only: str = "") -> Any:
     changed = deepcopy(model)
     with torch.no_grad():
         for name, weight in changed.named_parameters():

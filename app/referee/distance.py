@@ -59,7 +59,7 @@ class SequenceSums:
         return Distance(self.tokens, self.set_aside, mean, mean_error, k3, k3_error, self.largest)
 
 
-ByStep = Mapping[int, SequenceSums]
+SumsByStep = Mapping[int, SequenceSums]
 
 
 def distance(x: Floats, sequence: Integers, weight: Floats | None = None) -> Distance:
@@ -84,7 +84,7 @@ def sequence_sums(x: Floats, sequence: Integers, weight: Floats | None = None) -
     )
 
 
-def sums_of(run: "Run", gaps: Iterable[str], steps: Iterable[int]) -> dict[str, ByStep]:
+def sums_of(run: "Run", gaps: Iterable[str], steps: Iterable[int]) -> dict[str, SumsByStep]:
     """gap -> step -> the sums of its log-ratio. Steps without the gap are left out. The rows of a step are read once for all."""
     wanted = tuple(gaps)
     found: dict[str, dict[int, SequenceSums]] = {gap: {} for gap in wanted}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .changed_weights import Change, computed_in, in_fp8, quantised, rounded, with_adapter, with_fp8_kv
+from .changed_weights import Perturbation, computed_in, in_fp8, quantised, rounded, with_adapter, with_fp8_kv
 from .inputs import Sequence_
 
 TEMPERATURES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.5, 2.0)
@@ -33,7 +33,7 @@ class Hypothesis:
     """Fields of Scoring that differ."""
     prompt: Callable[[Prompt], Prompt] | None = None
     """The prompt that is read instead of the recorded one."""
-    weights: Change | None = None
+    weights: Perturbation | None = None
     """The changed copy of a model."""
     checkpoint: Path | None = None
     """The folder of the weights, if they are others."""
@@ -129,7 +129,7 @@ def _saved(path: Path) -> Iterator[Hypothesis]:
         f"the adapter {path.name} merged", merged, "weights", weights=lambda model: with_adapter(path)(model)
     )
     absent = f"this side runs without the adapter {path.name}, which --model has: check that the engine loads it"
-    without: Change = lambda model: with_adapter(path, -1.0)(model)  # noqa: E731
+    without: Perturbation = lambda model: with_adapter(path, -1.0)(model)  # noqa: E731
     yield Hypothesis(f"without the adapter {path.name}", absent, "weights", weights=without)
 
 

@@ -77,7 +77,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Room:
+class ModelBounds:
     """The sequences that a model can read."""
 
     vocabulary: int
@@ -90,7 +90,7 @@ class Room:
 def inputs_of(
     run: "Run",
     choice: Mapping[int, Mapping[str, float]],
-    room: Room,
+    room: ModelBounds,
     tokenizer: Any = None,
     found: Inputs | None = None,
 ) -> Inputs:
@@ -161,7 +161,7 @@ def _unreadable(ids: list[int] | None, tokens: int, prompt: list[int] | None, *,
     return "" if prompt else "their prompt is empty: the first token has nothing before it"
 
 
-def _fits(sequence: Sequence_, room: Room, found: Inputs) -> bool:
+def _fits(sequence: Sequence_, room: ModelBounds, found: Inputs) -> bool:
     every = (*sequence.prompt, *sequence.response)
     if max(every) >= room.vocabulary or min(every) < 0:
         raise SourceError(

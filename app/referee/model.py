@@ -10,7 +10,7 @@ from typing import Any
 
 from ratioscope.errors import MissingExtra, SourceError
 
-from .inputs import Room
+from .inputs import ModelBounds
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 MOST_DIGESTED = 16 << 30
@@ -24,7 +24,7 @@ class Referee:
 
     model: Any
     path: Path
-    room: Room
+    room: ModelBounds
     made_of: dict[str, Any]
     """Path, digest of the weights, dtype, device and versions, as a reading keeps them."""
 
@@ -48,7 +48,9 @@ def referee(path: Path, *, device: str | None = None, dtype: str = "float32") ->
             str(path), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False
         )
         model = model.to(place).eval()
-        room = Room(model.get_output_embeddings().weight.shape[0], _positions(model.config), f"the model {path.name}")
+        room = ModelBounds(
+            model.get_output_embeddings().weight.shape[0], _positions(model.config), f"the model {path.name}"
+        )
         import_module(".scoring", __package__).demand_own_head(model, room.vocabulary)
     except Exception as error:  # transformers raises anything for a folder that it cannot read
         raise SourceError(

@@ -58,7 +58,7 @@ class Best:
 
 
 @dataclass
-class Tried:
+class TestedAlternatives:
     """The result of every alternative."""
 
     best: list[Best] = field(default_factory=list)
@@ -76,7 +76,7 @@ def tried(
     checkpoints: Sequence[Path] = (),
     tokenizer: Any = None,
     progress: OnTried | None = None,
-) -> Tried:
+) -> TestedAlternatives:
     """Scores the sequences under the referee and all alternatives, and names the best of each column and step.
 
     A column that no single alternative reproduces is read under the best one together with each of the other groups.
@@ -84,11 +84,11 @@ def tried(
     bos = getattr(judge.model.config, "bos_token_id", None)
     every = list(hypotheses(sequences, bos=bos if isinstance(bos, int) else None, checkpoints=checkpoints))
     every += template_hypotheses(sequences, tokenizer)
-    table = _Table(judge, sequences, progress)
+    table = _Distances(judge, sequences, progress)
     table.add(every)
     pairs = [pair for policy in table.distances for pair in _pairs(table.best(policy), table.known)]
     table.add(list({pair.name: pair for pair in pairs}.values()))
-    found = Tried(sequences=len(sequences), skipped=table.skipped)
+    found = TestedAlternatives(sequences=len(sequences), skipped=table.skipped)
     for policy, by_name in table.distances.items():
         found.means[policy] = {
             name: _mean([x for own in steps.values() for x in own]) for name, steps in by_name.items()
@@ -107,7 +107,7 @@ def _pairs(best: Sequence[Best], known: Mapping[str, Hypothesis]) -> list[Hypoth
     return [combined(first, other) for other in others]
 
 
-class _Table:
+class _Distances:
     """|x| of every column under every alternative that was tried."""
 
     def __init__(self, judge: Referee, sequences: Sequence[Sequence_], progress: OnTried | None) -> None:

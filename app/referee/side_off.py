@@ -11,7 +11,7 @@ from ..presentation.cause_facts import capital, sentence
 from ..presentation.digits import count
 from ..presentation.gap_words import direction
 from ..presentation.step_words import steps_words
-from .answer import Answer, answer, words
+from .answer import RefereeAnswer, answer, words
 from .choice import at_even_distances
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SideOff:
 
     reading: str
     """The name of the reading."""
-    answer: Answer
+    answer: RefereeAnswer
     sentence: str
     """One sentence with a full stop."""
     facts: Pairs
@@ -72,7 +72,7 @@ def compared_steps(run: "Run", reading: str) -> list[int]:
     return at_even_distances(read, max(1, min(MOST_STEPS, int(MOST_TOKENS / max(size, 1.0)))))
 
 
-def _facts(run: "Run", reading: "Reading", found: Answer, steps: list[int]) -> Pairs:
+def _facts(run: "Run", reading: "Reading", found: RefereeAnswer, steps: list[int]) -> Pairs:
     rows = [(direction(gap_between(policy, reading.name)), words(own)) for policy, own in found.distances.items()]
     if found.between is not None:
         sides = [policy for policy in run.policies if policy in found.distances][:2]

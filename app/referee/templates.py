@@ -7,7 +7,7 @@ from typing import Any
 from .hypotheses import Hypothesis, Prompt
 from .inputs import Sequence_
 
-Message = dict[str, str]
+ChatMessage = dict[str, str]
 _ROLE = re.compile(r"^(system|user|assistant|tool): ", re.MULTILINE)
 _MEANING = "this side makes its prompts otherwise than the other: compare the chat templates and their arguments"
 
@@ -33,7 +33,7 @@ _WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def messages_of(text: str) -> list[Message]:
+def messages_of(text: str) -> list[ChatMessage]:
     """The conversation of a recorded prompt: lines that begin with a role begin a message; other text is a user's.
 
     >>> messages_of("system: be brief\\nuser: hello")
@@ -46,7 +46,7 @@ def messages_of(text: str) -> list[Message]:
     return [{"role": start[1], "content": text[start.end() : end - 1]} for start, end in zip(starts, ends, strict=True)]
 
 
-def _rendered(tokenizer: Any, messages: list[Message], way: Mapping[str, Any]) -> Prompt | None:
+def _rendered(tokenizer: Any, messages: list[ChatMessage], way: Mapping[str, Any]) -> Prompt | None:
     """The ids of the conversation; None if the tokenizer has no template, or one that refuses it."""
     options = dict(way)
     if options.pop("plain", False):

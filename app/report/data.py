@@ -24,7 +24,7 @@ from ..referee.side_off import SideOff
 from .baseline import Baseline, baseline_of
 from .diagnosis import Diagnosed, diagnosed
 from .gaps import gaps_of_readings, metrics_of, recorded_gap
-from .places import Place, places
+from .places import SliceOfGap, places
 from .quality import Quality, quality
 from .reproduction import Reproduction, reproduction
 from .scorecard import Score, scores
@@ -84,7 +84,7 @@ class ReportData:
     scores: tuple[Score, ...]
     distributions: dict[tuple[Level, str], pl.DataFrame]
     """(level, gap) -> counts per bucket and step."""
-    places: tuple[Place, ...]
+    places: tuple[SliceOfGap, ...]
     worst: tuple[WorstSequence, ...]
     text: bool
     """True if the report contains token and prompt texts."""

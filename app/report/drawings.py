@@ -16,7 +16,7 @@ from ratioscope.metrics.metric import Metric
 from ratioscope.record import GAPS
 
 from .. import figures
-from ..figures.drawing.beside import Beside
+from ..figures.drawing.beside import FaintRun
 from ..figures.svg.chart import svg_chart
 from ..figures.svg.paint import NAMED
 from ..figures.undoing import undoing
@@ -33,7 +33,7 @@ POINTS = 240
 
 PAIR, WHOLE = 450.0, 950.0
 """Widths of a static chart in pixels, before the page scales it: half of the page, and all of it."""
-Drawn = tuple[str, str, str, str, partial[go.Figure]]
+FigureSource = tuple[str, str, str, str, partial[go.Figure]]
 """(name, section, gap, label, function that draws it in a theme) of a figure."""
 
 
@@ -114,7 +114,7 @@ def _picture(name: str, section: str, gap: str, label: str, draw: partial[go.Fig
     return Picture(section, gap, name, svg)
 
 
-def figures_of(data: ReportData) -> Iterator[Drawn]:
+def figures_of(data: ReportData) -> Iterator[FigureSource]:
     """Every figure of the report."""
     graded = ", ".join(f"{count(number)} {word}" for word, number in data.graded.items())
     yield (
@@ -144,7 +144,7 @@ def figures_of(data: ReportData) -> Iterator[Drawn]:
     yield from _distributions(data)
 
 
-def _distributions(data: ReportData) -> Iterator[Drawn]:
+def _distributions(data: ReportData) -> Iterator[FigureSource]:
     """The three figures of each distribution that is not empty."""
     for (level, gap), frame in data.distributions.items():
         if len(frame):
@@ -175,13 +175,13 @@ def _measured(steps: pl.DataFrame, gap: str) -> pl.DataFrame:
     return steps if gap in GAPS else steps.filter(pl.col(f"{gap}/tokens").is_not_null())
 
 
-def _beside(data: ReportData, metric: Metric, gap: str) -> Beside | None:
+def _beside(data: ReportData, metric: Metric, gap: str) -> FaintRun | None:
     """The faint line of a chart: a known-good run, or in the chart of a reading's gap the recorded gap."""
     if gap in GAPS:
-        return None if data.baseline is None else Beside(data.baseline.name, data.baseline.steps)
+        return None if data.baseline is None else FaintRun(data.baseline.name, data.baseline.steps)
     names = {f"{data.recorded}/{metric.name}{end}": f"{gap}/{metric.name}{end}" for end in ("", "_se")}
     own = {name: to for name, to in names.items() if name in data.steps.columns}
-    return Beside(data.recorded, data.steps.select("step", *own).rename(own)) if own else None
+    return FaintRun(data.recorded, data.steps.select("step", *own).rename(own)) if own else None
 
 
 def _score_words(score: Score | None) -> str:

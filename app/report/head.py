@@ -19,7 +19,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class UndoingNumbers:
     """The numbers of the one picture of the head: the gap of each step before and after the undoing."""
 
     frame: pl.DataFrame
@@ -40,7 +40,7 @@ class Head:
     """Label and text of each fact, in the order of reading."""
     share: float | None
     """Share of the gap that the likeliest cause explains, 0 to 1; None without one."""
-    evidence: Evidence | None
+    evidence: UndoingNumbers | None
     """None if nothing was undone: then the size of the gap over the steps is the picture."""
 
 
@@ -110,9 +110,13 @@ def _ruled_out(diagnosis: Diagnosis) -> str:
     return sentence("; ".join(titles[:RULED_OUT]) + more) if titles else ""
 
 
-def _evidence(likely: Likely | None, gap: str) -> Evidence | None:
+def _evidence(likely: Likely | None, gap: str) -> UndoingNumbers | None:
     frame = over_steps(likely) if likely is not None else None
-    return None if likely is None or frame is None or frame.is_empty() else Evidence(frame, gap, likely.cause.undoing)
+    return (
+        None
+        if likely is None or frame is None or frame.is_empty()
+        else UndoingNumbers(frame, gap, likely.cause.undoing)
+    )
 
 
 def plain_head(head: Head) -> Mapping[str, object]:

@@ -44,7 +44,7 @@ from ..referee.baselines import plain_baseline
 from ..referee.side_off import plain_side_off
 from .data import SCHEMA, ReportData
 from .head import plain_head
-from .places import Place
+from .places import SliceOfGap
 from .scorecard import Score
 
 CARD = ("name", "unit", "formula", "meaning", "gaps", "level", "estimator", "weighting", "direction", "range", "absent")
@@ -102,7 +102,7 @@ def _card(metric: Metric) -> dict[str, Any]:
     return {name: getattr(metric, name) for name in CARD} | {"bands": [asdict(band) for band in metric.bands]}
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: SliceOfGap) -> dict[str, Any]:
     return {
         "slice": place.slice,
         "gap": place.gap,

@@ -24,7 +24,7 @@ MOST_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Place:
+class SliceOfGap:
     """One slice of one gap."""
 
     gap: str
@@ -40,12 +40,12 @@ class Place:
     """Reason why some values of the rows are not available; None if all are."""
 
 
-def places(run: Run, gap: str) -> tuple[Place, ...]:
+def places(run: Run, gap: str) -> tuple[SliceOfGap, ...]:
     """A Place for every slice of the gap, on record or not."""
     return tuple(_place(run, gap, name, title) for name, title in SLICES.items())
 
 
-def _place(run: Run, gap: str, name: str, title: str) -> Place:
+def _place(run: Run, gap: str, name: str, title: str) -> SliceOfGap:
     frame = run.metrics(by=(name,), gap=asked_gap(gap))
     columns = [
         c for metric in names_at("table", gap) for c in (f"{gap}/{metric}", f"{gap}/{metric}_se") if c in frame.columns
@@ -53,12 +53,12 @@ def _place(run: Run, gap: str, name: str, title: str) -> Place:
     measured = f"{gap}/tokens" in frame.columns
     known = frame.filter(pl.col(f"{gap}/tokens") > 0) if measured else frame.clear()
     if known.is_empty():
-        return Place(gap, name, title, None, 0, f"because {WANTED[name]}", None)
+        return SliceOfGap(gap, name, title, None, 0, f"because {WANTED[name]}", None)
     coarse = too_coarse(run)
     held = without_coarse(known, coarse)
     rows = _shortened(held, gap).select(pl.col(name).cast(pl.String), *columns)
     because = coarse[gap].because if _lost(known, held, gap) else None
-    return Place(gap, name, title, rows.sort(key_order(rows[name])), len(known), None, because)
+    return SliceOfGap(gap, name, title, rows.sort(key_order(rows[name])), len(known), None, because)
 
 
 def _lost(measured: pl.DataFrame, held: pl.DataFrame, gap: str) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SetAside:
+class UnreadFile:
     """A file that was not read, and why."""
 
     path: str
@@ -28,7 +28,7 @@ class SetAside:
 
 
 @dataclass(frozen=True)
-class Unrecorded:
+class UnavailableView:
     """A view that the recorded columns do not allow."""
 
     view: str
@@ -89,9 +89,9 @@ class Quality:
     drop_reasons: tuple[DropReason, ...]
     uncommitted: int
     """Number of files that no commit names."""
-    quarantined: tuple[SetAside, ...]
+    quarantined: tuple[UnreadFile, ...]
     notes: tuple[str, ...]
-    unrecorded: tuple[Unrecorded, ...]
+    unrecorded: tuple[UnavailableView, ...]
 
 
 def quality(run: "Run", steps: pl.DataFrame) -> Quality:
@@ -132,9 +132,9 @@ def quality(run: "Run", steps: pl.DataFrame) -> Quality:
         replaced=tuple(": ".join(replaced(shadow)) for shadow in run.shadowed),
         drop_reasons=_drop_reasons(counts.reasons),
         uncommitted=len(run.uncommitted),
-        quarantined=tuple(SetAside(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
+        quarantined=tuple(UnreadFile(scrubbed_text(item.path), scrubbed_text(item.reason)) for item in run.quarantined),
         notes=tuple(scrubbed_text(note) for note in run.notes),
-        unrecorded=tuple(Unrecorded(*row) for row in missing_of(run) if row[0] not in run.gaps),
+        unrecorded=tuple(UnavailableView(*row) for row in missing_of(run) if row[0] not in run.gaps),
     )
 
 

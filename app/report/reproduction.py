@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class SignalThresholds:
     """The thresholds of one graded signal."""
 
     signal: str
@@ -40,7 +40,7 @@ class Reproduction:
     """Versions in run.json."""
     config: dict[str, Any]
     """Configuration in run.json, without secrets."""
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[SignalThresholds, ...]
 
 
 def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
@@ -55,7 +55,7 @@ def reproduction(run: "Run", options: tuple[str, ...] = ()) -> Reproduction:
         None if trainer is None else scrubbed_text(str(trainer)),
         scrubbed(versions) if isinstance(versions, dict) else {},
         scrubbed(config) if isinstance(config, dict) else {},
-        tuple(Threshold(s.name, s.title, s.watch, s.act, s.source) for s in run.rules.rules.signals),
+        tuple(SignalThresholds(s.name, s.title, s.watch, s.act, s.source) for s in run.rules.rules.signals),
     )
 
 

@@ -65,7 +65,7 @@ def scores(
     coarse = too_coarse(run)
     measured = metrics_of(run, (), of_readings)
     whole, steps = without_coarse(measured, coarse), without_coarse(steps, coarse)
-    table = _Table(
+    table = _ScoreSources(
         whole.row(0, named=True) if len(whole) else {},
         steps,
         run.unavailable | _too_small(measured, whole, coarse),
@@ -87,7 +87,7 @@ def _parts(graded: pl.DataFrame) -> dict[tuple[object, ...], pl.DataFrame]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ScoreSources:
     """The sources of scores: values of the whole run and by step, reasons for absent ones, and the grades of both."""
 
     whole: Mapping[str, float | None]
@@ -109,7 +109,7 @@ def _of_gap(gap: str) -> Iterator[Metric]:
     return (metric for metric in METRICS if metric.is_of(gap))
 
 
-def _score(metric: Metric, gap: str, table: _Table) -> Score:
+def _score(metric: Metric, gap: str, table: _ScoreSources) -> Score:
     name = f"{gap}/{metric.name}"
     value = table.whole.get(name)
     limits = limits_of(metric, gap, table.signals)

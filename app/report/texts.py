@@ -16,7 +16,7 @@ from ..presentation.loss_words import lost_words
 from ..presentation.metric_places import SPOKEN, names_at
 from ..presentation.value_text import value_words
 from .data import ReportData
-from .places import Place
+from .places import SliceOfGap
 from .quality import Quality
 from .reproduction import Reproduction
 from .scorecard import Score
@@ -95,7 +95,7 @@ def verdict_facts(data: ReportData) -> Pairs:
     ]
 
 
-def place_table(place: Place) -> tuple[list[str], list[list[str]]]:
+def place_table(place: SliceOfGap) -> tuple[list[str], list[list[str]]]:
     """Header and rows of one slice; a metric that no row has is left out."""
     frame = place.frame
     assert frame is not None

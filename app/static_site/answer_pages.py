@@ -12,7 +12,7 @@ from ..presentation.metric_places import metrics_at
 from ..presentation.statements import statements
 from ..presentation.theme import DARK, LIGHT
 from ..report import texts
-from .blocks import Block, Chart, Charts, Code, Drawer, Facts, Heading, Links, Markup, Table, Verdict, Words
+from .blocks import Block, Chart, Charts, Code, Drawer, Facts, Heading, Links, Markup, Paragraph, Table, Verdict
 from .material import Material
 
 
@@ -46,7 +46,7 @@ def diagnosis(run: Material) -> tuple[Block, ...]:
         title = f"ruled out: {count(len(found.excluded), 'cause')}, with what was measured"
         blocks.append(Drawer(title, (Table(title, ("cause", "measured"), found.excluded),)))
     if run.data.side is not None:
-        blocks += [Heading("Which side is off?"), Words(run.data.side.sentence, "lead"), Facts(run.data.side.facts)]
+        blocks += [Heading("Which side is off?"), Paragraph(run.data.side.sentence, "lead"), Facts(run.data.side.facts)]
     return tuple(blocks)
 
 

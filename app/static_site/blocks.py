@@ -18,7 +18,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Words:
+class Paragraph:
     """A paragraph."""
 
     text: str
@@ -75,7 +75,7 @@ class Markup:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TintedSequence:
     """A sequence with its tinted tokens."""
 
     title: str
@@ -123,4 +123,4 @@ class Drawer:
     blocks: "tuple[Block, ...]"
 
 
-Block = Heading | Words | Facts | Table | Charts | Markup | Tokens | Code | Links | Verdict | Drawer
+Block = Heading | Paragraph | Facts | Table | Charts | Markup | TintedSequence | Code | Links | Verdict | Drawer

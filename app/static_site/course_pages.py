@@ -18,7 +18,7 @@ from ..presentation.metric_topics import of_gap
 from ..report import texts
 from ..report.drawings import POINTS
 from ..report.scrubbed import scrubbed_text
-from .blocks import Block, Chart, Charts, Drawer, Heading, Table, Words
+from .blocks import Block, Chart, Charts, Drawer, Heading, Paragraph, Table
 from .frames import frame_rows
 from .material import Material
 
@@ -29,7 +29,7 @@ ALERTS = 200
 def metrics(run: Material) -> tuple[Block, ...]:
     """The scorecard, and a chart for each metric that is on record, by topic."""
     if not run.gap or run.course.is_empty():
-        return (Words("not available, because no step has the log-probs of two policies.", "absent"),)
+        return (Paragraph("not available, because no step has the log-probs of two policies.", "absent"),)
     blocks: list[Block] = [Heading(f"Scorecard of {run.gap}"), _scorecard(run)]
     for place, (topic, of_topic) in enumerate(of_gap(run.gap).items()):
         charts = tuple(_courses(run, of_topic))
@@ -82,7 +82,7 @@ def distributions(run: Material) -> tuple[Block, ...]:
         if charts:
             course = _quantiles(run, gap) if level == "token" and len(frame) else ()
             blocks += [Heading(f"By {level}"), Charts((*charts, *course))]
-    return tuple(blocks) or (Words("not available, because the run has no distribution of this gap", "absent"),)
+    return tuple(blocks) or (Paragraph("not available, because the run has no distribution of this gap", "absent"),)
 
 
 def _quantiles(run: Material, gap: str) -> tuple[Chart, ...]:
@@ -98,9 +98,9 @@ def alerts(run: Material) -> tuple[Block, ...]:
     """The course of every alert, a row for each, the checks that passed, and the thresholds."""
     found, rules = run.alerts, run.run.rules.rules
     ordered = in_order(found.alerts, ())
-    blocks: list[Block] = [Words(counted(ordered, none_words(run.data.verdict, rules)), "lead")]
+    blocks: list[Block] = [Paragraph(counted(ordered, none_words(run.data.verdict, rules)), "lead")]
     if run.run.rules.sentence:
-        blocks.append(Words(scrubbed_text(run.run.rules.sentence), "muted"))
+        blocks.append(Paragraph(scrubbed_text(run.run.rules.sentence), "muted"))
     if ordered:
         frame, steps = alert_frame(ordered), run.run.steps
         draw = partial(
@@ -110,14 +110,16 @@ def alerts(run: Material) -> tuple[Block, ...]:
         cut = f"the first {ALERTS} of {count(len(ordered), 'alert')}; " if len(ordered) > ALERTS else ""
         blocks += [
             Charts((lanes,)),
-            Words(f"{cut}open alerts first, the worst first", "muted small"),
+            Paragraph(f"{cut}open alerts first, the worst first", "muted small"),
             frame_rows("alerts", rows_of(ordered[:ALERTS], ())),
         ]
     passed = passed_checks(found.graded, ordered, rules)
     if len(passed):
         blocks += [Heading(passed_words(passed)), frame_rows("checks without an alert", passed)]
     if reasons := not_graded(found.graded, run.data.verdict):
-        blocks.append(Drawer(f"Not graded ({len(reasons)})", tuple(Words(scrubbed_text(reason)) for reason in reasons)))
+        blocks.append(
+            Drawer(f"Not graded ({len(reasons)})", tuple(Paragraph(scrubbed_text(reason)) for reason in reasons))
+        )
     return (*blocks, Drawer("Thresholds of the grades", (_thresholds(run),)))
 
 

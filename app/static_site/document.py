@@ -8,7 +8,7 @@ from ..presentation.theme import MARKS
 from .blocks import Block
 from .markup import Inside, charts_of, markup
 from .material import Material
-from .pages import PAGES, Page
+from .pages import PAGES, StaticPage
 from .shell import Shell, shell
 
 FIRST = "index.html"
@@ -41,7 +41,7 @@ def _file(path: str) -> str:
 
 
 def _document(
-    run: Material, made: Sequence[tuple[Page, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
+    run: Material, made: Sequence[tuple[StaticPage, tuple[Block, ...]]], address: Callable[[str], str], home: str = ""
 ) -> str:
     drawn = {chart.name: run.drawn(chart) for _, blocks in made for chart in charts_of(blocks)}
     inside = Inside(drawn, address, PATHS)
@@ -62,7 +62,7 @@ def _document(
     )
 
 
-def _section(page: Page, blocks: tuple[Block, ...], inside: Inside) -> str:
+def _section(page: StaticPage, blocks: tuple[Block, ...], inside: Inside) -> str:
     return f'<section class="page" id="{page.path}"><h2>{page.title}</h2>\n{markup(blocks, inside)}\n</section>'
 
 
@@ -76,7 +76,7 @@ def _navigation(address: Callable[[str], str], current: str, home: str) -> str:
     return f'<nav aria-label="pages">{back}{links}</nav>'
 
 
-def _here(page: Page, current: str) -> str:
+def _here(page: StaticPage, current: str) -> str:
     return ' aria-current="page"' if page.path == current else ""
 
 

@@ -18,10 +18,10 @@ from .blocks import (
     Links,
     Markup,
     Pairs,
+    Paragraph,
     Table,
-    Tokens,
+    TintedSequence,
     Verdict,
-    Words,
 )
 
 SHARE = '<svg class="share" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
@@ -59,7 +59,7 @@ def _heading(block: Heading, inside: Inside) -> str:
     return f"<h3>{escaped(block.text)}</h3>"
 
 
-def _words(block: Words, inside: Inside) -> str:
+def _words(block: Paragraph, inside: Inside) -> str:
     return f'<p class="{block.kind}">{escaped(block.text)}</p>'
 
 
@@ -119,7 +119,7 @@ def _markup(block: Markup, inside: Inside) -> str:
     return f'<div class="in-light">{block.light}</div><div class="in-dark">{block.dark}</div>'
 
 
-def _tokens(block: Tokens, inside: Inside) -> str:
+def _tokens(block: TintedSequence, inside: Inside) -> str:
     lines = "<br>".join(escaped(line) for line in (block.prompt or "").split("\n"))
     prompt = f'<details><summary>prompt</summary><div class="prompt">{lines}</div></details>' if block.prompt else ""
     more = f'<p class="muted small">{escaped(block.more)}</p>' if block.more else ""
@@ -159,7 +159,7 @@ def _drawer(block: Drawer, inside: Inside) -> str:
 
 
 _MARKUP: dict[type[Any], Callable[[Any, Inside], str]] = {
-    Heading: _heading, Words: _words, Facts: _facts, Table: _table, Charts: _charts, Markup: _markup, Tokens: _tokens,
+    Heading: _heading, Paragraph: _words, Facts: _facts, Table: _table, Charts: _charts, Markup: _markup, TintedSequence: _tokens,
     Code: _code, Links: _links, Verdict: _verdict, Drawer: _drawer,
 }  # fmt: skip
 """How a block looks. Any: each function takes the blocks of its own type."""

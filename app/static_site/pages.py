@@ -12,7 +12,7 @@ from .slice_pages import staleness, where
 
 
 @dataclass(frozen=True)
-class Page:
+class StaticPage:
     """One page."""
 
     path: str
@@ -22,13 +22,13 @@ class Page:
 
 
 PAGES = (
-    Page("overview", "Overview", overview),
-    Page("diagnosis", "Diagnosis", diagnosis),
-    Page("metrics", "Metrics", metrics),
-    Page("distributions", "Distributions", distributions),
-    Page("where", "Where", where),
-    Page("staleness", "Staleness", staleness),
-    Page("sequences", "Sequences", sequences),
-    Page("alerts", "Alerts", alerts),
-    Page("health", "Health", health),
+    StaticPage("overview", "Overview", overview),
+    StaticPage("diagnosis", "Diagnosis", diagnosis),
+    StaticPage("metrics", "Metrics", metrics),
+    StaticPage("distributions", "Distributions", distributions),
+    StaticPage("where", "Where", where),
+    StaticPage("staleness", "Staleness", staleness),
+    StaticPage("sequences", "Sequences", sequences),
+    StaticPage("alerts", "Alerts", alerts),
+    StaticPage("health", "Health", health),
 )

@@ -3,7 +3,7 @@
 from ..presentation.digits import count
 from ..report import texts
 from ..report.drawings import tokens_html, tokens_legend
-from .blocks import Block, Code, Drawer, Facts, Heading, Markup, Table, Tokens, Words
+from .blocks import Block, Code, Drawer, Facts, Heading, Markup, Paragraph, Table, TintedSequence
 from .material import Material
 
 
@@ -11,19 +11,23 @@ def sequences(run: Material) -> tuple[Block, ...]:
     """The worst sequences of the run with their tinted tokens."""
     data = run.data
     if not data.worst:
-        return (Words(f"not available, because no token rows of {run.gap} are on record", "absent"),)
+        return (Paragraph(f"not available, because no token rows of {run.gap} are on record", "absent"),)
     left_out = "" if data.text else " Texts were left out (--no-text)."
     said = f"The order is that of the largest |x| of {run.gap} among the recorded token rows.{left_out}"
     legend = tokens_legend(run.gap)
-    return (Words(said, "muted"), Markup(legend, legend), *(_sequence(run, place) for place in range(len(data.worst))))
+    return (
+        Paragraph(said, "muted"),
+        Markup(legend, legend),
+        *(_sequence(run, place) for place in range(len(data.worst))),
+    )
 
 
-def _sequence(run: Material, place: int) -> Tokens:
+def _sequence(run: Material, place: int) -> TintedSequence:
     item = run.data.worst[place]
     cut = item.length > len(item.tokens)
     more = f"the first {count(len(item.tokens))} of {count(item.length, 'token')}" if cut else ""
     tokens = tokens_html(item.tokens, run.gap)
-    return Tokens(f"{place + 1}. {item.sequence_id}", texts.sequence_facts(item), item.prompt, tokens, more)
+    return TintedSequence(f"{place + 1}. {item.sequence_id}", texts.sequence_facts(item), item.prompt, tokens, more)
 
 
 def health(run: Material) -> tuple[Block, ...]:
@@ -37,7 +41,7 @@ def health(run: Material) -> tuple[Block, ...]:
         missing = [(item.view, f"not available, {item.reason}") for item in data.quality.unrecorded]
         blocks += [Heading("Not recorded"), Facts(missing)]
     if data.verdict.checked:
-        blocks += [Heading("Checks"), Words(data.verdict.checked)]
+        blocks += [Heading("Checks"), Paragraph(data.verdict.checked)]
     if len(data.events):
         blocks += [Heading("Events"), _events(run)]
     blocks += [Heading("Run"), Facts(_run_facts(run))]

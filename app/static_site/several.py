@@ -29,7 +29,7 @@ HEAD = ("verdict", "run", "what was found", "since step", "size of the gap", "ov
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedRun:
     """One run in the list."""
 
     name: str
@@ -51,7 +51,7 @@ class Entry:
 
 def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
     """Name and content of each file, the start page last. Each run is taken when its file is wanted, and let go of then."""
-    entries: list[Entry] = []
+    entries: list[ListedRun] = []
     taken = {FIRST}
     for run in runs:
         file = file_name(run.data.name, taken)
@@ -61,7 +61,7 @@ def folder_of(runs: Iterable[Material]) -> Iterator[tuple[str, str]]:
     yield FIRST, start_page(in_order(entries))
 
 
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
+def in_order(entries: Iterable[ListedRun]) -> list[ListedRun]:
     """The worst verdict first; runs of one verdict as they came."""
     return sorted(entries, key=lambda entry: WORDS.index(entry.verdict))
 
@@ -77,13 +77,13 @@ def file_name(name: str, taken: Set[str]) -> str:
     return f"{plain}.html" if f"{plain}.html" not in taken else next(other for other in others if other not in taken)
 
 
-def entry_of(run: Material, file: str) -> Entry:
+def entry_of(run: Material, file: str) -> ListedRun:
     """The row of a run."""
     head, verdict, metric = run.data.diagnosis.head, run.data.verdict, BY_NAME[size_metric(run.gap)]
     score = next((score for score in run.data.scores if (score.gap, score.name) == (run.gap, metric.name)), None)
     absent = "not available, because no step has the log-probs of two policies"
     over = ", over" if verdict.until_step is not None else ""
-    return Entry(
+    return ListedRun(
         name=run.data.name,
         file=file,
         verdict=graded(head.severity),
@@ -104,7 +104,7 @@ def _course(run: Material, column: str) -> str:
         return svg_path(np.log10(values).tolist(), ends=(LEAST, LARGEST))
 
 
-def start_page(entries: list[Entry]) -> str:
+def start_page(entries: list[ListedRun]) -> str:
     """The list of the runs, each a link to its file."""
     verdicts = Counter(entry.verdict for entry in entries)
     said = ", ".join(f"{count(verdicts[word])} {word.partition(' ')[2]}" for word in WORDS if verdicts[word])
@@ -128,7 +128,7 @@ def start_page(entries: list[Entry]) -> str:
     )
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: ListedRun) -> str:
     severity = entry.verdict.partition(" ")[2]
     course = f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true"><path d="{entry.course}"/></svg>'
     cells = (

@@ -39,7 +39,7 @@ from ..presentation.weights_table import NO_DIGESTS, weights_table
 from ..report import texts
 from ..report.scorecard import Score
 from ..report.scrubbed import scrubbed, scrubbed_text
-from .blocks import Block, Chart, Charts, Drawer, Heading, Markup, Table, Words
+from .blocks import Block, Chart, Charts, Drawer, Heading, Markup, Paragraph, Table
 from .frames import frame_rows
 from .material import Material
 
@@ -50,13 +50,15 @@ def where(run: Material) -> tuple[Block, ...]:
     parts = {place.slice: _parts(run, place.slice) for place in present}
     size = BY_NAME[size_metric(run.gap)]
     found = [(WORDS[name], concentration(frame)) for name, frame in parts.items()]
-    said = [Words(sentence, "lead") for sentence in concentration_words(found, size.title)]
+    said = [Paragraph(sentence, "lead") for sentence in concentration_words(found, size.title)]
     alone = {name: str(frame["label"][0]) for name, frame in parts.items() if len(frame) == 1}
     charts = tuple(_bars(run, name, frame) for name, frame in parts.items() if name not in alone)
-    facts = [Words(only_value_words(WORDS[name], value), "muted small") for name, value in alone.items()]
+    facts = [Paragraph(only_value_words(WORDS[name], value), "muted small") for name, value in alone.items()]
     tables = tuple(Table(place.title, *texts.place_table(place), numbers=True) for place in present)
     absent = [
-        Words(f"{place.title}: not available, {place.absent}", "absent") for place in run.data.places if place.absent
+        Paragraph(f"{place.title}: not available, {place.absent}", "absent")
+        for place in run.data.places
+        if place.absent
     ]
     numbers = [Drawer(f"numbers {table.title}", (table,)) for table in tables]
     return (*said, Charts(charts), *facts, *numbers, *absent)
@@ -93,14 +95,14 @@ def _by_lag(run: Material) -> tuple[Block, ...]:
     gap, metric = run.gap, BY_NAME[size_metric(run.gap)]
     absent = next((place.absent for place in run.data.places if place.slice == "lag"), None)
     if absent:
-        return (Words(f"By version lag: not available, {absent}", "absent"),)
+        return (Paragraph(f"By version lag: not available, {absent}", "absent"),)
     by_lag = lag_table(run.run)
     if f"{gap}/{metric.name}" not in by_lag.columns:
-        return (Words(f"No token of {gap} has a known version lag.", "absent"),)
+        return (Paragraph(f"No token of {gap} has a known version lag.", "absent"),)
     parts, course = lag_parts(by_lag, gap), lag_over_steps(run.run)
     if len(parts) == 1:
         fact, follows = single_lag(str(parts["label"][0]), is_sampled=gap in SAMPLED)
-        return (*_share(run), Words(fact, "lead"), Words(follows))
+        return (*_share(run), Paragraph(fact, "lead"), Paragraph(follows))
     limits, events = limits_of(metric, gap, run.data.signals), run.data.events
     charts = (
         Chart("lag-bars", f"{gap} {metric.name} by version lag", _bars(run, "lag", parts).draw),
@@ -119,19 +121,19 @@ def _by_lag(run: Material) -> tuple[Block, ...]:
 def _share(run: Material) -> tuple[Block, ...]:
     """The part of the gap that old weights explain."""
     if run.gap not in SAMPLED:
-        return (Words(OF_THE_UPDATE, "muted"),)
+        return (Paragraph(OF_THE_UPDATE, "muted"),)
     found = share_of_lag(lagged(run.run.metrics(by=("lag",)), run.gap))
     whole = _score(run)
     own = whole.error if whole and whole.count == found.tokens else None
     rows = [(name, value, about) for name, value, about in lag_facts(found, own)]
     reason = (
-        [Words(f"Share explained by lag: not available, because {found.reason}.", "absent")] if found.reason else []
+        [Paragraph(f"Share explained by lag: not available, because {found.reason}.", "absent")] if found.reason else []
     )
     answer = lag_answer(found)
     return (
-        *([Words(answer, "lead")] if answer else []),
+        *([Paragraph(answer, "lead")] if answer else []),
         Table("the share of old weights", ("", "K3", "meaning"), rows),
-        Words(lag_note(found), "muted small"),
+        Paragraph(lag_note(found), "muted small"),
         *reason,
     )
 
@@ -143,7 +145,7 @@ def staleness(run: Material) -> tuple[Block, ...]:
     if parts.is_empty():
         three = "log rollout, old and current log-probs of the same tokens"
         words = f"total = mismatch + drift: not available, because no step has all three gaps; {three}."
-        blocks.append(Words(words, "absent"))
+        blocks.append(Paragraph(words, "absent"))
     else:
         label = f"mean log-ratios of total, mismatch and drift over {count(len(parts), 'step')}"
         blocks.append(Charts((Chart("parts", label, partial(gap_parts, parts, events=run.data.events), wide=True),)))
@@ -153,11 +155,11 @@ def staleness(run: Material) -> tuple[Block, ...]:
 def _weights(run: Material) -> tuple[Block, ...]:
     frame, title = weights_table(run.run), Heading("Did the weights arrive?")
     if frame.is_empty():
-        return (title, Words(NO_DIGESTS, "absent"))
+        return (title, Paragraph(NO_DIGESTS, "absent"))
     wrong = frame.filter(pl.col("state") == "differs")["finding"].to_list()
     return (
         title,
-        *(Words(scrubbed_text(words), "lead") for words in wrong),
+        *(Paragraph(scrubbed_text(words), "lead") for words in wrong),
         frame_rows("weights of the engines", frame),
     )
 
@@ -168,5 +170,5 @@ def _sides(run: Material) -> tuple[Block, ...]:
     return (
         Heading("Do engine and trainer use the same settings?"),
         Markup(draw(theme=LIGHT), draw(theme=DARK)),
-        Words("These settings come from the recorded configuration. An unknown setting may differ.", "muted small"),
+        Paragraph("These settings come from the recorded configuration. An unknown setting may differ.", "muted small"),
     )

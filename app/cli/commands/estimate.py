@@ -12,7 +12,7 @@ from ..terminal import print_json, print_pairs, working
 from .arguments import AsJson, comma_separated, opened
 
 if TYPE_CHECKING:
-    from ..cost import Shape
+    from ..cost import BatchShape
 
 
 def estimate(
@@ -45,7 +45,7 @@ def estimate(
     Give --sequences and --length, or a RUN whose first steps are on disk. A budget bounds the token rows: Collector(budget=
     Budget(step_bytes=...)), or {"step_bytes": ...} in control.json of the run folder while the run goes on.
     """
-    from ..cost import Shape, policies_of
+    from ..cost import BatchShape, policies_of
 
     if steps < 1 or ranks < 1:
         raise ConfigError(f"--steps {steps} --ranks {ranks}: wanted at least 1 of each")
@@ -59,7 +59,7 @@ def estimate(
         estimates = _of_run(run, steps)
     elif sequences is not None and length is not None:
         recorded = policies_of(comma_separated(policies))
-        estimates = _of_shape(Shape(sequences, length, recorded, entropy, text, readings), steps, ranks)
+        estimates = _of_shape(BatchShape(sequences, length, recorded, entropy, text, readings), steps, ranks)
     else:
         raise ConfigError(
             "wanted --sequences and --length, or a RUN; try: ratioscope estimate --sequences 512 --length 2000"
@@ -67,7 +67,7 @@ def estimate(
     _print(estimates, as_json)
 
 
-def _of_shape(shape: "Shape", steps: int, ranks: int) -> dict[str, Any]:
+def _of_shape(shape: "BatchShape", steps: int, ranks: int) -> dict[str, Any]:
     from ..cost import measured
 
     with working("recording a batch of this shape"):

@@ -50,7 +50,7 @@ def export(
     what was written.
     """
     from ...export.export import export as exported
-    from ...export.tables import Part
+    from ...export.tables import ExportedPart
 
     _refuse(output, level)
     chosen, metrics = steps_of(steps), comma_separated(metric)
@@ -58,7 +58,7 @@ def export(
     opened_run = opened(run)
     if gap is not None:
         gaps_of_readings(opened_run, (gap,))
-    part = Part(
+    part = ExportedPart(
         "step" if level == "step" else "sequence" if level == "sequence" else "token", chosen, gap, metrics, not no_text
     )
     with ended_in_order(), counting(f"exporting {opened_run.name}") as progress:

@@ -91,13 +91,13 @@ def import_dump(
     out; import/rejected.jsonl in the run lists them.
     """
     from ..import_report import print_json_report, print_report
-    from ..import_units import Changed
+    from ..import_units import ImportChanged
     from ..terminal import note
 
     if source is not None and rollout is None and train is None:
-        from ..scalar_import import Asked, import_scalars, scalar_log
+        from ..scalar_import import LogOptions, import_scalars, scalar_log
 
-        asked = Asked(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json)
+        asked = LogOptions(source, output, format_name, columns or (), dialect, run_id, name, strict, as_json)
         if (log := scalar_log(asked)) is not None:
             return import_scalars(asked, log)
     began = time.monotonic()
@@ -112,7 +112,7 @@ def import_dump(
     request = sources, sides, output, comma_separated(on), name, strict
     try:
         readings, matches, done = _imported(*request)
-    except Changed as error:
+    except ImportChanged as error:
         note(f"{error}; what it had written is removed, and the import begins anew")
         readings, matches, done = _imported(*request)
     if as_json:

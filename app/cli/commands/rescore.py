@@ -17,11 +17,11 @@ from .arguments import AsJson, OwnRun, opened, steps_of
 if TYPE_CHECKING:
     from ratioscope.ingest.run import Run
 
-    from ...referee.answer import Answer
+    from ...referee.answer import RefereeAnswer
     from ...referee.choice import Wanted
     from ...referee.distance import Distance
     from ...referee.model import Referee
-    from ...referee.reproduction import Tried
+    from ...referee.reproduction import TestedAlternatives
     from ...referee.rescoring import Rescored
 
 ModelOption = Annotated[
@@ -143,7 +143,9 @@ def _floor(run: "Run", name: str, read: "Callable[..., Rescored]") -> "Distance 
     return distances_of(run, f"{name}:{name}_again", again.steps).get(None)
 
 
-def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None) -> "Tried":
+def _reproduced(
+    run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, checkpoints: Path | None
+) -> "TestedAlternatives":
     """The alternatives that reproduce the recorded columns. A finding is written into the run, where the diagnosis shows it."""
     from ...referee.choice import chosen
     from ...referee.inputs import demand_some, inputs_of
@@ -166,7 +168,7 @@ def _reproduced(run: "Run", judge: "Referee", wanted: "Wanted", tokenizer: Any, 
     return found
 
 
-def _print_floor(who: str, how: str, noise: "Distance | None", found: "Answer") -> None:
+def _print_floor(who: str, how: str, noise: "Distance | None", found: "RefereeAnswer") -> None:
     from ...referee.answer import words
 
     if noise is None:
@@ -181,11 +183,11 @@ def _print_floor(who: str, how: str, noise: "Distance | None", found: "Answer") 
         say(f"{said}; the recorded sides differ by {between.mean / noise.mean:,.1f} times that (mean |x|)")
 
 
-def _plain_tried(found: "Tried") -> dict[str, Any]:
+def _plain_tried(found: "TestedAlternatives") -> dict[str, Any]:
     return {**asdict(found), "sentences": [best.sentence for best in found.best]}
 
 
-def _print_tried(found: "Tried") -> None:
+def _print_tried(found: "TestedAlternatives") -> None:
     say()
     for best in found.best:
         say(best.sentence, "bold" if best.verdict == "reproduced" else None)
@@ -201,7 +203,7 @@ def _print_tried(found: "Tried") -> None:
         say(f"not tried: {name}: {why}", "dim")
 
 
-def plain_answer(found: "Answer") -> dict[str, Any]:
+def plain_answer(found: "RefereeAnswer") -> dict[str, Any]:
     """The answer as JSON holds it."""
     return {
         "off": found.off,
@@ -213,7 +215,7 @@ def plain_answer(found: "Answer") -> dict[str, Any]:
     }
 
 
-def _print(done: "Rescored", found: "Answer") -> None:
+def _print(done: "Rescored", found: "RefereeAnswer") -> None:
     say(found.sentence, "bold")
     before = f", {done.before:,} more were read before" if done.before else ""
     say(f"read {count(done.sequences, 'sequence')} of {count(done.tokens, 'token')} as {done.reading!r}{before}")

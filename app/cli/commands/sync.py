@@ -31,13 +31,13 @@ def sync(run: RunFolder, to: ToOption, follow: FollowOption = False, every: Ever
     """
     from ...export.sinks.door import logger_of
     from ...export.sinks.sync import LoggerSync
-    from ...export.wandb.sent import Target, sent_to, wandb_id
+    from ...export.wandb.sent import Destination, sent_to, wandb_id
     from ...report.scrubbed import scrubbed_text
 
     logger, place = logger_of(to)
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
-    with sent_to(Target(f"{logger.name}:{_lasting(logger.name, place)}", None, None, True, False), run_id) as (
+    with sent_to(Destination(f"{logger.name}:{_lasting(logger.name, place)}", None, None, True, False), run_id) as (
         sent,
         file,
     ):

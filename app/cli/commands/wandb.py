@@ -52,14 +52,14 @@ def sync(
     They become a W&B run of job type ratioscope with charts over ratioscope/step. A second sync sends what is new. The report and
     the table of worst sequences hold the texts of ten sequences unless --no-text is given.
     """
-    from ...export.wandb.sent import Target, sent_to, wandb_id
+    from ...export.wandb.sent import Destination, sent_to, wandb_id
     from ...export.wandb.session import demand_extras, session
     from ...export.wandb.sync import Sync
     from ...report.scrubbed import scrubbed_text
 
     demand_extras()
     offline = offline or os.environ.get("WANDB_MODE") in ("offline", "dryrun")
-    target = Target(project or os.environ.get("WANDB_PROJECT") or PROJECT, entity, group, offline, not no_text)
+    target = Destination(project or os.environ.get("WANDB_PROJECT") or PROJECT, entity, group, offline, not no_text)
     opened_run = opened(run)
     run_id = wandb_id(opened_run)
     with sent_to(target, run_id) as (sent, file):

@@ -82,9 +82,9 @@ Show = Callable[["Look", list[str]], None]
 
 def _follow(first: "Look", look: "Callable[[], Look]", every: float, tell: Tell, show: Show) -> None:
     """Shows each look and tells of new alerts, until the run ends."""
-    from ..watching.looks import Known
+    from ..watching.looks import KnownAlerts
 
-    known, seen, words = Known(), first, list[str]()
+    known, seen, words = KnownAlerts(), first, list[str]()
     known.new(first.alerts)
     show(first, words)
     while not seen.has_ended:

@@ -71,7 +71,7 @@ class Watched:
 
 
 @dataclass
-class Known:
+class KnownAlerts:
     """The alerts of which everybody was told."""
 
     severities: dict[tuple[str, str, int], int] = field(default_factory=dict)

@@ -22,7 +22,7 @@ SECONDS = 5.0
 """Time limit of a post, with the look-up of the name."""
 _LOCAL_NAMES = ("localhost", "ip6-localhost")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _Post:
             with suppress(OSError):
                 self._connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, as closing alone does not
 
-    def _status(self, address: Address) -> int:
+    def _status(self, address: IPAddress) -> int:
         webhook = self._webhook
         opened = socket.create_connection((str(address), webhook.port), timeout=SECONDS)
         if webhook.encrypted:
@@ -123,7 +123,7 @@ class _Post:
             self._connection.close()
 
 
-def _judged(webhook: Webhook) -> Address | str:
+def _judged(webhook: Webhook) -> IPAddress | str:
     """The address to connect to, or why none of the host's may be used."""
     found = socket.getaddrinfo(webhook.host, webhook.port, type=socket.SOCK_STREAM)
     addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
@@ -135,7 +135,7 @@ def _judged(webhook: Webhook) -> Address | str:
     return addresses[0]
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IPAddress) -> bool:
     """True if the address is of the public internet, also inside an IPv6 address that carries an IPv4 one."""
     if isinstance(address, ipaddress.IPv6Address):
         carried = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]

@@ -22,7 +22,7 @@ from ...presentation.escape import csv, html, script_json
 from ...presentation.json_values import jsonable
 from ...presentation.theme import FONT, Theme
 
-Table = Callable[[], pl.DataFrame]
+TableMaker = Callable[[], pl.DataFrame]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Timestamp of every file in an archive, so that equal numbers give equal bytes."""
 
@@ -33,7 +33,7 @@ class PageContents:
 
     run: str = "run"
     page: str = "page"
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, TableMaker] = field(default_factory=dict)
     charts: dict[str, tuple[str, go.Figure]] = field(default_factory=dict)
 
     def file(self, part: str = "", ending: str = "") -> str:
@@ -59,12 +59,12 @@ def csv_of(frame: pl.DataFrame) -> bytes:
     return written.getvalue().encode()
 
 
-def json_of(tables: dict[str, Table]) -> bytes:
+def json_of(tables: dict[str, TableMaker]) -> bytes:
     """Table -> its rows; infinities and NaN as strings, null where a value is not available."""
     return json.dumps({name: jsonable(table().to_dicts()) for name, table in tables.items()}).encode()
 
 
-def zip_of(tables: dict[str, Table], name: Callable[[str, str], str]) -> bytes:
+def zip_of(tables: dict[str, TableMaker], name: Callable[[str, str], str]) -> bytes:
     """An archive with a CSV per table. name: of a file, from its table and ending."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

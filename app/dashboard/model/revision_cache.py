@@ -21,7 +21,7 @@ UNKNOWN = 1 << 16
 FIGURE = 1 << 20
 """Assumed bytes of a figure with its JSON: 0.3 MB for lines, 1.8 MB for a heat map of 600 columns."""
 
-Key = tuple[str, int, str, tuple[Hashable, ...]]
+CacheKey = tuple[str, int, str, tuple[Hashable, ...]]
 """Path of the run, revision, name of the function, its arguments."""
 
 
@@ -51,10 +51,10 @@ class RevisionCache:
     late: set[tuple[str, int]] = field(default_factory=set)
     """(path, revision) with a value that was first requested after the run had grown, and so shows a newer state."""
     _shown: WeakSet[HeldRevision] = field(default_factory=WeakSet)
-    _slots: dict[Key, _Slot] = field(default_factory=dict)
+    _slots: dict[CacheKey, _Slot] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, key: Key, make: Callable[[], object]) -> object:
+    def of(self, key: CacheKey, make: Callable[[], object]) -> object:
         """The value of this key; computed if it is missing. An exception leaves no entry."""
         with self._lock:
             slot = self._slots.pop(key) if key in self._slots else _Slot()
@@ -67,7 +67,7 @@ class RevisionCache:
                 self._tidy(key)
         return slot.value
 
-    def _made(self, key: Key, make: Callable[[], object]) -> object:
+    def _made(self, key: CacheKey, make: Callable[[], object]) -> object:
         try:
             return make()
         except BaseException:
@@ -92,7 +92,7 @@ class RevisionCache:
         with self._lock:
             return sum(slot.bytes for slot in self._slots.values())
 
-    def _tidy(self, fresh: Key) -> None:
+    def _tidy(self, fresh: CacheKey) -> None:
         """Drops old revisions of the run of the fresh value, then the least recently used values."""
         path, revision = fresh[:2]
         with self._lock:

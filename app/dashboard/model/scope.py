@@ -16,7 +16,7 @@ from ratioscope.metrics.frame import metric_frame
 from ratioscope.metrics.grading.limits import Limit, limits_of
 from ratioscope.metrics.metric import Metric
 
-from ...figures.drawing.beside import Beside
+from ...figures.drawing.beside import FaintRun
 from ...presentation.noise_floor import NoiseFloor, with_floor
 from ...presentation.value_text import bound
 from .jobs import jobs
@@ -53,7 +53,7 @@ class Steps:
         return self.first is None and self.last is None
 
 
-Chosen = range | None
+StepRange = range | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Scope:
         return self.steps.of(self.view.steps)
 
     @property
-    def chosen(self) -> Chosen:
+    def chosen(self) -> StepRange:
         """The same range; None if no steps were chosen."""
         return self.steps.chosen(self.view.steps)
 
@@ -103,11 +103,11 @@ class Scope:
         return with_floor(limits_of(metric, self.gap, self.view.signals), metric, self.gap, self.floor)
 
     @property
-    def beside(self) -> Beside | None:
+    def beside(self) -> FaintRun | None:
         """The reference run at all its tokens, for charts over steps."""
         if self.reference is None or self.floor is None:
             return None
-        return Beside(f"{self.floor.kind} {self.floor.name}", self.reference.metrics(("step",), None, self.gap))
+        return FaintRun(f"{self.floor.kind} {self.floor.name}", self.reference.metrics(("step",), None, self.gap))
 
     def course(self, view: View | None = None) -> pl.DataFrame:
         """Metrics by step for the chosen steps and tokens, of this run or of another view.
@@ -146,7 +146,7 @@ class Scope:
             return whole.filter(step=step)
         return whole if self.steps.whole else whole.filter(self.within)
 
-    def whole_part(self, name: str, steps: Chosen) -> float | None:
+    def whole_part(self, name: str, steps: StepRange) -> float | None:
         """One column of metrics over all chosen tokens of these steps (None: all) together; None where it is not available."""
         if self.only is None:
             return self.view.whole(name, steps)
@@ -154,7 +154,7 @@ class Scope:
         frame = metric_frame(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))), ())
         return frame[name][0] if name in frame.columns and len(frame) else None
 
-    def bound_of_ess(self, level: Level, steps: Chosen) -> str:
+    def bound_of_ess(self, level: Level, steps: StepRange) -> str:
         """`≤ ` if the tail of these weights cannot be trusted, so that their ESS is only a bound; else empty."""
         metric = ESS[level]
         return bound(metric, *(self.whole_part(f"{self.gap}/{metric.name}{end}", steps) for end in ("", "_se")))

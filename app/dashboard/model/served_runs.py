@@ -48,7 +48,7 @@ class Served:
 
 
 @dataclass
-class Watched:
+class SearchedRoots:
     """Roots, and the runs below them at the last search."""
 
     roots: tuple[str, ...]
@@ -111,8 +111,8 @@ def distinct_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _watched(roots: tuple[str, ...]) -> Watched:
-    return Watched(roots)
+def _watched(roots: tuple[str, ...]) -> SearchedRoots:
+    return SearchedRoots(roots)
 
 
 def _named(trees: Mapping[str, RunTree]) -> Iterator[tuple[str, str]]:

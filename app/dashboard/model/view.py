@@ -25,7 +25,7 @@ from ratioscope.metrics.grading.run_rules import RunRules
 from ratioscope.metrics.grading.signals import Signal
 from ratioscope.record import GAPS, sides
 
-from .revision_cache import HeldRevision, Key, RevisionCache
+from .revision_cache import CacheKey, HeldRevision, RevisionCache
 
 Made = TypeVar("Made")
 _OPENINGS = count()
@@ -96,7 +96,7 @@ class View:
         """Keeps the values of this revision for as long as the caller keeps the returned object."""
         return _revision_cache().show(self.path, self.revision)
 
-    def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> Key:
+    def key(self, make: Callable[..., object], arguments: tuple[Hashable, ...]) -> CacheKey:
         """The key of the function's value in the revision cache."""
         return self.path, self.revision, f"{make.__module__}.{make.__qualname__}", arguments
 

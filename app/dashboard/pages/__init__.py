@@ -18,7 +18,7 @@ from .sequences import page as sequences
 from .tokens import page as tokens
 from .where import page as where
 
-Choice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
+ScopeChoice = Literal["gap", "readings", "steps", "only", "floor", "others", "histograms"]
 """readings: the page takes gaps with a reading for a side. floor: its charts show a saved noise floor.
 histograms: it shows histograms, which a filter takes from token rows."""
 
@@ -33,7 +33,7 @@ class Page:
     help: str
     """Tooltip in the navigation."""
     render: Callable[[Scope], None]
-    choices: frozenset[Choice] = frozenset({"gap"})
+    choices: frozenset[ScopeChoice] = frozenset({"gap"})
     """Parts of a Scope that the page reads."""
     about: Literal["run", "runs"] = "run"
     """runs: the page is about all served runs. It is drawn even if the chosen run is unreadable or empty."""

@@ -26,7 +26,7 @@ ABOUT = "Charts and cards compare with this: the pinned reference of the folder,
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceValues:
     """The values that the charts compare with."""
 
     floor: NoiseFloor | None = None
@@ -35,10 +35,10 @@ class Reference:
     """The run, whose courses are drawn faintly; None for a saved baseline."""
 
 
-NOTHING = Reference()
+NOTHING = ReferenceValues()
 
 
-def reference_picker(served_runs: Served, shown: View, gap: str) -> Reference:
+def reference_picker(served_runs: Served, shown: View, gap: str) -> ReferenceValues:
     """The chosen reference: by default the pinned one. No control where none is pinned and no baseline is saved."""
     known, folder = _pinned_for(served_runs, shown.path)
     names = list(baseline_names())
@@ -61,7 +61,7 @@ def reference_picker(served_runs: Served, shown: View, gap: str) -> Reference:
     if known is not None and known.kind == "run" and chosen == word:
         return _of_run(served_runs, folder / known.name, known.name, shown, gap)
     try:
-        return Reference(baseline(chosen))
+        return ReferenceValues(baseline(chosen))
     except ConfigError as error:
         say_wrong(str(error))
         return NOTHING
@@ -116,7 +116,7 @@ def _folders(served_runs: Served, run: Path) -> list[Path]:
     return [folder for folder in run.parents if folder == root or root in folder.parents]
 
 
-def _of_run(served_runs: Served, path: Path, name: str, shown: View, gap: str) -> Reference:
+def _of_run(served_runs: Served, path: Path, name: str, shown: View, gap: str) -> ReferenceValues:
     """The reference run, if it is served and can be read."""
     if str(path) == shown.path:
         st.caption(":material/keep: this run is the reference", width="content")
@@ -132,4 +132,4 @@ def _of_run(served_runs: Served, path: Path, name: str, shown: View, gap: str) -
         return NOTHING
     if floor is None:
         say_wrong(f"the reference {name[:80]} has no {gap}")
-    return Reference(floor, view)
+    return ReferenceValues(floor, view)

@@ -78,7 +78,7 @@ def step_row(row: Mapping[str, float | None], label: str | None) -> StepRow:
 
 
 @dataclass(frozen=True)
-class Counts:
+class WandbHistogram:
     """A histogram of log-ratios with finite edges, in nats."""
 
     counts: tuple[int, ...]
@@ -86,7 +86,7 @@ class Counts:
     """One more than counts, ascending."""
 
 
-def histograms(run: "Run", gap: str) -> dict[int, Counts]:
+def histograms(run: "Run", gap: str) -> dict[int, WandbHistogram]:
     """step -> its log-ratios of tokens from the first occupied bucket to the last; empty where the run has no histogram.
 
     The two outermost buckets have no far edge: they are drawn as wide as the range between all edges on their side.
@@ -100,8 +100,8 @@ def histograms(run: "Run", gap: str) -> dict[int, Counts]:
 _FINITE = np.concatenate(([2 * EDGES[0]], EDGES, [2 * EDGES[-1]]))
 
 
-def bucket_counts(buckets: "np.typing.NDArray[np.int16]", counts: "np.typing.NDArray[np.int64]") -> Counts:
+def bucket_counts(buckets: "np.typing.NDArray[np.int16]", counts: "np.typing.NDArray[np.int64]") -> WandbHistogram:
     first, last = int(buckets.min()), int(buckets.max())
     filled = np.zeros(last - first + 1, np.int64)
     filled[buckets - first] = counts
-    return Counts(tuple(filled.tolist()), tuple(_FINITE[first : last + 2].tolist()))
+    return WandbHistogram(tuple(filled.tolist()), tuple(_FINITE[first : last + 2].tolist()))

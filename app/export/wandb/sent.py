@@ -23,7 +23,7 @@ SCHEMA = "ratioscope-wandb/1"
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """The place that a run is sent to."""
 
     project: str
@@ -58,7 +58,7 @@ def wandb_id(run: "Run") -> str:
 
 
 @contextmanager
-def sent_to(target: Target, run_id: str) -> Iterator[tuple[Sent, Path]]:
+def sent_to(target: Destination, run_id: str) -> Iterator[tuple[Sent, Path]]:
     """The record of what was sent there, and its file. ConfigError while another sync of the run goes on."""
     folder = cache_folder()
     if folder is None:

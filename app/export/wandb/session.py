@@ -12,8 +12,8 @@ from typing import Any
 
 from ratioscope.errors import ConfigError, MissingExtra, RatioscopeError
 
-from .rows import PREFIX, SEVERITY, STEP, Counts
-from .sent import Target
+from .rows import PREFIX, SEVERITY, STEP, WandbHistogram
+from .sent import Destination
 
 INIT_SECONDS = 30
 """Seconds that W&B may take to answer."""
@@ -57,7 +57,7 @@ class Session:
             for name in (*(f"{PREFIX}/{name}" for name in names), SEVERITY):
                 self._run.define_metric(name.replace(".", "\\."), step_metric=STEP)
 
-    def log(self, number: int, content: Mapping[str, float], counts: Mapping[str, Counts]) -> None:
+    def log(self, number: int, content: Mapping[str, float], counts: Mapping[str, WandbHistogram]) -> None:
         """Sends one row. number: its place among all rows of the W&B run."""
         with failing("take a row"):
             drawn = {
@@ -91,7 +91,7 @@ class Session:
 
 
 @contextmanager
-def session(target: Target, run_id: str, name: str, config: Mapping[str, str]) -> Iterator[Session]:
+def session(target: Destination, run_id: str, name: str, config: Mapping[str, str]) -> Iterator[Session]:
     """The W&B run, opened, and finished afterwards. ConfigError, before anything is sent, if nobody is logged in."""
     wandb = _wandb()
     if not target.offline:

@@ -12,7 +12,7 @@ from ...report.data import report_data
 from ...report.html import html_report
 from ...report.scrubbed import scrubbed_text
 from .rows import StepRow, columns_sent, histograms, step_rows
-from .sent import Sent, Target, keep
+from .sent import Destination, Sent, keep
 from .session import Session
 from .worst_table import worst_table
 
@@ -27,7 +27,7 @@ class Sync:
     """A run, and what was sent of it."""
 
     run: Run
-    target: Target
+    target: Destination
     sent: Sent
     file: Path
     """The file that holds `sent`."""

@@ -21,7 +21,7 @@ NAME_ROOM = 32
 
 
 @dataclass(frozen=True)
-class Beside:
+class FaintRun:
     """Another run that a chart shows faintly behind its own."""
 
     name: str
@@ -38,7 +38,7 @@ def within(steps: Floats, other: Line, points: int) -> Thinned | None:
     return other.bounded(thinned_steps(other.steps[there], found, other.errors[there], points))
 
 
-def beside_words(beside: Beside | None, other: Thinned | None, theme: Theme) -> str:
+def beside_words(beside: FaintRun | None, other: Thinned | None, theme: Theme) -> str:
     """Note for the chart: the name of the other run, with the look of its line."""
     if beside is None:
         return ""

@@ -19,7 +19,7 @@ OPEN_END = 0.12
 
 
 @dataclass(frozen=True)
-class Cells:
+class AxisCells:
     """Consecutive cells along a log-ratio axis."""
 
     scale: Scale
@@ -57,7 +57,7 @@ class Cells:
         return np.bincount(self.owner[buckets], values, len(self.low)).astype(np.float64)
 
 
-def cells(buckets: Integers, counts: Integers, kept: Sequence[float] = ()) -> Cells:
+def cells(buckets: Integers, counts: Integers, kept: Sequence[float] = ()) -> AxisCells:
     """Cells that cover the occupied buckets, on a signed-log axis around the typical size. There must be one bucket.
 
     kept: log-ratios that must lie between two cells, if they are edges of the histogram.
@@ -72,10 +72,10 @@ def cells(buckets: Integers, counts: Integers, kept: Sequence[float] = ()) -> Ce
     chosen = _far_enough(places, np.isin(np.round(ends, 12), np.round(kept, 12)))
     owner = np.full(BUCKETS, -1, np.int64)
     owner[first : last + 1] = np.searchsorted(chosen, np.arange(len(places) - 1), side="right") - 1
-    return Cells(scale, places[chosen], ends[chosen[:-1]], ends[chosen[1:]], owner)
+    return AxisCells(scale, places[chosen], ends[chosen[:-1]], ends[chosen[1:]], owner)
 
 
-def common_cells(parts: Sequence[Histogram]) -> Cells:
+def common_cells(parts: Sequence[Histogram]) -> AxisCells:
     """The cells that cover the occupied buckets of all these histograms."""
     return cells(np.concatenate([part.buckets for part in parts]), np.concatenate([part.counts for part in parts]))
 

@@ -24,7 +24,7 @@ from .head import metric_head
 from .scale import LOGARITHMIC, PLAIN, Scale, signed_log, suitable
 from .thinned import Thinned, broken, grid, gridded
 
-Axis = Literal["auto", "linear", "log", "signed-log"]
+AxisType = Literal["auto", "linear", "log", "signed-log"]
 CELLS, LEAST_CELLS, SHARED_CELLS = 400, 125, 1000
 """Points of an only line; the least points of each of several lines; points of all lines together."""
 LEGEND_ROOM = 24
@@ -121,7 +121,7 @@ def _between_runs(line: Line, raw: Thinned) -> Thinned:
     return replace(raw, low=np.fmin.reduceat(low, starts), high=np.fmax.reduceat(high, starts))
 
 
-def scale_of(axis: Axis, drawn: Sequence[DrawnLine]) -> tuple[Scale, str]:
+def scale_of(axis: AxisType, drawn: Sequence[DrawnLine]) -> tuple[Scale, str]:
     """The chosen scale, and a note on values that it cannot show."""
     values = np.concatenate([part.raw.mean for part in drawn] or [np.zeros(0)])
     values = values[np.isfinite(values)]

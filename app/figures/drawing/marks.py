@@ -36,7 +36,7 @@ LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Shape:
+class EventMark:
     """The mark of a kind of event."""
 
     symbol: str
@@ -48,14 +48,14 @@ class Shape:
 
 
 KINDS = {
-    "act": Shape("square", "■", "act alert"),
-    "watch": Shape("triangle-up", "▲", "watch alert"),
-    "set aside": Shape("diamond-open", "◇", "set aside", 8),
-    "gap": Shape("x", "✕", "missing steps"),
-    "config": Shape("diamond", "◆", "settings"),
-    "resume": Shape("triangle-right", "▶", "resume", 8),
-    "event": Shape("circle-open", "○", "event", 6),
-    "sync": Shape("triangle-down", "▼", "sync", 6),
+    "act": EventMark("square", "■", "act alert"),
+    "watch": EventMark("triangle-up", "▲", "watch alert"),
+    "set aside": EventMark("diamond-open", "◇", "set aside", 8),
+    "gap": EventMark("x", "✕", "missing steps"),
+    "config": EventMark("diamond", "◆", "settings"),
+    "resume": EventMark("triangle-right", "▶", "resume", 8),
+    "event": EventMark("circle-open", "○", "event", 6),
+    "sync": EventMark("triangle-down", "▼", "sync", 6),
 }
 """The kinds of events, the gravest first. A mark that several events share has the shape of the gravest."""
 GRAVE = ("act", "watch", "set aside", "gap", "config", "resume")

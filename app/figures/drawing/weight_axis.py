@@ -12,7 +12,7 @@ from ratioscope.arrays import Floats
 
 from ...presentation.digits import digits
 from ...presentation.theme import Theme, faded
-from .cells import Cells
+from .cells import AxisCells
 from .overlay import Overlay, column, lay_over, upright, words
 from .plot import Trace
 from .scale import Scale
@@ -29,7 +29,7 @@ SPREAD = f"height: share per 1/{SLICES} of the axis (log scale)"
 
 
 @dataclass(frozen=True)
-class Bound:
+class CapSide:
     """One side of a cap."""
 
     weight: float
@@ -41,12 +41,12 @@ class Bound:
         return math.log(self.weight)
 
 
-def bounds(low: float, high: float) -> list[Bound]:
+def bounds(low: float, high: float) -> list[CapSide]:
     """The sides of a cap that are bounds: neither 0 nor infinite."""
-    return [Bound(weight, side) for weight, side in ((low, True), (high, False)) if 0 < weight < math.inf]
+    return [CapSide(weight, side) for weight, side in ((low, True), (high, False)) if 0 < weight < math.inf]
 
 
-def spread(shares: Floats, grid: Cells) -> Floats:
+def spread(shares: Floats, grid: AxisCells) -> Floats:
     """The shares that cells would have if each were one SLICES-th of the axis wide: cells differ in width."""
     slice_height = (grid.places[-1] - grid.places[0]) / SLICES
     heights: Floats = shares * slice_height / grid.heights
@@ -57,7 +57,7 @@ def weight_of(log_ratio: float) -> float:
     return math.exp(log_ratio) if log_ratio < 700 else math.inf
 
 
-def survival(grid: Cells, beyond: Floats, texts: Sequence[str], **options: Any) -> Trace:
+def survival(grid: AxisCells, beyond: Floats, texts: Sequence[str], **options: Any) -> Trace:
     """The curve of the shares beyond each edge of the cells; it ends where no share is left. texts: the words of each share."""
     words = [f"{text} beyond {digits(weight_of(edge))}" for text, edge in zip(texts, grid.edges, strict=True)]
     return {
@@ -79,7 +79,7 @@ def share_axis(figure: go.Figure, floor: int) -> None:
     )
 
 
-def weight_axis(figure: go.Figure, grid: Cells, cap: list[Bound], theme: Theme) -> None:
+def weight_axis(figure: go.Figure, grid: AxisCells, cap: list[CapSide], theme: Theme) -> None:
     """Sets the log-ratio axis of the cells to weights, and adds a line per bound of the cap and a faint area outside."""
     first, last = float(grid.places[0]), float(grid.places[-1])
     places = [float(grid.scale.place(bound.log_ratio)) for bound in cap]
@@ -101,7 +101,7 @@ def weight_axis(figure: go.Figure, grid: Cells, cap: list[Bound], theme: Theme) 
     lay_over(figure, shapes, texts)
 
 
-def _bound_words(bound: Bound, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
+def _bound_words(bound: CapSide, place: float, shown: tuple[float, float], theme: Theme) -> Overlay:
     """The bound's name beside its line: on the outer side, or on the inner side if the axis ends there."""
     text = f"{'floor' if bound.low_side else 'cap'} {digits(bound.weight)}"
     share = (place - shown[0]) / (shown[1] - shown[0])

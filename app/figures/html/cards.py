@@ -195,7 +195,7 @@ def _sparkline(frame: pl.DataFrame, name: str, colour: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Course:
+class _Curve:
     """Heights in the image, NaN where there is nothing to draw; low and high bound the band."""
 
     x: Floats
@@ -204,7 +204,7 @@ class _Course:
     high: Floats
 
 
-def _course(frame: pl.DataFrame, name: str) -> _Course | None:
+def _course(frame: pl.DataFrame, name: str) -> _Curve | None:
     """The band contains the extremes of each bucket and two standard errors. The image cuts it off, so that the line keeps its
     shape. None if no step has a value.
     """
@@ -225,10 +225,10 @@ def _course(frame: pl.DataFrame, name: str) -> _Course | None:
     spread = ERRORS * error
     x = WIDTH * np.arange(len(drawn.mean)) / max(1, len(drawn.mean) - 1)
     low, high = np.fmin(drawn.low, drawn.mean - spread), np.fmax(drawn.high, drawn.mean + spread)
-    return _Course(x, height(low), height(drawn.mean), height(high))
+    return _Curve(x, height(low), height(drawn.mean), height(high))
 
 
-def _line(course: _Course) -> str:
+def _line(course: _Curve) -> str:
     path, down = "", False
     for x, y in zip(course.x, course.mean, strict=True):
         known = np.isfinite(y)
@@ -237,7 +237,7 @@ def _line(course: _Course) -> str:
     return path if len(course.x) > 1 else f"{path}h{WIDTH}"
 
 
-def _band(course: _Course) -> str:
+def _band(course: _Curve) -> str:
     """One outline per unbroken stretch."""
     known = np.isfinite(course.low) & np.isfinite(course.high)
     path = ""

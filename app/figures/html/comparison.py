@@ -16,7 +16,7 @@ BEST = "◆"
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of the table."""
 
     name: str
@@ -30,14 +30,20 @@ class Column:
 
 
 COLUMNS = (
-    Column("ess_after", "ESS after", "share of the sample that still counts: (sum v)^2 / (n sum v^2)", "high"),
-    Column("mean_weight", "mean weight", "factor that remains on the learning rate: sum v / n", "one", share=False),
-    Column("bias", "bias", "how far the weights are from exact ones: mean |v - w|", "low", share=False),
-    Column("variance", "variance", "variance that the weights add: sum v^2 / n - (sum v / n)^2", "low", share=False),
-    Column("clipped_share", "clipped", "share whose weight a bound changes"),
-    Column("removed_share", "removed tokens", "share that is removed from the loss, by a mask or a weight of 0", "low"),
-    Column("removed_share_sequence", "removed sequences", "share with no token left", "low"),
-    Column(
+    TableColumn("ess_after", "ESS after", "share of the sample that still counts: (sum v)^2 / (n sum v^2)", "high"),
+    TableColumn(
+        "mean_weight", "mean weight", "factor that remains on the learning rate: sum v / n", "one", share=False
+    ),
+    TableColumn("bias", "bias", "how far the weights are from exact ones: mean |v - w|", "low", share=False),
+    TableColumn(
+        "variance", "variance", "variance that the weights add: sum v^2 / n - (sum v / n)^2", "low", share=False
+    ),
+    TableColumn("clipped_share", "clipped", "share whose weight a bound changes"),
+    TableColumn(
+        "removed_share", "removed tokens", "share that is removed from the loss, by a mask or a weight of 0", "low"
+    ),
+    TableColumn("removed_share_sequence", "removed sequences", "share with no token left", "low"),
+    TableColumn(
         "mass_removed",
         "mass removed",
         "share of the total weight that is lost: 1 - sum v / sum w; negative where a floor or a rejection adds more",
@@ -46,7 +52,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of the table: one correction."""
 
     name: str
@@ -59,7 +65,7 @@ class Row:
     """True if the row can be compared with the other rows."""
 
 
-def comparison_table(rows: Sequence[Row], *, theme: Theme = LIGHT) -> str:
+def comparison_table(rows: Sequence[TableRow], *, theme: Theme = LIGHT) -> str:
     """The rows in their order. A row with another weighting cannot be compared fairly and is never the best."""
     best = {column.name: _best(rows, column) for column in COLUMNS}
     head = "".join(f'<th title="{escaped(column.about)}">{escaped(column.title)}</th>' for column in COLUMNS)
@@ -71,13 +77,13 @@ def comparison_table(rows: Sequence[Row], *, theme: Theme = LIGHT) -> str:
     )
 
 
-def _best(rows: Sequence[Row], column: Column) -> float | None:
+def _best(rows: Sequence[TableRow], column: TableColumn) -> float | None:
     """Distance of the best value of the column from the ideal; None if no row can be the best."""
     distances = [distance for row in rows if (distance := _distance(row, column)) is not None]
     return min(distances) if len(distances) > 1 and max(distances) > min(distances) + 1e-12 else None
 
 
-def _distance(row: Row, column: Column) -> float | None:
+def _distance(row: TableRow, column: TableColumn) -> float | None:
     value = row.values.get(column.name) if row.values is not None and row.fair else None
     if value is None or isnan(value.low) or not column.better or _leaves_nothing(row):
         return None
@@ -85,20 +91,20 @@ def _distance(row: Row, column: Column) -> float | None:
     return {"high": -middle, "low": middle, "one": abs(middle - 1)}[column.better]
 
 
-def _leaves_nothing(row: Row) -> bool:
+def _leaves_nothing(row: TableRow) -> bool:
     """True if no weight is left: then its variance of 0 is no merit."""
     ess = (row.values or {}).get("ess_after")
     return ess is not None and isnan(ess.low)
 
 
-def _row(at: int, row: Row, best: Mapping[str, float | None], theme: Theme) -> str:
+def _row(at: int, row: TableRow, best: Mapping[str, float | None], theme: Theme) -> str:
     note = f"<small>{escaped(row.note, 300)}</small>" if row.note else ""
     name = f"<th><div>{swatch(at, theme)}<span>{escaped(row.name, 120)}{note}</span></div></th>"
     cells = "".join(_cell(row, column, best[column.name]) for column in COLUMNS)
     return f'<tr>{name}<td class="o" data-of="over">{escaped(row.over)}</td>{cells}</tr>'
 
 
-def _cell(row: Row, column: Column, best: float | None) -> str:
+def _cell(row: TableRow, column: TableColumn, best: float | None) -> str:
     value, of = row.values.get(column.name) if row.values is not None else None, f'data-of="{escaped(column.title)}"'
     if value is None or isnan(value.low):
         return f'<td class="n" {of}>–</td>'

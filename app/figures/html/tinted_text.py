@@ -42,7 +42,7 @@ LEAST_PART = 4
 
 
 @dataclass(frozen=True)
-class Band:
+class WeightBand:
     """Weights outside [low, high) are hatched."""
 
     low: float = 0.0
@@ -60,7 +60,7 @@ class Band:
         return f"{digits(self.low)} to {digits(self.high)}"
 
 
-OPEN = Band()
+OPEN = WeightBand()
 
 
 def token_text(
@@ -70,7 +70,7 @@ def token_text(
     theme: Theme = LIGHT,
     legend: bool = True,
     by: str = "log_ratio",
-    band: Band = OPEN,
+    band: WeightBand = OPEN,
     at: int | None = None,
 ) -> str:
     """One element holding the text of `tokens` (a frame with a row per token, see Run.sequence), tinted by a value of the gap.
@@ -147,7 +147,7 @@ def token_values(tokens: pl.DataFrame, gap: str, value: TokenValue) -> tuple[Flo
     return earlier, x, x if value.of is log_ratio else value.of(earlier, later)
 
 
-def _token(row: dict[str, object], tinted: str, ratio: float, sure: bool, band: Band, at: int | None) -> str:
+def _token(row: dict[str, object], tinted: str, ratio: float, sure: bool, band: WeightBand, at: int | None) -> str:
     text, broken = _text(row)
     masked = row.get("mask") is False
     dropped = row.get("loss_mask") is False and not masked
@@ -166,7 +166,7 @@ def _chosen(position: object, at: int | None) -> Iterator[tuple[str, bool]]:
         yield "s", position == max(0, at - BEFORE)
 
 
-def _judged(sure: bool, outside: Band | None) -> Iterator[str]:
+def _judged(sure: bool, outside: WeightBand | None) -> Iterator[str]:
     """The reasons why the token is underlined or hatched."""
     if sure:
         yield f"confident disagreement: earlier at least {percent(PROBABLE)}, later over 2 nats lower"
@@ -238,7 +238,7 @@ def _signed(value: float) -> str:
     return f"+{digits(value)}" if value > 0 else digits(value)
 
 
-def _legend(gap: str, value: TokenValue, band: Band) -> str:
+def _legend(gap: str, value: TokenValue, band: WeightBand) -> str:
     """The scale with the size from which each tint is used, and what is said by other means than colour."""
     earlier, later = sides(gap)
     if value.two_sided:

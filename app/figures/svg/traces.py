@@ -23,7 +23,7 @@ FEW = 80
 
 
 @dataclass(frozen=True)
-class Drawn:
+class TraceMarkup:
     """A trace as SVG."""
 
     clipped: str = ""
@@ -32,7 +32,7 @@ class Drawn:
     """The part that may stand over the edges, such as marks of events."""
 
 
-def drawn(trace: Trace, x: Axis, y: Axis) -> Drawn:
+def drawn(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
     """ValueError for a kind of trace that has no drawing here."""
     kind = trace.get("type", "scatter")
     if kind not in KINDS:
@@ -40,12 +40,12 @@ def drawn(trace: Trace, x: Axis, y: Axis) -> Drawn:
     return KINDS[kind](trace, x, y)
 
 
-def _scatter(trace: Trace, x: Axis, y: Axis) -> Drawn:
+def _scatter(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
     across, up = x.place(trace["x"]), y.place(trace["y"])
     parts = (trace.get("mode") or "lines").split("+")
     line = _line(trace, across, up) if "lines" in parts else ""
     marks = _marks(trace, across, up) if "markers" in parts else ""
-    return Drawn(line, marks) if trace.get("cliponaxis") is False else Drawn(line + marks)
+    return TraceMarkup(line, marks) if trace.get("cliponaxis") is False else TraceMarkup(line + marks)
 
 
 def _line(trace: Trace, across: Floats, up: Floats) -> str:
@@ -107,7 +107,7 @@ def _mark_paint(symbol: str, colour: str, width: float) -> str:
     return _fill(colour)
 
 
-def _bar(trace: Trace, x: Axis, y: Axis) -> Drawn:
+def _bar(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
     """Upright bars. The width of each is given in units of its axis."""
     if trace.get("orientation") == "h":
         raise ValueError("bars that lie: wanted upright ones")
@@ -122,7 +122,7 @@ def _bar(trace: Trace, x: Axis, y: Axis) -> Drawn:
         for at, ends in enumerate(zip(left.tolist(), right.tolist(), top.tolist(), foot.tolist(), strict=True))
     )
     groups = groupby(zip(colours, boxes, strict=True), key=lambda box: box[0])
-    return Drawn("".join(f"<g{_fill(colour)}>{''.join(box for _, box in group)}</g>" for colour, group in groups))
+    return TraceMarkup("".join(f"<g{_fill(colour)}>{''.join(box for _, box in group)}</g>" for colour, group in groups))
 
 
 def _box(left: float, right: float, top: float, foot: float, inside: str) -> str:
@@ -130,8 +130,8 @@ def _box(left: float, right: float, top: float, foot: float, inside: str) -> str
     return element("rect", f'x="{left:.2f}" y="{short(top)}" {size}', inside)
 
 
-def _heat(trace: Trace, x: Axis, y: Axis) -> Drawn:
-    return Drawn(heat(trace, x, y))
+def _heat(trace: Trace, x: Axis, y: Axis) -> TraceMarkup:
+    return TraceMarkup(heat(trace, x, y))
 
 
 def _titles(trace: Trace) -> Sequence[str] | None:
@@ -184,4 +184,4 @@ def swatch(trace: Trace, x: float, y: float) -> str:
     return "".join(pieces[part]() for part in parts)
 
 
-KINDS: dict[str, Callable[[Trace, Axis, Axis], Drawn]] = {"scatter": _scatter, "bar": _bar, "heatmap": _heat}
+KINDS: dict[str, Callable[[Trace, Axis, Axis], TraceMarkup]] = {"scatter": _scatter, "bar": _bar, "heatmap": _heat}

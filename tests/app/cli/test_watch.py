@@ -22,7 +22,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.commands.demo import sample_runs
 from ratioscope.app.cli.watching.command import arguments_of, failure_of_command
 from ratioscope.app.cli.watching.facts import facts, payload, variables
-from ratioscope.app.cli.watching.looks import Known, Watched
+from ratioscope.app.cli.watching.looks import KnownAlerts, Watched
 from ratioscope.app.cli.watching.webhook import Webhook, failure_of_post, is_public, webhook_of
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
@@ -157,7 +157,7 @@ def test_the_screen_of_a_terminal_shows_verdict_steps_and_alerts(monkeypatch: py
 def test_an_alert_is_new_once_and_again_only_if_it_is_worse(alert: Alert) -> None:
     from dataclasses import replace
 
-    known, merged = Known(), replace(alert, severity=Severity.WATCH, gap="mismatch", also=("total",))
+    known, merged = KnownAlerts(), replace(alert, severity=Severity.WATCH, gap="mismatch", also=("total",))
     assert known.new([merged]) == [merged] and known.new([merged]) == []
     apart = [replace(merged, also=()), replace(merged, gap="total", also=())]
     assert known.new(apart) == [], "two gaps that part are no new alert"

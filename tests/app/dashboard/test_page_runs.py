@@ -144,7 +144,7 @@ def test_nothing_recorded_anywhere_shows_how_to_attach(opened: Open, tmp_path: P
 
 def test_a_click_opens_the_run_and_ticked_ones_are_laid_over(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     went: list[tuple[str, dict[str, object]]] = []
-    state: dict[str, object] = {"_listing": runs.Listing(names=("a", "b", "c"))}
+    state: dict[str, object] = {"_listing": runs.RunList(names=("a", "b", "c"))}
     monkeypatch.setattr(st, "session_state", state)
     monkeypatch.setattr(runs, "go_to", lambda path, **choices: went.append((path, choices)))
     state["runs_table_0"] = _Table([(1, "verdict")])

@@ -14,7 +14,7 @@ from support.frames import tokens
 from support.pages_open import Open, html, well, words
 
 from ratioscope.app.dashboard.pages.tokens.navigation import worst_order
-from ratioscope.app.figures.html.tinted_text import Band, borders, tint, token_text
+from ratioscope.app.figures.html.tinted_text import WeightBand, borders, tint, token_text
 from ratioscope.app.figures.strip_chart import strip_at, token_strip
 from ratioscope.ingest.rows.sequence_json import sequence_metrics
 from ratioscope.ingest.run import open_run
@@ -43,7 +43,7 @@ def test_confident_disagreements_are_underlined_and_weights_outside_hatched(runs
     opened("tokens", ["stale"])
     run = open_run(runs / "stale")
     row = run.sequences(14).sort("mismatch/confident_disagreements", descending=True).row(0, named=True)
-    page = token_text(run.sequence(14, row["sequence_id"]), "mismatch", band=Band(0.5, 2), legend=False)
+    page = token_text(run.sequence(14, row["sequence_id"]), "mismatch", band=WeightBand(0.5, 2), legend=False)
     classes = [part.split('"')[0].split() for part in page.split('<i class="')[1:]]
     assert sum("c" in names for names in classes) == row["mismatch/confident_disagreements"] > 0
     weights = run.sequence(14, row["sequence_id"])["mismatch_weight"]
@@ -178,7 +178,7 @@ def test_a_strip_tells_where_the_reader_is_and_is_left_as_it_was() -> None:
 
 
 def test_a_band_holds_its_lower_end_only() -> None:
-    band = Band(0.5, 2)
+    band = WeightBand(0.5, 2)
     assert band.holds(math.nan) and band.holds(0.5) and not band.holds(2.0) and not band.holds(0.0)
 
 

@@ -12,7 +12,7 @@ from support.run_folders import FakeWriter, write_run_file
 
 from ratioscope.app.dashboard.model import served_runs as served
 from ratioscope.app.dashboard.model.runs_variable import RUNS
-from ratioscope.app.dashboard.model.served_runs import Watched, distinct_names, found_below
+from ratioscope.app.dashboard.model.served_runs import SearchedRoots, distinct_names, found_below
 from ratioscope.collectors.collector import Collector
 
 
@@ -42,7 +42,7 @@ def test_a_name_does_not_change_when_other_runs_appear(tmp_path: Path) -> None:
 
 def test_a_run_appears_at_the_next_look_and_looks_are_apart(tmp_path: Path) -> None:
     now = 0.0
-    watched = Watched((str(tmp_path),), lambda: now)
+    watched = SearchedRoots((str(tmp_path),), lambda: now)
     assert not watched.now().runs and watched.now().waits
     write_run_file(tmp_path / "run")
     now = 1.9
@@ -119,7 +119,7 @@ def test_a_url_reaches_nothing_but_the_runs_that_were_found(tmp_path: Path, monk
 
 def test_the_shown_run_stays_when_another_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    watched = Watched((str(tmp_path),), lambda: now)
+    watched = SearchedRoots((str(tmp_path),), lambda: now)
     monkeypatch.setattr(served, "_watched", lambda roots: watched)
     monkeypatch.setenv(RUNS, json.dumps([str(tmp_path)]))
     Collector(tmp_path / "b").close()

@@ -25,7 +25,7 @@ from ratioscope.app import cli
 from ratioscope.app.export import export as exporting
 from ratioscope.app.export import formats, probe
 from ratioscope.app.export.export import batches, export
-from ratioscope.app.export.tables import LEVELS, Level, Part, columns
+from ratioscope.app.export.tables import LEVELS, ExportedPart, RowLevel, columns
 from ratioscope.collectors.writing.offline_readings import record_readings
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.run import Run, open_run
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded("trl_vllm_stale4", root, steps=4, finish_reasons=[FORMULA] * 32)
 
 
-def frame_of(run: Run, level: Level) -> pl.DataFrame:
+def frame_of(run: Run, level: RowLevel) -> pl.DataFrame:
     if level == "step":
         return run.metrics()
     return run.sequences() if level == "sequence" else run.tokens().collect()
@@ -59,9 +59,11 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_parquet_read_back_is_the_frame_of_the_run_with_its_types(folder: Path, tmp_path: Path, level: Level) -> None:
+def test_parquet_read_back_is_the_frame_of_the_run_with_its_types(
+    folder: Path, tmp_path: Path, level: RowLevel
+) -> None:
     run, path = open_run(folder), tmp_path / "x.parquet"
-    done = export(run, Part(level), path)
+    done = export(run, ExportedPart(level), path)
     wanted = frame_of(run, level)
     assert parquet_of(path).equals(wanted, null_equal=True)
     assert parquet_of(path).schema == wanted.schema
@@ -71,9 +73,9 @@ def test_parquet_read_back_is_the_frame_of_the_run_with_its_types(folder: Path, 
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_json_lines_hold_the_same_values(folder: Path, tmp_path: Path, level: Level) -> None:
+def test_json_lines_hold_the_same_values(folder: Path, tmp_path: Path, level: RowLevel) -> None:
     run, path = open_run(folder), tmp_path / "x.jsonl"
-    export(run, Part(level), path)
+    export(run, ExportedPart(level), path)
     wanted = frame_of(run, level)
     rows = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
     assert len(rows) == len(wanted)
@@ -86,10 +88,10 @@ def test_json_lines_hold_the_same_values(folder: Path, tmp_path: Path, level: Le
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_csv_holds_the_same_numbers_and_no_formula(folder: Path, tmp_path: Path, level: Level) -> None:
+def test_csv_holds_the_same_numbers_and_no_formula(folder: Path, tmp_path: Path, level: RowLevel) -> None:
     run, path = open_run(folder), tmp_path / "x.csv"
-    export(run, Part(level, text=False), path)
-    wanted = frame_of(run, level).select(list(columns(run, Part(level, text=False))))
+    export(run, ExportedPart(level, text=False), path)
+    wanted = frame_of(run, level).select(list(columns(run, ExportedPart(level, text=False))))
     with path.open(newline="") as file:
         read = list(csv.DictReader(file))
     assert list(read[0]) == wanted.columns and len(read) == len(wanted)
@@ -128,7 +130,7 @@ def test_plain_readers_take_infinities_nulls_and_quotes(tmp_path: Path) -> None:
 def test_without_text_no_column_holds_text_or_what_decodes_to_it(folder: Path, tmp_path: Path) -> None:
     run, path = open_run(folder), tmp_path / "x.parquet"
     for level in ("sequence", "token"):
-        export(run, Part(level, text=False), path, force=True)
+        export(run, ExportedPart(level, text=False), path, force=True)
         assert not set(pq.read_schema(path).names) & {
             "prompt_text",
             "token_text",
@@ -143,7 +145,7 @@ def test_without_text_no_column_holds_text_or_what_decodes_to_it(folder: Path, t
 def test_steps_a_gap_and_metrics_are_chosen(folder: Path, tmp_path: Path) -> None:
     run, path = open_run(folder), tmp_path / "x.parquet"
     first = run.steps[0]
-    chosen = Part("step", range(first, run.steps[1] + 1), "mismatch", ("kl_k3", "tokens"))
+    chosen = ExportedPart("step", range(first, run.steps[1] + 1), "mismatch", ("kl_k3", "tokens"))
     export(run, chosen, path)
     wanted = run.metrics().select("step", "mismatch/tokens", "mismatch/kl_k3", "mismatch/kl_k3_se")
     assert parquet_of(path).equals(wanted[:2], null_equal=True)
@@ -152,11 +154,11 @@ def test_steps_a_gap_and_metrics_are_chosen(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="wanted --level step or sequence"):
         export(run, replace(chosen, level="token"), path, force=True)
     with pytest.raises(ConfigError, match="no step of --steps is on record; the run has steps"):
-        export(run, Part("step", range(900, 901)), path, force=True)
+        export(run, ExportedPart("step", range(900, 901)), path, force=True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_gap_of_a_reading_is_exported_at_every_level(tmp_path: Path, level: Level) -> None:
+def test_a_gap_of_a_reading_is_exported_at_every_level(tmp_path: Path, level: RowLevel) -> None:
     root = run_folders.write_run(tmp_path / "run", run_folders.few(real_runs.records("trl_vllm_stale4"), 2, 4))
     run = open_run(root)
     for step in run.steps:
@@ -166,7 +168,7 @@ def test_a_gap_of_a_reading_is_exported_at_every_level(tmp_path: Path, level: Le
         record_readings(root, "referee", keys | {"logprobs": read}, {"model": "m"})
     run.refresh()
     path = tmp_path / "x.parquet"
-    export(run, Part(level, gap="rollout:referee"), path)
+    export(run, ExportedPart(level, gap="rollout:referee"), path)
     found = parquet_of(path)
     name = {"step": "mean_log_ratio", "sequence": "log_ratio_mean", "token": ""}[level]
     values = found[f"rollout:referee/{name}" if name else "rollout:referee"].drop_nulls()
@@ -213,7 +215,7 @@ def test_metrics_of_a_long_run_are_read_some_steps_at_a_time(tmp_path: Path, mon
         return metrics(**given)
 
     monkeypatch.setattr(run, "metrics", counted)
-    export(run, Part("step"), path)
+    export(run, ExportedPart("step"), path)
     assert asked == [2] * 5
     assert parquet_of(path).equals(open_run(root).metrics(), null_equal=True)
 
@@ -230,7 +232,7 @@ def test_an_interrupted_export_leaves_nothing_and_keeps_what_was_there(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(run, Part("token"), path, force=True, progress=interrupted)
+        export(run, ExportedPart("token"), path, force=True, progress=interrupted)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -262,12 +264,12 @@ def test_a_name_that_is_taken_is_refused_and_a_link_is_never_followed(folder: Pa
     mine.write_bytes(b"mine")
     path.symlink_to(mine)
     with pytest.raises(ConfigError, match="is there already; wanted a new file"):
-        export(run, Part("step"), path)
-    export(run, Part("step"), path, force=True)
+        export(run, ExportedPart("step"), path)
+    export(run, ExportedPart("step"), path, force=True)
     assert mine.read_bytes() == b"mine" and not path.is_symlink()
     Path(f"{tmp_path}/y.csv{formats.BESIDE}").write_bytes(b"mine")
     with pytest.raises(ConfigError, match="y.csv.schema.json is there already"):
-        export(run, Part("step"), tmp_path / "y.csv")
+        export(run, ExportedPart("step"), tmp_path / "y.csv")
     assert not (tmp_path / "y.csv").exists()
 
 
@@ -278,7 +280,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(folder: Path, tmp_path: P
         path.write_bytes(b"theirs")
 
     with pytest.raises(ConfigError, match="is there already"):
-        export(open_run(folder), Part("step"), path, progress=appearing)
+        export(open_run(folder), ExportedPart("step"), path, progress=appearing)
     assert [file.name for file in tmp_path.iterdir()] == ["x.parquet"] and path.read_bytes() == b"theirs"
 
 
@@ -287,7 +289,7 @@ def test_no_file_of_a_run_can_be_replaced(folder: Path) -> None:
     before = log.read_bytes()
     for path in (log, folder / "x.csv", next((folder / "tokens").glob("*/*.parquet"))):
         with pytest.raises(ConfigError, match="lies inside the run"):
-            export(open_run(folder), Part("step"), path, force=True)
+            export(open_run(folder), ExportedPart("step"), path, force=True)
     assert log.read_bytes() == before
 
 
@@ -295,10 +297,10 @@ def test_an_empty_run_has_an_empty_table_by_step_and_says_why_it_has_no_tokens(t
     root = tmp_path / "run"
     run_folders.FakeWriter(root).open().close()
     path = tmp_path / "x.parquet"
-    assert export(open_run(root), Part("step"), path).rows == 0
+    assert export(open_run(root), ExportedPart("step"), path).rows == 0
     assert parquet_of(path).equals(open_run(root).metrics())
     with pytest.raises(SourceError, match="needs token rows.*try: --level step"):
-        export(open_run(root), Part("token"), tmp_path / "y.parquet")
+        export(open_run(root), ExportedPart("token"), tmp_path / "y.parquet")
 
 
 def test_a_run_without_token_rows_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from ratioscope.app.cli.commands.demo import sample_runs
 from ratioscope.app.export.wandb import session as session_of
 from ratioscope.app.export.wandb import sync as syncing
 from ratioscope.app.export.wandb.rows import MOST_SCALARS, bucket_counts, columns_sent, histograms, step_row
-from ratioscope.app.export.wandb.sent import Sent, Target, sent_to, wandb_id
+from ratioscope.app.export.wandb.sent import Destination, Sent, sent_to, wandb_id
 from ratioscope.app.export.wandb.session import demand_login
 from ratioscope.app.export.wandb.sync import Sync
 from ratioscope.errors import ConfigError
@@ -190,7 +190,7 @@ def test_a_run_that_grows_is_sent_step_by_step_and_followed_to_its_end(tmp_path:
     with Writer(root) as writer:
         writer.write(2)
         run = open_run(root)
-        target = Target("p", None, None, offline=True, text=True)
+        target = Destination("p", None, None, offline=True, text=True)
         with sent_to(target, wandb_id(run)) as (known, file):
             looks = iter((lambda: writer.write(2), writer.close))
             work = Sync(run, target, known, file)
@@ -215,7 +215,7 @@ def test_rows_that_wandb_has_and_this_machine_does_not_know_of_are_not_sent_agai
         def define(self, names: Sequence[str]) -> None: ...
 
     folder = stale()
-    work = Sync(open_run(folder), Target("p", None, None, False, True), Sent(), tmp_path / "state.json")
+    work = Sync(open_run(folder), Destination("p", None, None, False, True), Sent(), tmp_path / "state.json")
     resumed: Any = Resumed()
     work.begin(resumed)
     assert work.sent.rows == 7 and min(row.step for row in work.rows(ended=True)) == 11

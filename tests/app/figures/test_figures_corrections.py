@@ -10,7 +10,7 @@ import pytest
 from support.frames import hostile_texts
 
 from ratioscope.app.figures.frontier import threshold_frontier
-from ratioscope.app.figures.html.comparison import BEST, COLUMNS, Row, comparison_table
+from ratioscope.app.figures.html.comparison import BEST, COLUMNS, TableRow, comparison_table
 from ratioscope.app.figures.laid_over import POINTS, Series, laid_over, series_key
 from ratioscope.app.figures.weights_left import weights_before_after
 from ratioscope.app.presentation.theme import DARK, LIGHT, Theme
@@ -78,19 +78,21 @@ def test_without_values_a_chart_says_why() -> None:
 
 
 def test_the_table_marks_the_best_of_what_can_be_compared() -> None:
-    def row(name: str, ess: float, bias: float, fair: bool = True) -> Row:
-        return Row(name, "9 tokens", {"ess_after": Interval(ess, ess), "bias": Interval(bias, bias)}, fair=fair)
+    def row(name: str, ess: float, bias: float, fair: bool = True) -> TableRow:
+        return TableRow(name, "9 tokens", {"ess_after": Interval(ess, ess), "bias": Interval(bias, bias)}, fair=fair)
 
     table = comparison_table([row("a", 0.9, 0.2), row("b", 0.8, 0.1), row("other unit", 0.99, 0.0, fair=False)])
     rows = table.split("<tr>")[2:]
     assert f"{BEST} 90%" in rows[0] and f"{BEST} 0.1" in rows[1] and BEST not in rows[2]
     assert comparison_table([row("a", 0.9, 0.2)]).count(BEST) == 0, "one alone is not the best"
     assert comparison_table([row("a", 0.9, 0.2), row("b", 0.9, 0.2)]).count(BEST) == 0
-    nothing_left = Row("all gone", "9 tokens", {"ess_after": Interval(math.nan, math.nan), "bias": Interval(0.0, 0.0)})
+    nothing_left = TableRow(
+        "all gone", "9 tokens", {"ess_after": Interval(math.nan, math.nan), "bias": Interval(0.0, 0.0)}
+    )
     assert BEST not in comparison_table([nothing_left, row("b", 0.8, 0.1)]).split("<tr>")[2]
-    empty = comparison_table([Row("a", "–", None, "not computed yet")])
+    empty = comparison_table([TableRow("a", "–", None, "not computed yet")])
     assert "not computed yet" in empty and len(re.findall('<td class="n" data-of="[^"]*">–', empty)) == len(COLUMNS)
-    interval = Row("a", "9 tokens", {"bias": Interval(0.1, 0.2)})
+    interval = TableRow("a", "9 tokens", {"bias": Interval(0.1, 0.2)})
     assert "0.1 to 0.2" in comparison_table([interval])
 
 
@@ -128,7 +130,7 @@ def test_hostile_names_are_harmless_in_every_figure() -> None:
         )
         tags = set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", shown.replace("\\u003c", "<")))
         assert tags <= {"i", "b", "br", "span", "extra"}, text
-        html = comparison_table([Row(text, "–", None, text)]) + series_key([text])
+        html = comparison_table([TableRow(text, "–", None, text)]) + series_key([text])
         assert set(re.findall(r"<\s*/?\s*([a-zA-Z]+)", html)) <= {
             "div", "style", "table", "thead", "tbody", "tr", "th", "td", "span", "small", "img"
         }, text  # fmt: skip

@@ -14,7 +14,7 @@ from support.run_folders import FakeWriter, only
 
 from ratioscope import open_run
 from ratioscope.app.cli import main
-from ratioscope.app.figures.drawing.beside import Beside
+from ratioscope.app.figures.drawing.beside import FaintRun
 from ratioscope.app.figures.over_steps import metric_over_steps
 from ratioscope.app.presentation.escape import visible
 from ratioscope.app.report.baseline import words_of
@@ -118,11 +118,11 @@ def test_charts_show_the_other_run_faint_and_say_so(html: str, stale: Path) -> N
 def test_the_other_run_is_drawn_at_steps_of_this_one_only(data: ReportData) -> None:
     steps = data.steps.filter(data.steps["step"] >= 6)
     assert data.baseline is not None
-    figure: Any = metric_over_steps(steps, KL, "mismatch", beside=Beside("good", data.baseline.steps))
+    figure: Any = metric_over_steps(steps, KL, "mismatch", beside=FaintRun("good", data.baseline.steps))
     faint = next(trace for trace in figure.data if trace.name == "good")
     assert min(x for x in faint.x if not math.isnan(x)) >= 6
     later = data.baseline.steps.with_columns(step=data.baseline.steps["step"] + 1000)
-    none: Any = metric_over_steps(steps, KL, "mismatch", beside=Beside("good", later))
+    none: Any = metric_over_steps(steps, KL, "mismatch", beside=FaintRun("good", later))
     assert "good has no value at these steps" in none.layout.title.subtitle.text
 
 

@@ -27,7 +27,7 @@ from support.hostile_columns import (
 )
 from support.imported import DUMPS, imported, rejected
 
-from ratioscope.app.cli.importing import Listing, Written, unique
+from ratioscope.app.cli.importing import RejectedRows, Written, unique
 from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.restricted.budget import Limits
 from ratioscope.ingest.importers.samples import Rejected, Sample
@@ -40,7 +40,7 @@ OPTIONS = Options(limits=Limits(nbytes=1 << 28))
 def outcomes(path: Path) -> tuple[list[Sample], list[Rejected]]:
     """What an import would write and list, with duplicates; an import itself is made by a few tests alone."""
     done, found = Written(), read(opened(path, OPTIONS), OPTIONS)
-    with Listing(path.parent / "rejected.jsonl", done, strict=False) as listing:
+    with RejectedRows(path.parent / "rejected.jsonl", done, strict=False) as listing:
         samples = list(unique(found, listing))
     (path.parent / "rejected.jsonl").unlink(missing_ok=True)
     assert done.rejected == len(done.first_rejected)

@@ -13,12 +13,12 @@ from ....presentation.metric_places import in_words, names_at
 from ...panels.charts import appearance, draw
 from ...panels.choices import choice, dropdown
 from ...panels.layout import control_row
-from .sides import Side
+from .sides import ComparedRun
 
 ALIGNED = ("step", "steps since the first")
 
 
-def side_courses(a: Side, b: Side, gap: str) -> None:
+def side_courses(a: ComparedRun, b: ComparedRun, gap: str) -> None:
     with control_row("side_courses"):
         name = dropdown("metric", names_at("chart", gap), "course", width=340, shown=in_words)
         relative = choice("over", ALIGNED, "align", default=ALIGNED[_are_far_apart(a, b)]) == ALIGNED[1]
@@ -45,14 +45,14 @@ def side_courses(a: Side, b: Side, gap: str) -> None:
     )
 
 
-def _are_far_apart(a: Side, b: Side) -> bool:
+def _are_far_apart(a: ComparedRun, b: ComparedRun) -> bool:
     """True if the steps between two runs are more than those of both: on one axis each would be a stroke."""
     ends = [(steps[0], steps[-1]) for side in (a, b) for shown in side.views if (steps := side.recorded(shown))]
     between = max((first for first, _ in ends), default=0) - min((last for _, last in ends), default=0)
     return between > sum(last - first + 1 for first, last in ends)
 
 
-def _events(a: Side, b: Side, relative: bool) -> list[tuple[str, pl.DataFrame]]:
+def _events(a: ComparedRun, b: ComparedRun, relative: bool) -> list[tuple[str, pl.DataFrame]]:
     """The events of each side at its steps, with the side's letter; one list if both sides are one run."""
     of_sides = [(side.letter, _events_of(side, relative)) for side in (a, b)]
     if relative or len({shown.path for side in (a, b) for shown in side.views}) > 1:
@@ -62,7 +62,7 @@ def _events(a: Side, b: Side, relative: bool) -> list[tuple[str, pl.DataFrame]]:
     ]
 
 
-def _events_of(side: Side, relative: bool) -> pl.DataFrame:
+def _events_of(side: ComparedRun, relative: bool) -> pl.DataFrame:
     parts = []
     for shown in side.views:
         steps, events = side.recorded(shown), shown.events()

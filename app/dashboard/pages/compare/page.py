@@ -30,7 +30,7 @@ from ...panels.layout import cells
 from ...panels.reference import pin_button
 from .courses import side_courses
 from .pairs import pair_by_pair
-from .sides import Side, chosen_sides, says_nothing, with_gap
+from .sides import ComparedRun, chosen_sides, says_nothing, with_gap
 
 SHORTER = {"Effective sample size": "ESS", "Chi-squared": "χ²"}
 """Words in titles that a narrow window has no room for."""
@@ -73,16 +73,16 @@ def render(scope: Scope) -> None:
         pair_by_pair(a, b, scope.gap)
 
 
-def _compared(a: Side, b: Side, gap: str) -> list[Compared]:
+def _compared(a: ComparedRun, b: ComparedRun, gap: str) -> list[Compared]:
     return compared_metrics(_wholes(a, gap), _wholes(b, gap), gap)
 
 
-def _wholes(side: Side, gap: str) -> list[pl.DataFrame]:
+def _wholes(side: ComparedRun, gap: str) -> list[pl.DataFrame]:
     """A frame of one row per run: its metrics over the range."""
     return [shown.metrics((), side.steps.chosen(shown.steps), gap) for shown in side.views if side.recorded(shown)]
 
 
-def _cautions(a: Side, b: Side) -> None:
+def _cautions(a: ComparedRun, b: ComparedRun) -> None:
     """Notes on the meaning of the errors, and on differences that make the comparison unfair."""
     shared = sum(
         len(set(a.recorded(one)) & set(b.recorded(other)))
@@ -132,7 +132,7 @@ def _text_columns(widths: Mapping[str, int]) -> dict[str, Any]:
     return {name: st.column_config.TextColumn(width=width) for name, width in widths.items()}
 
 
-def _weights(a: Side, b: Side, gap: str) -> None:
+def _weights(a: ComparedRun, b: ComparedRun, gap: str) -> None:
     level = choice("weights of", LEVELS, "level")
     parts = [_distribution(side, level, gap) for side in (a, b)]
     draw(
@@ -145,14 +145,14 @@ def _weights(a: Side, b: Side, gap: str) -> None:
     )
 
 
-def _distribution(side: Side, level: Level, gap: str) -> pl.DataFrame:
+def _distribution(side: ComparedRun, level: Level, gap: str) -> pl.DataFrame:
     """The distributions of all runs of the side, over its steps."""
     return pl.concat(
         shown.distribution(level, gap).filter(pl.col("step").is_in(side.recorded(shown))) for shown in side.views
     )
 
 
-def _grades(a: Side, b: Side) -> None:
+def _grades(a: ComparedRun, b: ComparedRun) -> None:
     shares = [_graded(side) for side in (a, b)]
     draw(
         graded_shares(shares, theme=appearance()),
@@ -162,7 +162,7 @@ def _grades(a: Side, b: Side) -> None:
     )
 
 
-def _graded(side: Side) -> dict[str, int]:
+def _graded(side: ComparedRun) -> dict[str, int]:
     numbers = {"healthy": 0, "watch": 0, "act": 0}
     for shown in side.views:
         own = shown.grades().filter(pl.col("step").is_in(side.recorded(shown)))
@@ -171,7 +171,7 @@ def _graded(side: Side) -> dict[str, int]:
     return numbers
 
 
-def _differing_settings(a: Side, b: Side) -> pl.DataFrame | None:
+def _differing_settings(a: ComparedRun, b: ComparedRun) -> pl.DataFrame | None:
     """The table of settings that differ; None if both sides come from the same runs."""
     if {shown.path for shown in a.views} == {shown.path for shown in b.views}:
         return None

@@ -18,10 +18,10 @@ from ...panels.charts import numbers_behind
 from ...panels.choices import dropdown
 from ...panels.job_progress import job_at_work
 from ...panels.layout import control_row
-from .sides import Side
+from .sides import ComparedRun
 
 
-def pair_by_pair(a: Side, b: Side, gap: str) -> None:
+def pair_by_pair(a: ComparedRun, b: ComparedRun, gap: str) -> None:
     """Compares partners of both sides, if prompts match, by a job on token rows that the reader starts."""
     st.subheader("Pair by pair", anchor=False)
     with control_row("pairs"):
@@ -44,13 +44,13 @@ def pair_by_pair(a: Side, b: Side, gap: str) -> None:
         st.caption(f":material/info: The last reading {why}.")
 
 
-def _name(a: Side, b: Side, key: Key, gap: str) -> str:
+def _name(a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> str:
     """The name of the job for these sides. A growing run is read up to its newest step at the start of the job."""
     sides = [(side.letter, side.typed, tuple(shown.path for shown in side.views)) for side in (a, b)]
     return repr(("pairs", key, gap, sides))
 
 
-def _offer(job: PairJob | None, name: str, a: Side, b: Side, key: Key, gap: str) -> None:
+def _offer(job: PairJob | None, name: str, a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> None:
     """The button that starts the job, unless it is running or has nothing new to read."""
     recorded = [tuple(side.recorded(shown)) for side in (a, b) for shown in side.views]
     if job is not None and (job.progress.at_work or (job.progress.state == "done" and job.work.steps == recorded)):
@@ -65,7 +65,7 @@ def _offer(job: PairJob | None, name: str, a: Side, b: Side, key: Key, gap: str)
     )
 
 
-def _start(name: str, a: Side, b: Side, key: Key, gap: str) -> None:
+def _start(name: str, a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> None:
     parts = [RunSteps(side.letter, shown.run, side.range_of(shown)) for side in (a, b) for shown in side.views]
     jobs().read_pairs(name, parts, key, gap)
 

@@ -23,7 +23,7 @@ MOST = 8
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedRun:
     """One side of the comparison."""
 
     letter: str
@@ -48,7 +48,7 @@ class Side:
         return f"{names}, steps {self.typed}" if self.typed else names
 
 
-def chosen_sides(scope: Scope) -> tuple[Side, Side]:
+def chosen_sides(scope: Scope) -> tuple[ComparedRun, ComparedRun]:
     """The chosen sides. By default A is the page's run and B another; with a single run they are its first and its last half."""
     served_runs = served()
     own = served_runs.name_of(scope.view.path)
@@ -61,8 +61,8 @@ def chosen_sides(scope: Scope) -> tuple[Side, Side]:
         typed_a, typed_b = _halves(scope.view.steps)
         steps_a, steps_b = steps_of(typed_a), steps_of(typed_b)
     runs_a, runs_b = runs_beside(served_runs, names_a), runs_beside(served_runs, names_b)
-    a = Side("A", tuple(runs_a), tuple(runs_a.values()), typed_a, steps_a)
-    b = Side("B", tuple(runs_b), tuple(runs_b.values()), typed_b, steps_b)
+    a = ComparedRun("A", tuple(runs_a), tuple(runs_a.values()), typed_a, steps_a)
+    b = ComparedRun("B", tuple(runs_b), tuple(runs_b.values()), typed_b, steps_b)
     with swap:
         st.button("swap", key="swap", icon=":material/swap_horiz:", on_click=_swapped, args=(a, b), type="tertiary")
     return a, b
@@ -99,13 +99,13 @@ def _halves(steps: Sequence[int]) -> tuple[str, str]:
     return f":{steps[max(0, middle - 1)]}", f"{steps[middle]}:"
 
 
-def _swapped(a: Side, b: Side) -> None:
+def _swapped(a: ComparedRun, b: ComparedRun) -> None:
     """Swaps the sides. Both are set, so that defaults are in the URL too."""
     for key, value in {"a": list(b.names), "b": list(a.names), "a_steps": b.typed, "b_steps": a.typed}.items():
         st.session_state[key] = value
 
 
-def with_gap(side: Side, gap: str) -> Side:
+def with_gap(side: ComparedRun, gap: str) -> ComparedRun:
     """The side without the runs that lack a reading of the gap; notes name these. The rows of the others are read once."""
     if not asked_gap(gap):
         return side
@@ -120,7 +120,7 @@ def with_gap(side: Side, gap: str) -> Side:
     return replace(side, names=tuple(name for name, _ in kept), views=tuple(shown for _, shown in kept))
 
 
-def _say_unread(side: Side, name: str, shown: View, gap: str) -> None:
+def _say_unread(side: ComparedRun, name: str, shown: View, gap: str) -> None:
     read = set(shown.read_steps(gap))
     if unread := [step for step in side.recorded(shown) if step not in read]:
         st.caption(f":material/info: {side.letter}: {label(name, 80)}: {gap} is {not_read(shown, gap, unread)}")
@@ -135,7 +135,7 @@ def lacking_words(names: Sequence[str], gap: str) -> str:
     )
 
 
-def says_nothing(side: Side) -> bool:
+def says_nothing(side: ComparedRun) -> bool:
     """True if no step of the side is on record; prints a note then."""
     empty = not any(side.recorded(shown) for shown in side.views)
     if empty:

@@ -17,7 +17,7 @@ from ...model.scope import Scope
 from ...model.view import CacheRequest, View, figure_request
 from ...panels.charts import appearance, draw
 from ...panels.layout import cells
-from .outcomes import Outcome
+from .outcomes import CorrectionOutcome
 
 CHARTS = (
     ("ess_after", "ESS after", "share of the sample that still counts"),
@@ -31,7 +31,7 @@ FIRST = 2
 """Number of charts that are always shown; the others are in a drawer."""
 
 
-def comparison_charts(scope: Scope, outcomes: Sequence[Outcome]) -> None:
+def comparison_charts(scope: Scope, outcomes: Sequence[CorrectionOutcome]) -> None:
     theme = appearance()
     st.html(series_key([each.entry.name for each in outcomes], theme=theme))
     _grid(scope, outcomes, CHARTS[:FIRST])
@@ -43,7 +43,7 @@ def comparison_charts(scope: Scope, outcomes: Sequence[Outcome]) -> None:
             _grid(scope, outcomes, CHARTS[FIRST:])
 
 
-def _grid(scope: Scope, outcomes: Sequence[Outcome], charts: Sequence[tuple[str, str, str]]) -> None:
+def _grid(scope: Scope, outcomes: Sequence[CorrectionOutcome], charts: Sequence[tuple[str, str, str]]) -> None:
     drawn = sum(len(each.steps) > 0 for each in outcomes)
     for place, (name, title, about) in zip(cells(len(charts), charts[0][0]), charts, strict=True):
         figure = scope.view.figure(*_drawing(scope.view, outcomes, (name, title, about), appearance().name))
@@ -52,13 +52,13 @@ def _grid(scope: Scope, outcomes: Sequence[Outcome], charts: Sequence[tuple[str,
             draw(figure, f"lab_{name}", alt, numbers=partial(_by_step, outcomes, name))
 
 
-def charts_to_prefetch(view: View, outcomes: Sequence[Outcome], theme: ThemeName) -> list[CacheRequest]:
+def charts_to_prefetch(view: View, outcomes: Sequence[CorrectionOutcome], theme: ThemeName) -> list[CacheRequest]:
     """Requests for the charts that are always shown."""
     return [figure_request(*_drawing(view, outcomes, chart, theme)) for chart in CHARTS[:FIRST]]
 
 
 def _drawing(
-    view: View, outcomes: Sequence[Outcome], chart: tuple[str, str, str], theme: ThemeName
+    view: View, outcomes: Sequence[CorrectionOutcome], chart: tuple[str, str, str], theme: ThemeName
 ) -> tuple[Callable[..., go.Figure], View, "ChartLines", str, str, str, ThemeName]:
     """The function that draws a chart, and its arguments."""
     name, title, about = chart
@@ -82,7 +82,7 @@ class ChartLines:
     series: tuple[Series, ...] = field(compare=False)
 
     @staticmethod
-    def of(outcomes: Sequence[Outcome], name: str) -> "ChartLines":
+    def of(outcomes: Sequence[CorrectionOutcome], name: str) -> "ChartLines":
         series = tuple(
             series_of(each.steps, name, each.entry.name, at) for at, each in enumerate(outcomes) if len(each.steps)
         )
@@ -99,7 +99,7 @@ def _laid_over(view: View, laid: ChartLines, title: str, about: str, size: str, 
     return laid_over(laid.series, title, (about,), made=made, events=view.events(), absent=absent, theme=THEMES[theme])
 
 
-def _by_step(outcomes: Sequence[Outcome], name: str) -> pl.DataFrame:
+def _by_step(outcomes: Sequence[CorrectionOutcome], name: str) -> pl.DataFrame:
     parts = [
         each.steps.select(
             "step", correction=pl.lit(each.entry.name), over=pl.lit(each.over), least=name, most=f"{name}_most"

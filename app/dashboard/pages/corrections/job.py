@@ -12,13 +12,13 @@ from ....presentation.escape import streamlit_label as label
 from ...model.jobs import jobs
 from ...model.scope import Scope
 from ...panels.job_progress import job_at_work
-from .outcomes import Source
+from .outcomes import OutcomeSource
 
 REDRAWN = 4
 """Number of progress updates after which the page shows the results so far."""
 
 
-def comparison_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionResults], chosen: int) -> None:
+def comparison_job(scope: Scope, source: OutcomeSource, ledgers: Sequence[CorrectionResults], chosen: int) -> None:
     """The line on the computed steps, with the button that starts or stops the job. chosen: number of chosen steps."""
     steps = source.with_rows
     job = jobs().corrections(scope.view.path)
@@ -42,7 +42,7 @@ def comparison_job(scope: Scope, source: Source, ledgers: Sequence[CorrectionRes
         st.caption(_words(len(steps) - len(missing), len(steps), chosen, job), width="stretch")
 
 
-def _start(scope: Scope, source: Source, ledgers: tuple[CorrectionResults, ...]) -> None:
+def _start(scope: Scope, source: OutcomeSource, ledgers: tuple[CorrectionResults, ...]) -> None:
     jobs().carry_out(scope.view.path, scope.view.run, ledgers, source.with_rows)
 
 

@@ -26,7 +26,7 @@ NOTHING = Threshold("reject")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CorrectionOutcome:
     """The effect of one correction on the chosen steps."""
 
     entry: Entry
@@ -60,7 +60,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Source:
+class OutcomeSource:
     """The data that outcomes are read from: a view, a gap, the chosen steps, and digests of the view's token rows."""
 
     view: View
@@ -94,16 +94,16 @@ class Source:
         return self.view.figure(_effects, self, threshold)
 
 
-def _histogram(source: Source, level: Level, steps: tuple[int, ...] | None) -> Histogram:
+def _histogram(source: OutcomeSource, level: Level, steps: tuple[int, ...] | None) -> Histogram:
     rows = source.distribution(level)
     return whole_histogram(rows if steps is None else rows.filter(pl.col("step").is_in(list(steps))))
 
 
-def _effects(source: Source, threshold: Threshold) -> pl.DataFrame:
+def _effects(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
     return threshold_effects(source.distribution(threshold.level), threshold)
 
 
-def effects_to_prefetch(source: Source, entries: Iterable[Entry]) -> list[CacheRequest]:
+def effects_to_prefetch(source: OutcomeSource, entries: Iterable[Entry]) -> list[CacheRequest]:
     """Requests for the values that the page reads from distributions for these entries, and for its first threshold."""
     made = [threshold for entry in entries if (threshold := _threshold_of(entry)) is not None]
     levels = dict.fromkeys(threshold.level for threshold in made)
@@ -122,7 +122,7 @@ def needs_rows(entry: Entry) -> bool:
     return single is None or single.level != "token"
 
 
-def outcome(source: Source, entry: Entry, ledger: CorrectionResults | None) -> Outcome:
+def outcome(source: OutcomeSource, entry: Entry, ledger: CorrectionResults | None) -> CorrectionOutcome:
     """The outcome of one entry: over tokens if every step with token rows was computed, else as far as it is known."""
     threshold = _threshold_of(entry)
     if threshold is not None and (threshold.level == "token" or ledger is None):
@@ -135,8 +135,8 @@ def outcome(source: Source, entry: Entry, ledger: CorrectionResults | None) -> O
 
 
 def on_common_steps(
-    source: Source, outcomes: Sequence[Outcome], ledgers: Sequence[CorrectionResults | None]
-) -> tuple[list[Outcome], list[int]]:
+    source: OutcomeSource, outcomes: Sequence[CorrectionOutcome], ledgers: Sequence[CorrectionResults | None]
+) -> tuple[list[CorrectionOutcome], list[int]]:
     """The outcomes with totals over the steps that all of them have, and these steps.
 
     Outcomes without any step do not limit the common steps.
@@ -147,16 +147,16 @@ def on_common_steps(
     return filled, common
 
 
-def _of_statistics(source: Source, entry: Entry, threshold: Threshold) -> Outcome:
+def _of_statistics(source: OutcomeSource, entry: Entry, threshold: Threshold) -> CorrectionOutcome:
     steps = source.effects(threshold)
     over: Literal["tokens", "sequences"] = "tokens" if threshold.level == "token" else "sequences"
     gone = "removed_share" if over == "sequences" else None
     more = {f"removed_share_sequence{end}": steps[f"{gone}{end}"] if gone else pl.lit(nan) for end in ("", "_most")}
     reason = "" if len(steps) else f"no distribution of {source.gap} is on record"
-    return Outcome(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
+    return CorrectionOutcome(entry, source.gap, over, "statistics", steps.with_columns(**more), reason=reason)
 
 
-def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Outcome:
+def _of_rows(source: OutcomeSource, entry: Entry, ledger: CorrectionResults) -> CorrectionOutcome:
     frame = ledger.frame(source.digests_of(ledger)).filter(pl.col("step").is_in(source.with_rows))
     computed = frame.filter(pl.col("reason").is_null())
     values = compared_values({name: computed[name].to_numpy() for name in SUMS})
@@ -166,7 +166,7 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Outcome
     )
     refused = frame.filter(pl.col("reason").is_not_null())
     gaps = computed["gap"].unique().to_list()
-    return Outcome(
+    return CorrectionOutcome(
         entry,
         str(gaps[0]) if gaps else source.gap,
         "tokens",
@@ -181,7 +181,9 @@ def _of_rows(source: Source, entry: Entry, ledger: CorrectionResults) -> Outcome
 NO_ROWS = "none of these steps has token rows, and only a single threshold can be computed from statistics"
 
 
-def _filled(source: Source, each: Outcome, ledger: CorrectionResults | None, common: Sequence[int]) -> Outcome:
+def _filled(
+    source: OutcomeSource, each: CorrectionOutcome, ledger: CorrectionResults | None, common: Sequence[int]
+) -> CorrectionOutcome:
     if not len(each.steps):
         return each
     if each.source == "statistics":

@@ -16,7 +16,7 @@ from ratioscope.metrics.corrections.threshold import Threshold
 from ratioscope.metrics.distribution import Histogram
 from ratioscope.record import GAPS, sides
 
-from ....figures.html.comparison import COLUMNS, Row, comparison_table
+from ....figures.html.comparison import COLUMNS, TableRow, comparison_table
 from ....figures.weights_left import weights_before_after
 from ....presentation.digits import count
 from ....presentation.escape import streamlit_label as label
@@ -32,7 +32,15 @@ from .config import trainer_config
 from .controls import DEFAULT, comparison_controls
 from .entries import Entry, comparison_of
 from .job import comparison_job
-from .outcomes import NOTHING, Outcome, Source, effects_to_prefetch, needs_rows, on_common_steps, outcome
+from .outcomes import (
+    NOTHING,
+    CorrectionOutcome,
+    OutcomeSource,
+    effects_to_prefetch,
+    needs_rows,
+    on_common_steps,
+    outcome,
+)
 from .threshold import threshold_panel
 
 DRIFT = (
@@ -56,7 +64,7 @@ def render(scope: Scope) -> None:
         )
         return
     steps = scope.range
-    source = Source(scope.view, gap, steps, scope.view.of(_digests, gap), scope.view.of(_digests, ""))
+    source = OutcomeSource(scope.view, gap, steps, scope.view.of(_digests, gap), scope.view.of(_digests, ""))
     chosen = len(scope.recorded)
     if not chosen:
         st.caption("The run has no steps in the chosen range.")
@@ -78,7 +86,7 @@ def prefetch(view: View) -> Iterator[CacheRequest]:
     gap = weighted_gap(next(iter(view.run.gaps), ""))
     if gap is None:
         return
-    source, entries = Source(view, gap, Steps().of(view.steps), {}, {}), comparison_of(DEFAULT).entries
+    source, entries = OutcomeSource(view, gap, Steps().of(view.steps), {}, {}), comparison_of(DEFAULT).entries
     yield from effects_to_prefetch(source, entries)
     yield from charts_to_prefetch(view, [outcome(source, entry, None) for entry in entries], last_appearance())
 
@@ -87,7 +95,9 @@ def _digests(run: Run, gap: str) -> Digests:
     return run.row_digests(gap=gap)
 
 
-def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int, advised: DeltaGenerator) -> None:
+def _compare(
+    scope: Scope, source: OutcomeSource, entries: Sequence[Entry], chosen: int, advised: DeltaGenerator
+) -> None:
     """The comparison. advised: the place of the advice, at the top of the page."""
     ledgers = [_ledger(scope, source, entry) for entry in entries]
     wanted = [ledger for ledger in ledgers if ledger is not None]
@@ -109,11 +119,11 @@ def _compare(scope: Scope, source: Source, entries: Sequence[Entry], chosen: int
     numbers_behind(lambda: _numbers(outcomes), "lab_numbers")
 
 
-def _ledger(scope: Scope, source: Source, entry: Entry) -> CorrectionResults | None:
+def _ledger(scope: Scope, source: OutcomeSource, entry: Entry) -> CorrectionResults | None:
     return jobs().ledger(scope.view.path, entry.correction(source.gap)) if needs_rows(entry) else None
 
 
-def _advise(scope: Scope, source: Source, outcomes: Sequence[Outcome], common: Sequence[int]) -> None:
+def _advise(scope: Scope, source: OutcomeSource, outcomes: Sequence[CorrectionOutcome], common: Sequence[int]) -> None:
     """The best of the compared corrections, in the words of the run's verdict."""
     frame = scope.view.metrics(gap=source.gap)
     name = f"{source.gap}/sequences"
@@ -129,7 +139,7 @@ def _advise(scope: Scope, source: Source, outcomes: Sequence[Outcome], common: S
     cause_line(scope.view)
 
 
-def _basis(fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str:
+def _basis(fair: int, outcomes: Sequence[CorrectionOutcome], common: Sequence[int]) -> str:
     left_out = len(outcomes) - fair
     without = (
         f" {count(left_out, 'correction')} could not be ranked: the effect on the tokens of this gap is not known yet."
@@ -142,10 +152,10 @@ def _basis(fair: int, outcomes: Sequence[Outcome], common: Sequence[int]) -> str
     )
 
 
-def _table(outcomes: Sequence[Outcome], common: Sequence[int], chosen: int) -> None:
+def _table(outcomes: Sequence[CorrectionOutcome], common: Sequence[int], chosen: int) -> None:
     fair = [each.over == "tokens" and each.gap == outcomes[0].gap for each in outcomes]
     rows = [
-        Row(each.entry.name, _over(each, common), each.whole, _note(each), is_fair and each.entry.text != "none")
+        TableRow(each.entry.name, _over(each, common), each.whole, _note(each), is_fair and each.entry.text != "none")
         for each, is_fair in zip(outcomes, fair, strict=True)
     ]
     st.html(comparison_table(rows, theme=appearance()))
@@ -158,13 +168,13 @@ def _table(outcomes: Sequence[Outcome], common: Sequence[int], chosen: int) -> N
     )
 
 
-def _over(each: Outcome, common: Sequence[int]) -> str:
+def _over(each: CorrectionOutcome, common: Sequence[int]) -> str:
     rows = each.at(common)
     size = int(rows["weights"].sum()) if len(rows) else 0
     return count(size, "token" if each.over == "tokens" else "sequence") if size else "–"
 
 
-def _note(each: Outcome) -> str:
+def _note(each: CorrectionOutcome) -> str:
     notes = []
     if each.source == "rows":
         notes.append(f"token rows of {len(each.steps):,} of {count(each.possible, 'step')}" if each.possible else "")
@@ -181,7 +191,7 @@ def _note(each: Outcome) -> str:
     return " · ".join(note for note in notes if note)
 
 
-def _one_of(outcomes: Sequence[Outcome]) -> Outcome:
+def _one_of(outcomes: Sequence[CorrectionOutcome]) -> CorrectionOutcome:
     """The picker of the correction whose weights and configuration are shown."""
     names = {each.entry.text: each.entry.name for each in outcomes}
     usual = outcomes[1] if len(outcomes) > 1 and outcomes[0].entry.text == "none" else outcomes[0]
@@ -191,7 +201,9 @@ def _one_of(outcomes: Sequence[Outcome]) -> Outcome:
     return next(each for each in outcomes if each.entry.text == chosen)
 
 
-def _weights(source: Source, outcomes: Sequence[Outcome], shown: Outcome, common: Sequence[int]) -> None:
+def _weights(
+    source: OutcomeSource, outcomes: Sequence[CorrectionOutcome], shown: CorrectionOutcome, common: Sequence[int]
+) -> None:
     level = shown.entry.made.level if isinstance(shown.entry.made, Threshold) and shown.over == "sequences" else "token"
     before = source.histogram(level, common)
     unit = "token" if level == "token" else "sequence"
@@ -219,7 +231,7 @@ def _weights(source: Source, outcomes: Sequence[Outcome], shown: Outcome, common
     )
 
 
-def _counts(before: Histogram, shown: Outcome) -> pl.DataFrame:
+def _counts(before: Histogram, shown: CorrectionOutcome) -> pl.DataFrame:
     """Number of weights in each bucket of log-weights, before and after."""
     parts = [(before, "before"), *([(shown.left, "after")] if shown.left is not None else [])]
     return pl.concat(
@@ -228,7 +240,7 @@ def _counts(before: Histogram, shown: Outcome) -> pl.DataFrame:
     )
 
 
-def _numbers(outcomes: Sequence[Outcome]) -> pl.DataFrame:
+def _numbers(outcomes: Sequence[CorrectionOutcome]) -> pl.DataFrame:
     rows = []
     for each in outcomes:
         values = each.whole or {}

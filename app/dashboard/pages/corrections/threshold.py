@@ -29,12 +29,12 @@ from ...panels.choices import choice
 from ...panels.layout import cells, control_row
 from .controls import add_button
 from .entries import threshold_text
-from .outcomes import Source
+from .outcomes import OutcomeSource
 
-Names = tuple[tuple[str, str], ...]
+LineNames = tuple[tuple[str, str], ...]
 """(column, words) of each line of a chart."""
-LEFT: Names = (("ess_before", "ESS before"), ("ess_after", "ESS after"), ("mean_weight", "mean weight"))
-TOUCHED: Names = (
+LEFT: LineNames = (("ess_before", "ESS before"), ("ess_after", "ESS after"), ("mean_weight", "mean weight"))
+TOUCHED: LineNames = (
     ("clipped_share", "clipped share"),
     ("removed_share", "removed share"),
     ("mass_removed", "mass removed"),
@@ -57,7 +57,7 @@ ABOUT = {
 
 
 @st.fragment
-def threshold_panel(source: Source) -> None:
+def threshold_panel(source: OutcomeSource) -> None:
     """Draws the panel as a fragment: a moved threshold redraws the panel alone."""
     threshold = _controls()
     if threshold is None:
@@ -148,7 +148,7 @@ def _cards(whole: dict[str, Interval], bound: str, threshold: Threshold, size: s
     st.caption(f"{size} in the chosen steps · computed from statistics, without token rows · {exact}")
 
 
-def _charts(source: Source, threshold: Threshold, unit: str) -> None:
+def _charts(source: OutcomeSource, threshold: Threshold, unit: str) -> None:
     view, theme = source.view, appearance().name
     effects = source.effects(threshold)
     *outcomes, frontier = cells(3, "threshold")
@@ -164,7 +164,7 @@ def _charts(source: Source, threshold: Threshold, unit: str) -> None:
 
 
 def _over_steps(
-    source: Source, threshold: Threshold, names: Names, title: str, unit: str, theme: ThemeName
+    source: OutcomeSource, threshold: Threshold, names: LineNames, title: str, unit: str, theme: ThemeName
 ) -> go.Figure:
     effects = source.effects(threshold)
     size = a_step(effects["weights"].cast(pl.Float64).to_list(), unit)
@@ -181,7 +181,7 @@ def _over_steps(
     )
 
 
-def _frontier(source: Source, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
+def _frontier(source: OutcomeSource, threshold: Threshold, unit: str, theme: ThemeName) -> go.Figure:
     part = source.histogram(threshold.level)
     return threshold_frontier(
         _curve_of(source, threshold),
@@ -192,12 +192,12 @@ def _frontier(source: Source, threshold: Threshold, unit: str, theme: ThemeName)
     )
 
 
-def _curve_of(source: Source, threshold: Threshold) -> pl.DataFrame:
+def _curve_of(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
     """The frontier through a threshold; it does not depend on the cap."""
     return source.view.figure(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
 
 
-def _curve(source: Source, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
+def _curve(source: OutcomeSource, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
     return frontier(source.histogram(level), level, rules=rules, low=low)
 
 
@@ -214,6 +214,6 @@ def _middle(value: Interval) -> float:
     return (value.low + value.high) / 2
 
 
-def _legend(names: Names, colours: tuple[str, ...]) -> str:
+def _legend(names: LineNames, colours: tuple[str, ...]) -> str:
     dashes = ("━", "╍", "┅", "╌·")
     return "  ".join(coloured(f"{dashes[at % 4]} {words}", colours[at]) for at, (_, words) in enumerate(names))

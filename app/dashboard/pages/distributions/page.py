@@ -37,7 +37,7 @@ HOWS: dict[str, Literal["truncate", "mask"]] = {"truncated": "truncate", "masked
 
 
 @dataclass(frozen=True)
-class Part:
+class DisplayedWeights:
     """The displayed weights: of a level, at the chosen steps of the scope, or at one step."""
 
     scope: Scope
@@ -68,7 +68,7 @@ def render(scope: Scope) -> None:
             step_buttons(view, step)
     if scope.only is not None:
         st.caption(f":material/filter_alt: Only {label(part_words(scope.only), 200)}, computed from token rows.")
-    part = Part(scope, level, step)
+    part = DisplayedWeights(scope, level, step)
     draw(
         view.figure(_heat_map, part, appearance().name),
         "heat",
@@ -87,7 +87,7 @@ def render(scope: Scope) -> None:
     density_drawer(scope, scope.recorded if step is None else [step])
 
 
-def _weight_charts(part: Part, threshold: Threshold) -> None:
+def _weight_charts(part: DisplayedWeights, threshold: Threshold) -> None:
     """The displayed weights beside the share of weights beyond each; a click on a bar shows the sequences of one step."""
     view, gap, name = part.scope.view, part.scope.gap, appearance().name
     low, high = threshold.low, threshold.high
@@ -114,34 +114,34 @@ def prefetch(view: View) -> list[CacheRequest]:
     gap = next(iter(view.run.gaps), "")
     if not gap:
         return []
-    part, theme = Part(Scope(view, gap), "token", None), last_appearance()
+    part, theme = DisplayedWeights(Scope(view, gap), "token", None), last_appearance()
     made: list[CacheRequest] = [(Run.distribution, (level, gap)) for level in ("token", "sequence")]
     charts = ((_heat_map, ()), (_weights, (0.0, CAP_BY_NAME[CAP])), (_beyond, (0.0, CAP_BY_NAME[CAP])))
     return [*made, *(figure_request(make, part, *bounds, theme) for make, bounds in charts)]
 
 
-def _histogram(part: Part) -> Histogram:
+def _histogram(part: DisplayedWeights) -> Histogram:
     return whole_histogram(part.rows)
 
 
-def _heat_map(part: Part, theme: ThemeName) -> go.Figure:
+def _heat_map(part: DisplayedWeights, theme: ThemeName) -> go.Figure:
     scope, level = part.scope, part.level
     rows, events = scope.distribution(level), scope.view.events()
     return log_ratio_heat_map(rows, scope.gap, level, events=events, marked=part.step, theme=THEMES[theme])
 
 
-def _weights(part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+def _weights(part: DisplayedWeights, low: float, high: float, theme: ThemeName) -> go.Figure:
     return weight_histogram(part.histogram, part.scope.gap, part.level, low=low, high=high, theme=THEMES[theme])
 
 
-def _beyond(part: Part, low: float, high: float, theme: ThemeName) -> go.Figure:
+def _beyond(part: DisplayedWeights, low: float, high: float, theme: ThemeName) -> go.Figure:
     beside = _reference(part)
     return weight_survival(
         part.histogram, part.scope.gap, part.level, low=low, high=high, beside=beside, theme=THEMES[theme]
     )
 
 
-def _reference(part: Part) -> tuple[str, Histogram] | None:
+def _reference(part: DisplayedWeights) -> tuple[str, Histogram] | None:
     """Name and weights of the reference run at all its steps and tokens; None without one."""
     scope = part.scope
     if scope.reference is None or scope.floor is None:
@@ -182,7 +182,7 @@ def _threshold(level: Level) -> Threshold:
     return Threshold(rule, level, FLOOR_BY_NAME.get(floor, 0.0), CAP_BY_NAME.get(cap, math.inf))
 
 
-def _effect(part: Part, threshold: Threshold) -> None:
+def _effect(part: DisplayedWeights, threshold: Threshold) -> None:
     """Cards with the effect of the threshold on these weights. It is exact, because its bounds are edges of the histogram."""
     effect = whole_effect(part.histogram, threshold)
     with st.grid(4, min_column_width=150):

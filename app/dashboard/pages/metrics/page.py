@@ -16,7 +16,7 @@ from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.metric import Metric
 
 from ....figures.drawing.along import Along
-from ....figures.drawing.lines import Axis, Line
+from ....figures.drawing.lines import AxisType, Line
 from ....figures.html.key import key_of_runs
 from ....figures.log_ratio_quantiles import log_ratio_quantiles
 from ....figures.several_runs import metric_of_runs
@@ -42,7 +42,7 @@ from .summary_only import say_summary_only
 MAIN = "main"
 RAW = "none"
 HALF_LIVES = (RAW, "2", "5", "10", "20", "50", "100", "200", "500", "1000")
-AXES: tuple[Axis, ...] = ("auto", "linear", "log", "signed-log")
+AXES: tuple[AxisType, ...] = ("auto", "linear", "log", "signed-log")
 ALONG: dict[str, Along] = {"steps": "step", "tokens": "tokens", "wall time": "time"}
 APART, SEEDS = "each by itself", "seeds"
 
@@ -50,28 +50,28 @@ UNREAD = "not available, because statistics on record have no distribution of on
 
 
 @dataclass(frozen=True)
-class Choices:
+class LineChoices:
     """The reader's choices on how charts are drawn."""
 
     half_life: float | None
-    axis: Axis
+    axis: AxisType
     along: Along
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ChartsKey:
     """All inputs of the page's charts, used as a cache key."""
 
     scope: Scope
     names: tuple[str, ...]
     """Names of the runs, the page's own run first."""
-    choices: Choices
+    choices: LineChoices
     groups: tuple[tuple[str, str], ...]
     """(run, group) of runs that are drawn together."""
     theme: ThemeName
 
     @property
-    def unthemed(self) -> "Drawing":
+    def unthemed(self) -> "ChartsKey":
         """The same in one fixed theme, as the key for numbers."""
         return replace(self, theme="light")
 
@@ -86,7 +86,7 @@ def render(scope: Scope) -> None:
         grouped = _grouped(scope)
     served_runs = served()
     names = tuple(served_runs.name_of(view.path) for view in (scope.view, *scope.others))
-    drawing = Drawing(scope, names, choices, tuple(grouped.items()), appearance().name)
+    drawing = ChartsKey(scope, names, choices, tuple(grouped.items()), appearance().name)
     say_summary_only(scope.view)
     _say_lacking(scope, scope.view.figure(_lacking, drawing))
     _key(names, grouped)
@@ -118,7 +118,7 @@ def _singles(names: Sequence[str]) -> list[str]:
     return several("pick metrics", names, "metric", shown=in_words, placeholder="choose any", width=340)
 
 
-def _choices(scope: Scope) -> Choices:
+def _choices(scope: Scope) -> LineChoices:
     smooth = st.select_slider(
         "smoothing (half-life in steps)", HALF_LIVES, value=RAW, key="smooth", bind="query-params", width=240,
         help="Smooths each line by an exponentially weighted mean over earlier steps. A step this many steps back counts half. "
@@ -126,7 +126,7 @@ def _choices(scope: Scope) -> Choices:
     )  # fmt: skip
     axis = choice("y axis", AXES, "axis", help="auto: linear, unless a linear axis would hide the small values")
     along = [word for word in ALONG if word != "wall time" or scope.view.of(time_places) is not None]
-    return Choices(None if smooth in (RAW, None) else float(smooth), axis, ALONG[choice("x axis", along, "along")])
+    return LineChoices(None if smooth in (RAW, None) else float(smooth), axis, ALONG[choice("x axis", along, "along")])
 
 
 def _grouped(scope: Scope) -> dict[str, str]:
@@ -175,7 +175,7 @@ def _key(names: Sequence[str], groups: dict[str, str]) -> None:
         st.html(key_of_runs(members, slots(members) if len(members) > 1 else {}, theme=appearance()))
 
 
-def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_quantiles: bool = False) -> None:
+def _charts(drawing: ChartsKey, metrics: Sequence[Metric], prefix: str, *, with_quantiles: bool = False) -> None:
     view = drawing.scope.view
     if view.run.no_tokens:
         frames = [run.frame for run in view.figure(_runs, drawing.unthemed)]
@@ -193,7 +193,7 @@ def _charts(drawing: Drawing, metrics: Sequence[Metric], prefix: str, *, with_qu
             draw(figure, "quantiles", alt, numbers=partial(_quantiles_of, drawing))
 
 
-def _runs(drawing: Drawing) -> tuple[PlottedRun, ...]:
+def _runs(drawing: ChartsKey) -> tuple[PlottedRun, ...]:
     """The runs of a drawing, the page's own first."""
     scope, along = drawing.scope, drawing.choices.along
     runs = []
@@ -206,7 +206,7 @@ def _runs(drawing: Drawing) -> tuple[PlottedRun, ...]:
     return tuple(runs)
 
 
-def _lacking(drawing: Drawing) -> tuple[str, ...]:
+def _lacking(drawing: ChartsKey) -> tuple[str, ...]:
     """Names of the runs without a value of the gap."""
     tokens = f"{drawing.scope.gap}/tokens"
     return tuple(
@@ -216,16 +216,16 @@ def _lacking(drawing: Drawing) -> tuple[str, ...]:
     )
 
 
-def _lines(drawing: Drawing, metric: Metric) -> list[Line]:
+def _lines(drawing: ChartsKey, metric: Metric) -> list[Line]:
     runs = drawing.scope.view.figure(_runs, drawing.unthemed)
     return lines_of(runs, metric, drawing.scope.gap, groups=dict(drawing.groups), half_life=drawing.choices.half_life)
 
 
-def _numbers(drawing: Drawing, metric: Metric) -> pl.DataFrame:
+def _numbers(drawing: ChartsKey, metric: Metric) -> pl.DataFrame:
     return numbers_of(_lines(drawing, metric), metric, drawing.scope.gap)
 
 
-def _chart(drawing: Drawing, name: str) -> tuple[go.Figure, str]:
+def _chart(drawing: ChartsKey, name: str) -> tuple[go.Figure, str]:
     """The chart of a metric, and its description."""
     scope, choices, metric = drawing.scope, drawing.choices, BY_NAME[name]
     lines = _lines(drawing, metric)
@@ -247,14 +247,14 @@ def _chart(drawing: Drawing, name: str) -> tuple[go.Figure, str]:
     return figure, f"{scope.gap} {metric.name} of {shortened(names, 120) or 'no run'}"
 
 
-def _notes(drawing: Drawing) -> list[str]:
+def _notes(drawing: ChartsKey) -> list[str]:
     scope = drawing.scope
     of_first = f"events from {shortened(drawing.names[0])}" if scope.others else ""
     only = f"only {part_words(scope.only)}" if scope.only else ""
     return [note for note in (only, of_first) if note]
 
 
-def _quantile_chart(drawing: Drawing) -> tuple[go.Figure, str]:
+def _quantile_chart(drawing: ChartsKey) -> tuple[go.Figure, str]:
     """The quantile bands of the page's own run: bands of several runs would hide one another."""
     scope, choices = drawing.scope, drawing.choices
     frame, front = _quantiles_of(drawing), scope.view.figure(_runs, drawing.unthemed)[0]
@@ -276,7 +276,7 @@ def _quantile_chart(drawing: Drawing) -> tuple[go.Figure, str]:
     return figure, f"Quantiles of the {scope.gap} log-ratio over the steps"
 
 
-def _quantiles_of(drawing: Drawing) -> pl.DataFrame:
+def _quantiles_of(drawing: ChartsKey) -> pl.DataFrame:
     scope = drawing.scope
     if scope.only is None:
         return scope.view.of(_quantile_frame, scope.gap, scope.range)
@@ -288,8 +288,8 @@ def prefetch(view: View) -> list[CacheRequest]:
     gap = next(iter(view.run.gaps), "")
     if not gap:
         return []
-    drawing = Drawing(
-        Scope(view, gap), (served().name_of(view.path),), Choices(None, "auto", "step"), (), last_appearance()
+    drawing = ChartsKey(
+        Scope(view, gap), (served().name_of(view.path),), LineChoices(None, "auto", "step"), (), last_appearance()
     )
     return [
         *(figure_request(_chart, drawing, metric.name) for metric in metrics_at("main", gap)),

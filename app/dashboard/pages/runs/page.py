@@ -116,7 +116,7 @@ def _listed(shown: Served, find: str) -> None:
 
 
 @dataclass(frozen=True)
-class Listing:
+class RunList:
     """The runs that a session's table lists, in its order."""
 
     find: str = ""
@@ -135,9 +135,9 @@ class Listing:
         return [self.names[row] for row in chosen.selection.rows if row < len(self.names)] if chosen else []
 
 
-def _listing() -> Listing:
+def _listing() -> RunList:
     listing = st.session_state.get("_listing")
-    return listing if isinstance(listing, Listing) else Listing()
+    return listing if isinstance(listing, RunList) else RunList()
 
 
 def _in_place(matching: pl.DataFrame, find: str) -> pl.DataFrame:
@@ -150,7 +150,7 @@ def _in_place(matching: pl.DataFrame, find: str) -> pl.DataFrame:
     if stays and before.ticked:
         matching = matching.sort(pl.col("run").replace_strict(places, default=len(places)), maintain_order=True)
     number = before.number + (bool(before.ticked) and not stays)
-    st.session_state["_listing"] = Listing(find, tuple(matching["run"]), number)
+    st.session_state["_listing"] = RunList(find, tuple(matching["run"]), number)
     return matching
 
 

@@ -37,7 +37,7 @@ POINTS = 60
 AGAIN = 20.0
 """Pause before a growing run is read again, as a multiple of the time of the last reading."""
 
-Signature = tuple[tuple[str, int, int], ...]
+FolderSignature = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _with_metrics(known: Summary, frame: pl.DataFrame, gap: str) -> Summary:
     )
 
 
-def signature_of(path: str) -> Signature:
+def signature_of(path: str) -> FolderSignature:
     """Names, sizes and times of the commit logs and of run.json: they change with every commit."""
     files: list[tuple[str, int, int]] = []
     with suppress(OSError):
@@ -124,8 +124,8 @@ def signature_of(path: str) -> Signature:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    signature: Signature
+class _KeptSummary:
+    signature: FolderSignature
     summary: Summary
     until: float
 
@@ -135,7 +135,7 @@ class Summaries:
     """Summaries that were read, shared by all sessions."""
 
     clock: Callable[[], float] = time.monotonic
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _kept: dict[str, _KeptSummary] = field(default_factory=dict)
     _words: dict[str, dict[str, Any]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -175,7 +175,7 @@ class Summaries:
             if path not in new and self.clock() >= entry.until and signature_of(path) != entry.signature:
                 yield path
 
-    def _read(self, path: str) -> _Kept:
+    def _read(self, path: str) -> _KeptSummary:
         began = self.clock()
         signature = signature_of(path)
         try:
@@ -184,7 +184,7 @@ class Summaries:
             summary = Summary(error=str(error))
         except OSError as error:
             summary = Summary(error=f"it cannot be opened: {error.strerror}")
-        return _Kept(signature, summary, self.clock() + AGAIN * (self.clock() - began))
+        return _KeptSummary(signature, summary, self.clock() + AGAIN * (self.clock() - began))
 
 
 @st.cache_resource(show_spinner=False)

@@ -12,7 +12,7 @@ from ratioscope.metrics.analysis.token_values import BY_NAME, VALUES
 from ratioscope.record import POLICIES, sides
 
 from ....browser.listener import in_address, listen_to_tokens
-from ....figures.html.tinted_text import OPEN, Band, token_text, token_values
+from ....figures.html.tinted_text import OPEN, WeightBand, token_text, token_values
 from ....figures.strip_chart import strip_at, token_strip
 from ....presentation.digits import count, digits
 from ....presentation.escape import streamlit_label as label
@@ -35,13 +35,13 @@ from .navigation import forget_token, go_to_token, keep_token_of, text_window, t
 OFFERED = 300
 """Number of sequences in the list, the worst of the step. A URL can name any other."""
 CHOSEN = (
-    Band(0.8, 1.2),
-    Band(0.5, 2.0),
-    Band(0.2, 5.0),
-    Band(0.1, 10.0),
-    Band(high=2.0),
-    Band(high=5.0),
-    Band(high=10.0),
+    WeightBand(0.8, 1.2),
+    WeightBand(0.5, 2.0),
+    WeightBand(0.2, 5.0),
+    WeightBand(0.1, 10.0),
+    WeightBand(high=2.0),
+    WeightBand(high=5.0),
+    WeightBand(high=10.0),
 )
 BANDS = {"none": OPEN, **{band.words: band for band in CHOSEN}}
 """Bands of weights outside which tokens can be hatched: the usual PPO clip first, then bands and caps of trainers."""
@@ -62,7 +62,7 @@ CAUSES = (
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SequenceKey:
     """A sequence of a run, as the cache key of its text and its strip."""
 
     view: View
@@ -100,7 +100,7 @@ def render(scope: Scope) -> None:
     chosen = rows.filter(pl.col("minibatch").eq_missing(minibatch)) if minibatch is not None else rows
     row = (chosen if len(chosen) else rows).row(0, named=True)
     listen_to_tokens(partial(go_to_token, rows=len(tokens)))
-    at = _show(Chosen(view, step, sequence_id, minibatch), tokens, gap)
+    at = _show(SequenceKey(view, step, sequence_id, minibatch), tokens, gap)
     _facts(row, tokens)
     about = {**row, "step": step, "run": view.run.name, "trainer": view.run.info.get("trainer")}
     json_drawer(tokens, about, at, lambda: view.run.prompt_ids(step, sequence_id))
@@ -183,7 +183,7 @@ def _to_group(group: str) -> None:
     go_to("sequences", group=group)
 
 
-def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
+def _show(chosen: SequenceKey, tokens: pl.DataFrame, gap: str) -> int | None:
     """Draws the text and the strip. Returns the row of the chosen token, else of the worst."""
     theme = appearance().name
     with control_row("token"):
@@ -213,27 +213,29 @@ def _show(chosen: Chosen, tokens: pl.DataFrame, gap: str) -> int | None:
 
 
 def _text(
-    chosen: Chosen,
+    chosen: SequenceKey,
     part: tuple[int, int],
     gap: str,
     theme: ThemeName,
     by: str,
-    band: Band,
+    band: WeightBand,
     at: int | None,
 ) -> str:
     """The tinted text of a part of the sequence. part: (first row, number of tokens)."""
     return token_text(chosen.tokens.slice(*part), gap, theme=THEMES[theme], by=by, band=band, at=at)
 
 
-def _strip_at(chosen: Chosen, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None) -> go.Figure:
+def _strip_at(
+    chosen: SequenceKey, gap: str, theme: ThemeName, at: int | None, window: tuple[int, int] | None
+) -> go.Figure:
     return strip_at(chosen.view.figure(_strip, chosen, gap, theme), THEMES[theme], at=at, window=window)
 
 
-def _strip(chosen: Chosen, gap: str, theme: ThemeName) -> go.Figure:
+def _strip(chosen: SequenceKey, gap: str, theme: ThemeName) -> go.Figure:
     return token_strip(chosen.tokens, gap, theme=THEMES[theme])
 
 
-def _tint_picker(gap: str) -> tuple[str, Band]:
+def _tint_picker(gap: str) -> tuple[str, WeightBand]:
     formulas = "\n\n".join(f"{value.title}: {value.formula}" for value in VALUES)
     by = dropdown(
         "colour by",

@@ -27,7 +27,7 @@ from ...panels.slice_reading import last_key, steps_shown
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarsKey:
     """All inputs of the bars of a slice, used as a cache key."""
 
     view: View
@@ -51,7 +51,7 @@ def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: st
     view, gap, only = scope.view, scope.gap, scope.only
     steps = steps_shown(view, words, chosen)
     keys = tuple(term.key for term in only.terms if term.slice == words.name) if only is not None else ()
-    figure, buckets = view.figure(_bars, Bars(view, words, gap, metric, steps, keys, scope.floor), appearance().name)
+    figure, buckets = view.figure(_bars, BarsKey(view, words, gap, metric, steps, keys, scope.floor), appearance().name)
     key = f"slice_{words.name}"
     clickable = None if words.name in UNFILTERED or not buckets else _Filter(key, words.name)
     alt = f"{gap} {metric} by {words.title}: {count(buckets, 'bucket')}"
@@ -60,7 +60,7 @@ def slice_chart(scope: Scope, words: SliceWords, frame: pl.DataFrame, metric: st
         _offer_newer(view, words, steps)
 
 
-def _bars(asked: Bars, theme: ThemeName) -> tuple[go.Figure, int]:
+def _bars(asked: BarsKey, theme: ThemeName) -> tuple[go.Figure, int]:
     """The chart, and its number of buckets."""
     view, words, gap, metric = asked.view, asked.words, asked.gap, BY_NAME[asked.metric]
     parts = asked.parts
