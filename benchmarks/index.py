@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from ratioscope import Collector, layout
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.indexing.plan import Plan
-from ratioscope.ingest.indexing.task import Task, carried_out
+from ratioscope.ingest.indexing.task import IndexTask, carried_out
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.engines.choice_of_loops import WORTH_COMPILING, loops_for
 from ratioscope.metrics.engines.loops import NUMPY_LOOPS
@@ -100,7 +100,7 @@ def report(run: Path, policies: tuple[str, ...], tokens: int, repeats: int) -> N
         )
 
 
-def index(tasks: Sequence[Task], loops: str) -> None:
+def index(tasks: Sequence[IndexTask], loops: str) -> None:
     """Carries out the task of every step, as a process of `ratioscope index` does."""
     for task in tasks:
         assert not carried_out(replace(task, loops=loops)).refused

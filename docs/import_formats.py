@@ -9,7 +9,7 @@ from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS
 from ratioscope.ingest.importers.scalars.sources import SOURCES
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE
 from ratioscope.ingest.importers.steps import STEPS
-from ratioscope.ingest.importers.table import Format, Part
+from ratioscope.ingest.importers.table import FileKind, Format
 
 SHOWN = {
     "rollout_logprobs": "rollout", "old_logprobs": "old", "current_logprobs": "current", "reference_logprobs": "reference",
@@ -154,7 +154,7 @@ def import_page() -> Iterator[str]:
     yield from _table("A table whose columns have the names of the Record", BY_RECORD)
 
 
-def _row(known: Format, part: Part) -> str:
+def _row(known: Format, part: FileKind) -> str:
     words = dict.fromkeys(SHOWN[line.into] for line in part.columns if line.into in SHOWN)
     recovered = ", ".join(words) if part.columns else "nothing: refused"
     lacks = (part.refused or part.lacks).replace("|", "\\|")

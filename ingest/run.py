@@ -33,7 +33,7 @@ from .commits.history_frames import (
 )
 from .commits.reading_files import ReadingFile
 from .commits.visible_files import VisibleFiles
-from .commits.weight_entries import Table, WeightDigests
+from .commits.weight_entries import TensorTable, WeightDigests
 from .files.cache import Cache
 from .files.cache_folder import cache_folder
 from .files.folder import run_folder
@@ -306,7 +306,7 @@ class Run:
             return events_frame(self._catalog.histories.values())
 
     @property
-    def weights(self) -> tuple[list[WeightDigests], dict[str, Table]]:
+    def weights(self) -> tuple[list[WeightDigests], dict[str, TensorTable]]:
         """(digests of weights on record in the order of time, key -> table of names of tensors)."""
         with self._lock:
             histories = list(self._catalog.histories.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.gate_outcomes import Outcome
+from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome
 
 from ..presentation.digits import count
 from ..presentation.escape import markdown, visible
@@ -17,7 +17,7 @@ _LONGEST = 2000
 """Characters of a text in these files: a verdict takes some hundred."""
 
 
-def headline(name: str, outcomes: Sequence[Outcome]) -> str:
+def headline(name: str, outcomes: Sequence[DemandOutcome]) -> str:
     """The number of demands that passed or failed, in one line."""
     failed, undecided = (sum(one.state == state for one in outcomes) for state in ("failed", "undecided"))
     demands = count(len(outcomes), "demand")
@@ -25,7 +25,7 @@ def headline(name: str, outcomes: Sequence[Outcome]) -> str:
     return f"{name}: {failed} of {demands} failed{left}" if failed else f"{name}: passed {demands}{left}"
 
 
-def junit(name: str, outcomes: Sequence[Outcome]) -> bytes:
+def junit(name: str, outcomes: Sequence[DemandOutcome]) -> bytes:
     """JUnit XML with one test case per demand. An undecided demand is a skipped test."""
     numbers = {
         "tests": len(outcomes),
@@ -53,7 +53,7 @@ def junit(name: str, outcomes: Sequence[Outcome]) -> bytes:
     return text + b"\n"
 
 
-def write_junit(path: Path, name: str, outcomes: Sequence[Outcome]) -> None:
+def write_junit(path: Path, name: str, outcomes: Sequence[DemandOutcome]) -> None:
     """Writes the JUnit XML. ConfigError if the file cannot be written."""
     try:
         path.write_bytes(junit(name, outcomes))
@@ -61,7 +61,7 @@ def write_junit(path: Path, name: str, outcomes: Sequence[Outcome]) -> None:
         raise ConfigError(f"--junit {path}: {error.strerror}; wanted a file in a folder that can be written") from error
 
 
-def summary(name: str, outcomes: Sequence[Outcome]) -> str:
+def summary(name: str, outcomes: Sequence[DemandOutcome]) -> str:
     """A heading and a table in Markdown; failed demands come first."""
     lines = [f"### ratioscope check: {markdown(headline(name, outcomes), 300)}", ""]
     lines += ["| outcome | demand | found | wanted |", "| --- | --- | --- | --- |"]
@@ -79,7 +79,7 @@ def summary_path() -> Path:
     return Path(named)
 
 
-def append_to_summary(path: Path, name: str, outcomes: Sequence[Outcome]) -> None:
+def append_to_summary(path: Path, name: str, outcomes: Sequence[DemandOutcome]) -> None:
     """Appends the summary to the file, which other steps may have begun. ConfigError if it cannot be written."""
     try:
         with path.open("a", encoding="utf-8") as file:

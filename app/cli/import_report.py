@@ -6,14 +6,16 @@ from pathlib import Path
 
 from ratioscope.ingest.importers.joining import Matches
 from ratioscope.ingest.importers.reading import formats_read
-from ratioscope.ingest.importers.source_files import File, Reading
+from ratioscope.ingest.importers.source_files import File, SourceNumbers
 
 from ..presentation.digits import count
 from .importing import REJECTED, Written, rejection_words
 from .terminal import print_json, say
 
 
-def print_report(output: Path, readings: list[Reading], matches: Matches | None, done: Written, seconds: float) -> None:
+def print_report(
+    output: Path, readings: list[SourceNumbers], matches: Matches | None, done: Written, seconds: float
+) -> None:
     """Prints the report for people."""
     files = [file for reading in readings for file in reading.files]
     rate = f"{sum(reading.size for reading in readings) / 1e6 / max(seconds, 1e-3):,.1f} MB/s"
@@ -57,7 +59,7 @@ def _print_matches(matches: Matches) -> None:
 
 
 def print_json_report(
-    output: Path, readings: list[Reading], matches: Matches | None, done: Written, seconds: float
+    output: Path, readings: list[SourceNumbers], matches: Matches | None, done: Written, seconds: float
 ) -> None:
     """Prints the report as JSON."""
     print_json(
@@ -75,13 +77,13 @@ def print_json_report(
     )  # fmt: skip
 
 
-def _passed_over(readings: Iterable[Reading]) -> list[str]:
+def _passed_over(readings: Iterable[SourceNumbers]) -> list[str]:
     """Names of files that were passed over; those of which something can be made come first."""
     names = [name for reading in readings for name in reading.passed_over]
     return sorted(names, key=lambda name: not name.endswith(")"))
 
 
-def _beside(readings: Iterable[Reading]) -> dict[str, list[str]]:
+def _beside(readings: Iterable[SourceNumbers]) -> dict[str, list[str]]:
     """Values that trainers keep beside their rows -> the names of such files."""
     both: dict[str, list[str]] = {}
     for what, names in (pair for reading in readings for pair in reading.beside.items()):
@@ -89,7 +91,7 @@ def _beside(readings: Iterable[Reading]) -> dict[str, list[str]]:
     return both
 
 
-def _files(readings: Iterable[Reading]) -> list[File]:
+def _files(readings: Iterable[SourceNumbers]) -> list[File]:
     return [file for reading in readings for file in reading.files]
 
 
@@ -100,7 +102,7 @@ def _file_facts(file: File) -> dict[str, object]:
     }  # fmt: skip
 
 
-def why(readings: list[Reading], done: Written) -> str:
+def why(readings: list[SourceNumbers], done: Written) -> str:
     """Why nothing was imported: the first row that was rejected, or that no file is of a known kind; and what else is there."""
     passed = _passed_over(readings)
     if done.first_rejected:

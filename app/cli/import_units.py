@@ -17,7 +17,7 @@ import numpy as np
 
 from ratioscope import __version__, layout
 from ratioscope.errors import RatioscopeError
-from ratioscope.ingest.importers.samples import Sample
+from ratioscope.ingest.importers.samples import RecordedRow
 
 TOKENS = 1 << 24
 """Tokens after which a unit ends at the next step: half a minute's work."""
@@ -45,12 +45,12 @@ class RowDigest:
     def __init__(self) -> None:
         self.rows, self._total = 0, hashlib.blake2b(digest_size=16)
 
-    def add(self, rows: Iterable[Sample]) -> None:
+    def add(self, rows: Iterable[RecordedRow]) -> None:
         """Takes the next rows, each with the place that it comes from."""
         for row in rows:
             self._add(row)
 
-    def _add(self, row: Sample) -> None:
+    def _add(self, row: RecordedRow) -> None:
         self.rows += 1
         arrays = {name: value for name, value in row.values.items() if isinstance(value, np.ndarray)}
         plain = [(name, value) for name, value in row.values.items() if name not in arrays]

@@ -17,7 +17,7 @@ from ratioscope.collectors.batch.sequence_numbers import SequenceNumbers
 from ratioscope.collectors.collector import Collector
 from ratioscope.collectors.process.ranks import label
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, Rejected, Sample
+from ratioscope.ingest.importers.samples import EITHER, PER_TOKEN, RecordedRow, Rejected
 
 from ..export.whole_file import place_error
 from ..presentation.digits import count
@@ -117,7 +117,7 @@ def _locked(run: Path, staged: Path) -> Iterator[None]:
 
 def write(
     staged: Path,
-    rows: Iterable[Sample | Rejected],
+    rows: Iterable[RecordedRow | Rejected],
     *,
     name: str,
     trainer: str | None,
@@ -148,7 +148,7 @@ def write(
 
 
 def _taken(
-    unit: Iterable[list[Sample]], collector: Collector | None, numbers: SequenceNumbers, done: Written
+    unit: Iterable[list[RecordedRow]], collector: Collector | None, numbers: SequenceNumbers, done: Written
 ) -> RowDigest:
     """The digest of a unit's rows, which are written unless they are kept."""
     digest = RowDigest()
@@ -163,7 +163,7 @@ def _taken(
     return digest
 
 
-def _missing_ids(batch: list[Sample], numbers: SequenceNumbers) -> dict[str, Any]:
+def _missing_ids(batch: list[RecordedRow], numbers: SequenceNumbers) -> dict[str, Any]:
     """Ids of rows that have none: they are numbered over all units, as one collector numbers them."""
     if "sequence_ids" in batch[0].values:
         return {}
@@ -184,11 +184,11 @@ def _collector(staged: Path, run: Mapping[str, Any]) -> Iterator[Collector]:
         made.close(timeout=None)
 
 
-def _units(batches: Iterable[list[Sample]]) -> Iterator[Iterator[list[Sample]]]:
+def _units(batches: Iterable[list[RecordedRow]]) -> Iterator[Iterator[list[RecordedRow]]]:
     """The batches in units of about TOKENS tokens. No step begins in one unit and goes on in the next one."""
     number, tokens, step = 0, 0, None
 
-    def unit_of(batch: list[Sample]) -> int:
+    def unit_of(batch: list[RecordedRow]) -> int:
         nonlocal number, tokens, step
         if tokens >= import_units.TOKENS and batch[0].step != step:
             number, tokens = number + 1, 0
@@ -234,9 +234,9 @@ def rejection_words(rejected: Rejected) -> str:
     return f"{rejected.file}{row}{column}: {rejected.reason}"
 
 
-def unique(rows: Iterable[Sample | Rejected], listing: RejectedRows) -> Iterator[Sample]:
+def unique(rows: Iterable[RecordedRow | Rejected], listing: RejectedRows) -> Iterator[RecordedRow]:
     """The samples; one whose id the step has already is listed as a duplicate. Ids of the newest steps are known."""
-    known: dict[int, dict[tuple[Any, Any], Sample]] = {}
+    known: dict[int, dict[tuple[Any, Any], RecordedRow]] = {}
     for row in rows:
         if isinstance(row, Rejected):
             listing.add(row)
@@ -252,11 +252,11 @@ def unique(rows: Iterable[Sample | Rejected], listing: RejectedRows) -> Iterator
             listing.add(Rejected(row.file, row.row, "sequence_ids", _twice(row, first)))
             continue
         if key[0] is not None:
-            known[step][key] = Sample(row.step, {}, {}, row.file, row.row)
+            known[step][key] = RecordedRow(row.step, {}, {}, row.file, row.row)
         yield row
 
 
-def _twice(row: Sample, first: Sample) -> str:
+def _twice(row: RecordedRow, first: RecordedRow) -> str:
     """Why a second sequence of one id is not imported: it is the same, or of another run."""
     id_ = str(row.values["sequence_ids"])[:80]
     reason = f"step {row.step or 0} has the sequence {id_} already, as row {first.row} of {first.file}"
@@ -264,9 +264,9 @@ def _twice(row: Sample, first: Sample) -> str:
     return f"{reason}; if the folders are of two runs, import each by itself" if apart else reason
 
 
-def _batches(rows: Iterable[Sample]) -> Iterator[list[Sample]]:
+def _batches(rows: Iterable[RecordedRow]) -> Iterator[list[RecordedRow]]:
     """Rows of one step and minibatch that are written together, with or without ids alike."""
-    batch: list[Sample] = []
+    batch: list[RecordedRow] = []
     tokens = 0
     for row in rows:
         if batch and (_kind(row) != _kind(batch[0]) or len(batch) >= MOST_ROWS or tokens >= MOST_TOKENS):
@@ -278,15 +278,15 @@ def _batches(rows: Iterable[Sample]) -> Iterator[list[Sample]]:
         yield batch
 
 
-def _kind(row: Sample) -> tuple[Any, ...]:
+def _kind(row: RecordedRow) -> tuple[Any, ...]:
     return row.step, row.values.get("minibatch"), "sequence_ids" in row.values
 
 
-def _tokens(row: Sample) -> int:
+def _tokens(row: RecordedRow) -> int:
     return next(len(row.values[name]) for name in PER_TOKEN if isinstance(row.values.get(name), np.ndarray))
 
 
-def arguments(batch: list[Sample]) -> dict[str, Any]:
+def arguments(batch: list[RecordedRow]) -> dict[str, Any]:
     """The arguments of `Collector.log` for rows of one step."""
     present = {name for row in batch for name in row.values}
     given: dict[str, Any] = {
@@ -303,7 +303,7 @@ def arguments(batch: list[Sample]) -> dict[str, Any]:
     return given
 
 
-def _either(values: list[Any], batch: list[Sample]) -> list[Any]:
+def _either(values: list[Any], batch: list[RecordedRow]) -> list[Any]:
     """One value per sequence; where any row has one per token, one per token of every row."""
     if not any(isinstance(value, np.ndarray) for value in values):
         return values

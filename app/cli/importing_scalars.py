@@ -12,9 +12,9 @@ from ratioscope.collectors.writing.run_file import run_info
 from ratioscope.collectors.writing.scalar_log import ScalarLog
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.samples import Rejected
-from ratioscope.ingest.importers.scalars.agreement import Names, likely_trainer
+from ratioscope.ingest.importers.scalars.agreement import LoggedMetrics, likely_trainer
 from ratioscope.ingest.importers.scalars.attempts import Attempts
-from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.sources import ScalarSource
 from ratioscope.record import scalar_schema
 
@@ -44,13 +44,13 @@ class ScalarsWritten:
 def write_scalars(
     staged: Path,
     rows: Iterable[Logged | Rejected],
-    names: Names,
+    names: LoggedMetrics,
     *,
     name: str,
     source: ScalarSource,
     origin: str,
     strict: bool,
-    choice: Choice,
+    choice: LogChoices,
 ) -> ScalarsWritten:
     """Writes all rows, an attempt for each start of the job, and lists the rejected ones. names: its dialect is filled in."""
     done = ScalarsWritten()
@@ -76,7 +76,7 @@ def write_scalars(
     return done
 
 
-def _info(name: str, names: Names, source: ScalarSource, origin: str, choice: Choice) -> dict[str, Any]:
+def _info(name: str, names: LoggedMetrics, source: ScalarSource, origin: str, choice: LogChoices) -> dict[str, Any]:
     trainer = names.dialect if names.dialect != "ratioscope" else None
     said = {"format": source.name, "dialect": names.dialect, "version": names.version, "step": choice.step}
     return {**run_info(name, trainer, {"imported_from": origin}), "scalar_log": said}
@@ -102,7 +102,7 @@ def _end(log: ScalarLog | None, waiting: "_Waiting") -> None:
 class _Waiting:
     """Values that are not written yet."""
 
-    names: Names
+    names: LoggedMetrics
     steps: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     values: list[float] = field(default_factory=list)

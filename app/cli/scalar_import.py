@@ -9,9 +9,9 @@ from ratioscope.errors import ConfigError, RatioscopeError
 from ratioscope.ingest.importers.detection import candidates
 from ratioscope.ingest.importers.neighbours import neighbour
 from ratioscope.ingest.importers.samples import LOGPROBS, Rejected
-from ratioscope.ingest.importers.scalars.agreement import OWN, Names, is_metric, trainer_named
-from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
-from ratioscope.ingest.importers.scalars.sources import BY_NAME, Found, found, log_kind, named_source
+from ratioscope.ingest.importers.scalars.agreement import OWN, LoggedMetrics, is_metric, trainer_named
+from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
+from ratioscope.ingest.importers.scalars.sources import BY_NAME, LogFiles, found, log_kind, named_source
 from ratioscope.ingest.importers.scalars.wandb_online import ONLINE, is_online, online_rows
 from ratioscope.ingest.importers.table import column
 
@@ -39,10 +39,10 @@ class LogOptions:
     as_json: bool = False
 
 
-def scalar_log(asked: LogOptions) -> Found | None:
+def scalar_log(asked: LogOptions) -> LogFiles | None:
     """The log that is asked for; None where the source is a dump, or nothing that is known here."""
     if is_online(asked.source):
-        return Found(ONLINE, (asked.source,))
+        return LogFiles(ONLINE, (asked.source,))
     if asked.format is not None:
         return found(asked.source, named_source(asked.format)) if asked.format in BY_NAME else None
     if any(column(line).into in (*LOGPROBS, "mask", "token_ids") for line in asked.columns):
@@ -62,7 +62,7 @@ def _holds_dumps(folder: Path) -> bool:
     )
 
 
-def import_scalars(asked: LogOptions, log: Found) -> int:
+def import_scalars(asked: LogOptions, log: LogFiles) -> int:
     """Makes the run, and prints what became of the log. Exit code 1 if rows were rejected."""
     choice, names = _choices(asked)
     with new_run(asked.output) as staged:
@@ -80,7 +80,7 @@ def import_scalars(asked: LogOptions, log: Found) -> int:
     return int(done.listed.rejected > 0)
 
 
-def _choices(asked: LogOptions) -> tuple[Choice, Names]:
+def _choices(asked: LogOptions) -> tuple[LogChoices, LoggedMetrics]:
     dialect, version = trainer_named(asked.dialect)
     lines = {line.into: line.places[0] for line in map(column, asked.columns)}
     step = lines.pop("step", None)
@@ -89,10 +89,10 @@ def _choices(asked: LogOptions) -> tuple[Choice, Names]:
             f"--map {odd[0]}={lines[odd[0]]}: of a scalar log, wanted step=FIELD, or <gap>/<metric>=NAME where you know"
             " that the definitions agree, such as mismatch/kl_k3=train/gen_kl_error"
         )
-    return Choice(step, asked.run), Names(dialect, version, {name: into for into, name in lines.items()})
+    return LogChoices(step, asked.run), LoggedMetrics(dialect, version, {name: into for into, name in lines.items()})
 
 
-def _rows(log: Found, choice: Choice) -> Iterator[Logged | Rejected]:
+def _rows(log: LogFiles, choice: LogChoices) -> Iterator[Logged | Rejected]:
     if log.source is ONLINE:
         yield from online_rows(log.files[0], choice)
         return
@@ -105,7 +105,7 @@ def _rows(log: Found, choice: Choice) -> Iterator[Logged | Rejected]:
             yield Rejected(file.name, None, None, str(error))
 
 
-def _print(asked: LogOptions, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
+def _print(asked: LogOptions, log: LogFiles, choice: LogChoices, names: LoggedMetrics, done: ScalarsWritten) -> None:
     size = f"{count(len(done.names), 'number')} of {count(len(done.steps), 'step')}, {count(done.values, 'value')}"
     say(f"{asked.output}: {size}, and no tokens: a scalar log holds none")
     say(f"{count(len(log.files), 'file')}: {log.source.title}" + (f", of {names.dialect}" if names.dialect else ""))
@@ -127,7 +127,7 @@ def _print(asked: LogOptions, log: Found, choice: Choice, names: Names, done: Sc
     say(f"to look at it: ratioscope info {asked.output}")
 
 
-def _sentences(log: Found, choice: Choice, done: ScalarsWritten) -> Iterable[str]:
+def _sentences(log: LogFiles, choice: LogChoices, done: ScalarsWritten) -> Iterable[str]:
     if log.source.lacks:
         yield f"not in such files: {log.source.lacks}"
     if done.dialect_unknown:
@@ -147,7 +147,9 @@ def _sentences(log: Found, choice: Choice, done: ScalarsWritten) -> Iterable[str
     yield from choice.notes
 
 
-def _print_json(asked: LogOptions, log: Found, choice: Choice, names: Names, done: ScalarsWritten) -> None:
+def _print_json(
+    asked: LogOptions, log: LogFiles, choice: LogChoices, names: LoggedMetrics, done: ScalarsWritten
+) -> None:
     print_json(
         {
             "run": str(asked.output), "format": log.source.name, "files": [file.name for file in log.files],

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.analysis.prompt_tables import KEYS, Key
+from ratioscope.ingest.analysis.prompt_tables import KEYS, PromptKey
 from ratioscope.ingest.analysis.run_comparison import PairedRuns, Parting, asked_gap, paired_runs, parting
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.comparison import Compared
@@ -88,7 +88,7 @@ def _of_readings(a: Run, b: Run, gap: str, recorded: list[str]) -> str:
 
 def difference(a: Run, b: Run, gap: str, pair_by: str | None = None) -> Difference:
     """The comparison of run B with run A on a gap that both have. pair_by: None tries every key that names a prompt."""
-    key: Key | None = next((name for name in KEYS if name == pair_by), None)
+    key: PromptKey | None = next((name for name in KEYS if name == pair_by), None)
     if pair_by is not None and key is None:
         raise ConfigError(f"--pair-by {pair_by}: wanted one of {', '.join(KEYS)}")
     return Difference(

@@ -8,8 +8,8 @@ import numpy as np
 from .digits import digits, plus_minus, signed
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.beside import Beside
-    from ratioscope.ingest.analysis.growth import Change, Growth, SliceSplit
+    from ratioscope.ingest.analysis.beside import NearbyChange
+    from ratioscope.ingest.analysis.growth import Growth, LastingChange, SliceSplit
 
 MIX_OF = {
     "position": "lengths",
@@ -45,12 +45,12 @@ def _none(growth: "Growth") -> str:
     return f"None: the gap has one level over {steps}{would}."
 
 
-def change_words(change: "Change") -> str:
+def change_words(change: "LastingChange") -> str:
     """The change in sentences: since when, by how much, and its parts."""
     return " ".join(part for part in (_when(change), *_parts(change)) if part)
 
 
-def _when(change: "Change") -> str:
+def _when(change: "LastingChange") -> str:
     own = change.course
     factor = f"{plus_minus(own.factor, own.factor * own.error)} times"
     dated = (
@@ -67,7 +67,7 @@ def _when(change: "Change") -> str:
             return f"The gap {moved} {factor} at step {dated}."
 
 
-def _parts(change: "Change") -> list[str]:
+def _parts(change: "LastingChange") -> list[str]:
     """Composition and size in sentences."""
     if not change.splits or change.splits[0].slice != "probability":
         return ["Its parts are not available, because no finite K3 by probability is on record on both sides."]
@@ -122,7 +122,7 @@ def _moved(own: "SliceSplit") -> str:
     return f"more tokens of {own.slice} {own.labels[at]} ({after[at]:.1%} of all, {before[at]:.1%} before)"
 
 
-def change_parts(change: "Change") -> list[tuple[str, ...]]:
+def change_parts(change: "LastingChange") -> list[tuple[str, ...]]:
     """One row per bucket of probability, in the columns PARTS, and one of all tokens; empty without a split."""
     if not change.splits or change.splits[0].slice != "probability":
         return []
@@ -137,7 +137,7 @@ def change_parts(change: "Change") -> list[tuple[str, ...]]:
     return [*rows, ("all tokens", "100%", "100%", *total)]
 
 
-def beside_words(change: "Change") -> str:
+def beside_words(change: "LastingChange") -> str:
     """The things on record that changed near the step, the nearest first."""
     first, last = change.window.first, change.window.last
     where = f"step {first}" if first == last else f"steps {first} to {last}"
@@ -153,6 +153,6 @@ def beside_words(change: "Change") -> str:
     return f"On record within {where}, not shown to be causes: {'; '.join(told)}{rest}."
 
 
-def _thing(each: "Beside") -> str:
+def _thing(each: "NearbyChange") -> str:
     usual = f" (by chance in {each.usual:.0%} of such ranges of steps)" if each.usual > 0.05 else ""
     return f"at step {each.step} {each.words}{usual}"

@@ -13,7 +13,7 @@ from ..run import Run
 from .recorded_events import recorded_events
 from .run_settings import differences, settings
 
-Kind = Literal["attempt", "setting", "event", "fact"]
+ChangeKind = Literal["attempt", "setting", "event", "fact"]
 USUAL = 1 / 3
 """An event that this share of all steps have as near as this tells nothing about one step. A convention."""
 NEAR = 20
@@ -24,7 +24,7 @@ LEAST = 0.05
 """The smallest relative change of a fact that is told."""
 MOST_WORDS = 90
 """Characters of a note that are told."""
-ORDER: Mapping[Kind, int] = {"attempt": 0, "setting": 1, "event": 2, "fact": 3}
+ORDER: Mapping[ChangeKind, int] = {"attempt": 0, "setting": 1, "event": 2, "fact": 3}
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Beside:
+class NearbyChange:
     """One thing on record that changed near a step."""
 
-    kind: Kind
+    kind: ChangeKind
     step: int
     words: str
     """A clause without its step: "attempt 2 begins"."""
@@ -61,7 +61,7 @@ def window_of(onset: int, earliest: int, latest: int, steps: Sequence[int]) -> W
     return Window(onset, int(steps[max(before, 0)]), int(steps[min(after, len(steps) - 1)]))
 
 
-def beside(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[Beside]:
+def beside(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
     """Attempts, settings, events and facts of steps that changed in the window.
 
     facts: in words -> values, shape (steps,).
@@ -71,13 +71,13 @@ def beside(run: Run, window: Window, facts: Mapping[str, Floats], steps: Integer
     yield from _facts(window, facts, steps)
 
 
-def _settings(run: Run, window: Window) -> Iterator[Beside]:
+def _settings(run: Run, window: Window) -> Iterator[NearbyChange]:
     """Settings and versions of an attempt that begins in the window, where they differ from the attempt before."""
     begins = list(run.attempts.items())
     for (before, _), (attempt, step) in zip(begins, begins[1:], strict=False):
         if window.first <= step <= window.last:
             for each in differences(settings(run.info, before), settings(run.info, attempt)):
-                yield Beside("setting", step, f"{each.key} went from {_value(each.a)} to {_value(each.b)}")
+                yield NearbyChange("setting", step, f"{each.key} went from {_value(each.a)} to {_value(each.b)}")
 
 
 def _value(text: str | None) -> str:
@@ -88,7 +88,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
 
 
-def _events(run: Run, window: Window) -> Iterator[Beside]:
+def _events(run: Run, window: Window) -> Iterator[NearbyChange]:
     """Events in the window: of each name the nearest one. Settings of attempts are told key by key, see `_settings`."""
     events = _named_events(run)
     width = sum(window.first <= step <= window.last for step in run.steps)
@@ -98,20 +98,20 @@ def _events(run: Run, window: Window) -> Iterator[Beside]:
         chance = 1 - (1 - min(rows["step"].n_unique() / max(len(run.steps), 1), 1.0)) ** width
         resumes = near.filter(pl.col("kind") == "resume")
         for step, note in resumes.select("step", "note").iter_rows():
-            yield Beside("attempt", step, _short(note))
+            yield NearbyChange("attempt", step, _short(note))
         others = near.filter(pl.col("kind") != "resume")
         if len(others):
             step, note = others.select("step", "note").row(0)
             again = others["step"].n_unique() - 1
             more = f", and at {again} more of these steps" if again else ""
-            yield Beside("event", step, f"{_short(f'{name}: {note}' if note else str(name))}{more}", chance)
+            yield NearbyChange("event", step, f"{_short(f'{name}: {note}' if note else str(name))}{more}", chance)
 
 
 def _named_events(run: Run) -> pl.DataFrame:
     return recorded_events(run).filter(pl.col("event") != "config change")
 
 
-def _facts(window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[Beside]:
+def _facts(window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iterator[NearbyChange]:
     """Facts whose means over NEAR steps differ clearly between the sides of the onset."""
     at = int(np.searchsorted(steps, window.onset))
     sides = slice(max(at - NEAR, 0), at), slice(at, at + NEAR)
@@ -122,27 +122,31 @@ def _facts(window: Window, facts: Mapping[str, Floats], steps: Integers) -> Iter
         low, high = float(before.mean()), float(after.mean())
         error = float(np.hypot(before.std(ddof=1) / np.sqrt(len(before)), after.std(ddof=1) / np.sqrt(len(after))))
         if abs(high - low) > max(CLEAR * error, LEAST * max(abs(low), abs(high))):
-            yield Beside("fact", window.onset, f"{name} went from {low:.3g} to {high:.3g}")
+            yield NearbyChange("fact", window.onset, f"{name} went from {low:.3g} to {high:.3g}")
 
 
 def labels_that_changed(
     labels: str, keys: Sequence[str], tokens: Floats, steps: Integers, window: Window
-) -> list[Beside]:
+) -> list[NearbyChange]:
     """Labels, such as replicas, that are first or last seen within the window.
 
     tokens: of each label at each step, shape (steps, labels).
     """
-    found: list[Beside] = []
+    found: list[NearbyChange] = []
     for key, own in zip(keys, (tokens > 0).T, strict=True):
         seen = np.flatnonzero(own)
         if len(seen) and seen[0] > 0 and window.first < steps[seen[0]] <= window.last:
-            found.append(Beside("fact", int(steps[seen[0]]), f"{labels} {_short(key)} is on record for the first time"))
+            found.append(
+                NearbyChange("fact", int(steps[seen[0]]), f"{labels} {_short(key)} is on record for the first time")
+            )
         if len(seen) and seen[-1] < len(steps) - 1 and window.first <= steps[seen[-1]] < window.last:
-            found.append(Beside("fact", int(steps[seen[-1]]), f"{labels} {_short(key)} is on record for the last time"))
+            found.append(
+                NearbyChange("fact", int(steps[seen[-1]]), f"{labels} {_short(key)} is on record for the last time")
+            )
     return found
 
 
-def falls_near(run: Run, falls: Sequence[int]) -> tuple[Beside, ...]:
+def falls_near(run: Run, falls: Sequence[int]) -> tuple[NearbyChange, ...]:
     """Events that most falls of a sawtooth have within one recorded step, more often than other steps do."""
     steps = run.steps
     place = {step: at for at, step in enumerate(steps)}
@@ -153,5 +157,5 @@ def falls_near(run: Run, falls: Sequence[int]) -> tuple[Beside, ...]:
         every = np.unique((own[:, None] + np.array([-1, 0, 1])).clip(0, len(steps) - 1)).size / max(len(steps), 1)
         if len(hits) * 2 > len(falls):
             words = f"{len(hits)} of {len(falls)} falls lie within a step of the event {_short(str(event))}"
-            found.append(Beside("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
+            found.append(NearbyChange("event", hits[0], f"{words}; by chance {every:.0%} of them would", every))
     return tuple(sorted(found, key=lambda each: each.usual))

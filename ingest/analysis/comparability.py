@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from ..files.quarantine import printable
 
-State = Literal["ok", "expected", "differs", "unknown"]
+SettingState = Literal["ok", "expected", "differs", "unknown"]
 """expected: a normal difference, which explains a small gap."""
 Handling = Literal["applies", "ignores"]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedSetting:
     """One setting on both sides."""
 
     name: str
@@ -24,7 +24,7 @@ class Compared:
     """The engine's value, in words."""
     trainer: str
     """The trainer's value, in words."""
-    state: State
+    state: SettingState
     why: str
     """Effect of a difference on a gap."""
     source: str = ""
@@ -34,7 +34,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class _Trainer:
+class _LogitTreatment:
     """Treatment of the logits when a trainer scores tokens, from its source code. None: not known."""
 
     temperature: Handling | None = None
@@ -43,15 +43,15 @@ class _Trainer:
     """Truncation by top-p, top-k and min-p."""
 
 
-_TRAINERS: Mapping[str, _Trainer] = {
-    "trl": _Trainer("applies", "ignores"),
-    "verl": _Trainer("applies", "ignores"),
-    "slime": _Trainer("applies", "applies"),
-    "nemo-rl": _Trainer("applies", "applies"),
-    "areal": _Trainer("applies", "ignores"),
-    "skyrl": _Trainer("applies"),
-    "roll": _Trainer("ignores", "ignores"),
-    "prime-rl": _Trainer("applies"),
+_TRAINERS: Mapping[str, _LogitTreatment] = {
+    "trl": _LogitTreatment("applies", "ignores"),
+    "verl": _LogitTreatment("applies", "ignores"),
+    "slime": _LogitTreatment("applies", "applies"),
+    "nemo-rl": _LogitTreatment("applies", "applies"),
+    "areal": _LogitTreatment("applies", "ignores"),
+    "skyrl": _LogitTreatment("applies"),
+    "roll": _LogitTreatment("ignores", "ignores"),
+    "prime-rl": _LogitTreatment("applies"),
 }
 _SAMPLING = ("sampling", "rollout", "generation", "gconfig", "generator", "generating_args")
 """Parts of a key that contains the engine's sampling settings."""
@@ -94,13 +94,13 @@ _ENGINES = ("vllm", "sglang")
 _LIBRARIES = ("trl", "verl", "slime", "skyrl", "nemo-rl", "areal", "openrlhf", "torch", "transformers")
 
 
-def comparability(info: Mapping[str, Any]) -> tuple[Compared, ...]:
+def comparability(info: Mapping[str, Any]) -> tuple[ComparedSetting, ...]:
     """Each setting on both sides, from run.json. info: its content."""
     config = info.get("config")
     values = tuple(_leaves(config, ())) if isinstance(config, dict) else ()
     trainer = next(
         (known for name, known in _TRAINERS.items() if str(info.get("trainer", "")).lower().startswith(name)),
-        _Trainer(),
+        _LogitTreatment(),
     )
     temperature = _temperature(values, trainer)
     cuts = tuple(_cut(cut, values, trainer) for cut in _CUTS)
@@ -142,51 +142,53 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _temperature(values: Sequence[_Leaf], trainer: _Trainer) -> Compared:
+def _temperature(values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedSetting:
     found = _sampled(values, ("temperature", "rollout_temperature"))
     if found is None or (number := _number(found[1])) is None:
-        return Compared("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
+        return ComparedSetting("temperature", _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", _TEMPERATURE)
     shown = f"{number:g}"
-    handled: dict[Handling | None, tuple[str, State]] = {
+    handled: dict[Handling | None, tuple[str, SettingState]] = {
         "applies": (f"{shown}, it divides its logits by it", "ok"), "ignores": ("1, it does not apply it", "differs"),
         None: ("not known of this trainer", "unknown"),
     }  # fmt: skip
     scored = handled[trainer.temperature]
     if number == 1:
         scored = ("1: nothing to apply", "ok")
-    return Compared("temperature", shown, scored[0], scored[1], _TEMPERATURE, found[0])
+    return ComparedSetting("temperature", shown, scored[0], scored[1], _TEMPERATURE, found[0])
 
 
-def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _Trainer) -> Compared:
+def _cut(cut: _Cut, values: Sequence[_Leaf], trainer: _LogitTreatment) -> ComparedSetting:
     found = _sampled(values, cut.keys)
     number = None if found is None else _number(found[1])
     if found is None or (found[1] is not None and number is None):
-        return Compared(cut.name, _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", cut.why)
+        return ComparedSetting(cut.name, _NOT_ON_RECORD, _NOT_ON_RECORD, "unknown", cut.why)
     if number is None or number in cut.neutral:
-        return Compared(cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, found[0])
-    handled: dict[Handling | None, tuple[str, State]] = {
+        return ComparedSetting(
+            cut.name, _OFF if number is None else f"{number:g}, {_OFF}", _OFF, "ok", cut.why, found[0]
+        )
+    handled: dict[Handling | None, tuple[str, SettingState]] = {
         "applies": ("it applies the same", "ok"), "ignores": ("it scores without it", "differs"),
         None: ("not known of this trainer", "unknown"),
     }  # fmt: skip
     scored = handled[trainer.truncation]
-    return Compared(cut.name, f"{number:g}", scored[0], scored[1], cut.why, found[0])
+    return ComparedSetting(cut.name, f"{number:g}", scored[0], scored[1], cut.why, found[0])
 
 
-def _mode(values: Sequence[_Leaf], sampling: Sequence[Compared]) -> Compared:
+def _mode(values: Sequence[_Leaf], sampling: Sequence[ComparedSetting]) -> ComparedSetting:
     found = next(((path, value) for path, value in values if path and path[-1] == "logprobs_mode"), None)
     mode = _NOT_ON_RECORD if found is None else printable(str(found[1]))
     source = "" if found is None else printable(".".join(found[0]))
     plain = sampling[0].rollout == "1" and all(_OFF in each.rollout for each in sampling[1:])
     if plain:
         words = "the same either way: temperature is 1 and nothing is cut off"
-        return Compared("log-prob mode", mode, words, "ok", _MODE, source)
+        return ComparedSetting("log-prob mode", mode, words, "ok", _MODE, source)
     if found is None:
-        return Compared("log-prob mode", mode, _NOT_ON_RECORD, "unknown", _MODE)
+        return ComparedSetting("log-prob mode", mode, _NOT_ON_RECORD, "unknown", _MODE)
     agree = all(each.state == "ok" for each in sampling)
-    state: State = (
+    state: SettingState = (
         "ok" if mode.startswith("processed") and agree else "unknown" if not mode.startswith("raw") else "differs"
     )
-    return Compared("log-prob mode", mode, "after what it applies itself, see above", state, _MODE, source)
+    return ComparedSetting("log-prob mode", mode, "after what it applies itself, see above", state, _MODE, source)
 
 
 _PRECISIONS = (
@@ -199,7 +201,7 @@ def _precision(text: object) -> str | None:
     return next((name for name, pattern in _PRECISIONS if re.search(pattern, str(text).lower())), None)
 
 
-def _dtype(values: Sequence[_Leaf]) -> Compared:
+def _dtype(values: Sequence[_Leaf]) -> ComparedSetting:
     engine = _precision_of(
         values, ("dtype", "quantization", "precision"), (*_SAMPLING, "actor_infer")
     ) or _precision_of(values, ("engine", "vllm_dtype", "sglang_dtype"), ())
@@ -217,11 +219,11 @@ def _dtype(values: Sequence[_Leaf]) -> Compared:
     if trainer is None and autocast:
         scored, trainer = f"{_precision(autocast[0])}, by {autocast[0]}", ("", str(_precision(autocast[0])))
     sampled = _NOT_ON_RECORD if engine is None else engine[1]
-    state: State = "unknown"
+    state: SettingState = "unknown"
     if engine is not None and trainer is not None:
         both = {engine[1], trainer[1]}
         state = "ok" if len(both) == 1 else "expected" if both <= _FLOATS else "differs"
-    return Compared(
+    return ComparedSetting(
         "precision",
         sampled,
         scored,
@@ -240,7 +242,7 @@ def _precision_of(values: Sequence[_Leaf], keys: Sequence[str], below: Sequence[
     return None
 
 
-def _versions(info: Mapping[str, Any]) -> Compared:
+def _versions(info: Mapping[str, Any]) -> ComparedSetting:
     versions = info.get("versions")
     known = versions if isinstance(versions, dict) else {}
     engine, trainer = (
@@ -248,5 +250,5 @@ def _versions(info: Mapping[str, Any]) -> Compared:
         for names in (_ENGINES, _LIBRARIES)
     )
     if not (engine and trainer):
-        return Compared("versions", engine or _NOT_ON_RECORD, trainer or _NOT_ON_RECORD, "unknown", _VERSIONS)
-    return Compared("versions", engine, trainer, "ok", _VERSIONS, "versions")
+        return ComparedSetting("versions", engine or _NOT_ON_RECORD, trainer or _NOT_ON_RECORD, "unknown", _VERSIONS)
+    return ComparedSetting("versions", engine, trainer, "ok", _VERSIONS, "versions")

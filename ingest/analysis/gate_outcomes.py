@@ -16,50 +16,50 @@ from .diagnosis import RunDiagnosis, diagnosis_of
 from .exactness import exactness_of
 from .grades import verdict_of
 
-State = Literal["passed", "failed", "undecided"]
+DemandState = Literal["passed", "failed", "undecided"]
 NOT_LIKELY = "not likely"
 EXACT = "every token equal to the last bit"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemandOutcome:
     """The outcome of one demand."""
 
     name: str
     """The metric, the cause, "any other cause" or "verdict"."""
-    state: State
+    state: DemandState
     wanted: str
     """The demand in words."""
     found: str
     """The measurement in words, or the reason why there is none."""
 
 
-def outcomes(run: Run, gate: Gate) -> tuple[Outcome, ...]:
+def outcomes(run: Run, gate: Gate) -> tuple[DemandOutcome, ...]:
     """The outcome of every demand: the verdict, then the bounds, then the causes."""
     bounds = (_of_bound(run, bound) for bound in gate.bounds)
     return (*_of_verdict(run, gate), *_of_exactness(run, gate), *bounds, *_of_causes(run, gate))
 
 
-def _of_exactness(run: Run, gate: Gate) -> Iterator[Outcome]:
+def _of_exactness(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     """Passed only if the bits of every token are known to be equal: too few digits or no token rows fail, too."""
     if not gate.exact:
         return
     try:
         found = exactness_of(run)
     except SourceError as error:
-        yield Outcome("exact", "failed", EXACT, f"not available, because {error}")
+        yield DemandOutcome("exact", "failed", EXACT, f"not available, because {error}")
     else:
-        yield Outcome(f"exact {found.gap}", "passed" if found.is_certified else "failed", EXACT, found.words)
+        yield DemandOutcome(f"exact {found.gap}", "passed" if found.is_certified else "failed", EXACT, found.words)
 
 
-def _of_verdict(run: Run, gate: Gate) -> Iterator[Outcome]:
+def _of_verdict(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     if gate.verdict is not None:
         verdict = verdict_of(run)
-        state: State = "failed" if verdict.severity >= gate.verdict else "passed"
-        yield Outcome("verdict", state, f"better than {gate.verdict.label}", verdict.sentence.rstrip("."))
+        state: DemandState = "failed" if verdict.severity >= gate.verdict else "passed"
+        yield DemandOutcome("verdict", state, f"better than {gate.verdict.label}", verdict.sentence.rstrip("."))
 
 
-def _of_bound(run: Run, bound: Bound) -> Outcome:
+def _of_bound(run: Run, bound: Bound) -> DemandOutcome:
     rows = _rows(run, bound)
     known = [row for row in rows if row[bound.column] is not None]
     lacking = len(rows) - len(known)
@@ -69,7 +69,7 @@ def _of_bound(run: Run, bound: Bound) -> Outcome:
     excesses = [bound.excess(row[bound.column], row.get(errors)) for row in known]
     beyond = sum(excess > 0 for excess in excesses)
     worst = known[max(range(len(known)), key=excesses.__getitem__)]
-    return Outcome(
+    return DemandOutcome(
         bound.column, "failed" if beyond else "passed", bound.wanted, _found(bound, worst, beyond, len(known))
     )
 
@@ -86,12 +86,12 @@ def _rows(run: Run, bound: Bound) -> list[dict[str, Any]]:
     return frame.to_dicts()
 
 
-def _absent(run: Run, bound: Bound, lacking: int, steps: int) -> Outcome:
+def _absent(run: Run, bound: Bound, lacking: int, steps: int) -> DemandOutcome:
     """The outcome without a value. lacking: the number of steps without one, if others have one."""
     reason = run.unavailable.get(bound.column, f"because {bound.metric.absent}")
     where = f" at {lacking} of {steps} steps" if lacking else ""
     found = f"not available{where}, {reason}"
-    return Outcome(bound.column, "undecided" if bound.optional else "failed", bound.wanted, found)
+    return DemandOutcome(bound.column, "undecided" if bound.optional else "failed", bound.wanted, found)
 
 
 def _found(bound: Bound, row: Mapping[str, Any], beyond: int, steps: int) -> str:
@@ -103,36 +103,36 @@ def _found(bound: Bound, row: Mapping[str, Any], beyond: int, steps: int) -> str
     return f"{words} at step {row['step']}{many}"
 
 
-def _of_causes(run: Run, gate: Gate) -> Iterator[Outcome]:
+def _of_causes(run: Run, gate: Gate) -> Iterator[DemandOutcome]:
     if gate.causes is None:
         return
     forbidden = [code for code, answer in gate.causes.items() if answer == "fail"]
     try:
         result = diagnosis_of(run) if forbidden else None
     except SourceError as error:
-        yield from (Outcome(_named(code), "failed", NOT_LIKELY, f"no diagnosis: {error}") for code in forbidden)
+        yield from (DemandOutcome(_named(code), "failed", NOT_LIKELY, f"no diagnosis: {error}") for code in forbidden)
         return
     if result is not None:
         yield from (_of_cause(result, code, gate.causes) for code in forbidden)
 
 
-def _of_cause(result: RunDiagnosis, code: str, answers: Mapping[str, str]) -> Outcome:
+def _of_cause(result: RunDiagnosis, code: str, answers: Mapping[str, str]) -> DemandOutcome:
     found = result.diagnosis
     likely = [
         item for item in found.likely if item.cause.code == code or (code == ANY and item.cause.code not in answers)
     ]
     if likely:
-        return Outcome(_named(code), "failed", NOT_LIKELY, "; ".join(map(_likely, likely)))
+        return DemandOutcome(_named(code), "failed", NOT_LIKELY, "; ".join(map(_likely, likely)))
     muted = [(item, reason) for item, reason in found.muted if item.cause.code == code]
     if muted:
-        return Outcome(
+        return DemandOutcome(
             code, "undecided", NOT_LIKELY, "; ".join(f"muted, {why}: {_likely(item)}" for item, why in muted)
         )
     for open_cause in found.cannot_tell:
         if open_cause.cause.code == code:
-            return Outcome(code, "undecided", NOT_LIKELY, f"the record cannot tell: {result.why(open_cause)}")
+            return DemandOutcome(code, "undecided", NOT_LIKELY, f"the record cannot tell: {result.why(open_cause)}")
     excluded = next((item.because for item in found.excluded if item.cause.code == code), "none is likely")
-    return Outcome(_named(code), "passed", NOT_LIKELY, excluded)
+    return DemandOutcome(_named(code), "passed", NOT_LIKELY, excluded)
 
 
 def _likely(item: Likely) -> str:

@@ -40,7 +40,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Sequences:
     """The sequences of all steps that were read, each once."""
 
     frame: pl.DataFrame
@@ -61,7 +61,7 @@ def group_facts_of(parts: Sequence[pa.Table]) -> tuple[Count, ...]:
     if frame.is_empty():
         return ()
     frame = frame.with_columns(pl.lit(None).alias(name) for name in COLUMNS if name not in frame.columns)
-    rows = _Rows(frame.unique(["attempt", "step", "sequence_id"], keep="first", maintain_order=True))
+    rows = _Sequences(frame.unique(["attempt", "step", "sequence_id"], keep="first", maintain_order=True))
     return (_copies(rows), _same_groups(rows), _flat_rewards(rows), _without_version(rows), _wholly_masked(rows))
 
 
@@ -69,13 +69,13 @@ def _known(part: pa.Table) -> list[str]:
     return [name for name in ("attempt", "step", *COLUMNS) if name in part.column_names]
 
 
-def _groups(rows: _Rows, *columns: str) -> pl.DataFrame:
+def _groups(rows: _Sequences, *columns: str) -> pl.DataFrame:
     """The rows that have a group and these columns, of groups with at least two such rows."""
     known = rows.frame.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in ("group_id", *columns)))
     return known.filter(pl.len().over("attempt", "step", "group_id") > 1)
 
 
-def _copies(rows: _Rows) -> Count:
+def _copies(rows: _Sequences) -> Count:
     if not rows.has("group_id", "token_ids"):
         return Count("equal_completions", 0, 0, "", _missing(rows, "group_id", "token_ids"))
     grouped = _groups(rows, "token_ids").with_columns(text=_text())
@@ -84,7 +84,7 @@ def _copies(rows: _Rows) -> Count:
     return Count("equal_completions", int(copies), len(grouped), words)
 
 
-def _same_groups(rows: _Rows) -> Count:
+def _same_groups(rows: _Sequences) -> Count:
     if not rows.has("group_id", "token_ids"):
         return Count("groups_of_one_completion", 0, 0, "", _missing(rows, "group_id", "token_ids"))
     kinds = _groups(rows, "token_ids").with_columns(text=_text()).group_by("attempt", "step", "group_id").agg(
@@ -95,7 +95,7 @@ def _same_groups(rows: _Rows) -> Count:
     return Count("groups_of_one_completion", count, len(kinds), words)
 
 
-def _flat_rewards(rows: _Rows) -> Count:
+def _flat_rewards(rows: _Sequences) -> Count:
     if not rows.has("group_id", "reward"):
         return Count("groups_without_variance", 0, 0, "", _missing(rows, "group_id", "reward"))
     spread = _groups(rows, "reward").group_by("attempt", "step", "group_id").agg(
@@ -106,7 +106,7 @@ def _flat_rewards(rows: _Rows) -> Count:
     return Count("groups_without_variance", count, len(spread), words)
 
 
-def _without_version(rows: _Rows) -> Count:
+def _without_version(rows: _Sequences) -> Count:
     tokens = _sampled(rows)
     of_tokens = pl.col("rollout_versions")
     none = of_tokens.list.len() if rows.has("rollout_versions") else pl.lit(None)
@@ -123,7 +123,7 @@ def _without_version(rows: _Rows) -> Count:
     return Count("tokens_without_version", count, whole, words)
 
 
-def _wholly_masked(rows: _Rows) -> Count:
+def _wholly_masked(rows: _Sequences) -> Count:
     name = "loss_mask" if rows.has("loss_mask") else "mask"
     if not rows.has(name):
         return Count("sequences_wholly_masked", 0, 0, "", "loss_mask")
@@ -135,7 +135,7 @@ def _wholly_masked(rows: _Rows) -> Count:
     return Count("sequences_wholly_masked", count, len(known), words)
 
 
-def _sampled(rows: _Rows) -> pl.Expr:
+def _sampled(rows: _Sequences) -> pl.Expr:
     """The number of tokens of each row."""
     lists = [name for name in ("token_ids", "mask", "rollout_versions") if rows.has(name)]
     lengths = [pl.col(name).list.len() for name in lists]
@@ -146,7 +146,7 @@ def _text() -> pl.Expr:
     return pl.col("token_ids").list.eval(pl.element().cast(pl.String)).list.join(",")
 
 
-def _missing(rows: _Rows, *columns: str) -> str:
+def _missing(rows: _Sequences, *columns: str) -> str:
     arguments = {"group_id": "group_ids", "reward": "rewards", "token_ids": "token_ids"}
     return " and ".join(arguments[name] for name in columns if not rows.has(name))
 

@@ -14,7 +14,7 @@ from ratioscope.metrics.diagnosis.composition import Split, split
 from ratioscope.metrics.diagnosis.history import LEAST_STEPS, Course, History, measured
 
 from ..run import Run
-from .beside import Beside, Window, beside, falls_near, labels_that_changed, window_of
+from .beside import NearbyChange, Window, beside, falls_near, labels_that_changed, window_of
 from .gap_history import READ, StepMix, gap_history, step_mix
 from .row_facts import row_facts
 
@@ -33,7 +33,7 @@ class SliceSplit:
 
 
 @dataclass(frozen=True)
-class Change:
+class LastingChange:
     """One lasting change of a gap."""
 
     course: Course
@@ -43,7 +43,7 @@ class Change:
     """Splits by the slices on record, by probability first."""
     window: Window
     """Steps in which things beside it were looked for."""
-    beside: tuple[Beside, ...]
+    beside: tuple[NearbyChange, ...]
     """Things on record that changed there, the nearest first. None is shown to be a cause."""
 
 
@@ -57,7 +57,7 @@ class Growth:
     first: int = 0
     """The first one of them."""
     last: int = 0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[LastingChange, ...] = ()
     least: float = np.inf
     """The smallest lasting factor that would be found in the middle of the run."""
     because: str = ""
@@ -94,7 +94,7 @@ class _Read:
     """Steps with token rows, ascending."""
 
 
-def _changes(run: Run, gap: str, history: History) -> tuple[Change, ...]:
+def _changes(run: Run, gap: str, history: History) -> tuple[LastingChange, ...]:
     found = changes(history)
     if not found:
         return ()
@@ -108,16 +108,16 @@ def _changes(run: Run, gap: str, history: History) -> tuple[Change, ...]:
     )
 
 
-def _change(run: Run, found: Course, edges: tuple[int, int], read: _Read) -> Change:
+def _change(run: Run, found: Course, edges: tuple[int, int], read: _Read) -> LastingChange:
     """A change with its parts and all that is beside it. edges: the change before it, and the one after it."""
     window = window_of(found.onset, found.earliest, found.latest, read.steps.tolist())
     splits = (_split(mix, *_sides(found, edges, mix.steps)) for mix in read.mixes)
     near = falls_near(run, found.falls) if found.falls else _beside(run, window, read)
     last = int(read.steps[np.searchsorted(read.steps, edges[1]) - 1])
-    return Change(found, last, tuple(part for part in splits if part is not None), window, near)
+    return LastingChange(found, last, tuple(part for part in splits if part is not None), window, near)
 
 
-def _beside(run: Run, window: Window, read: _Read) -> tuple[Beside, ...]:
+def _beside(run: Run, window: Window, read: _Read) -> tuple[NearbyChange, ...]:
     """Everything on record that changed in the window, the nearest first."""
     replicas = (mix for mix in read.mixes if mix.slice == "replica")
     found = [
@@ -127,7 +127,7 @@ def _beside(run: Run, window: Window, read: _Read) -> tuple[Beside, ...]:
             for mix in replicas
             for part in labels_that_changed("replica", mix.keys, mix.mix.tokens, mix.steps, window)
         ),
-        *(Beside("fact", window.onset, words) for words in row_facts(run, window.onset, read.with_rows)),
+        *(NearbyChange("fact", window.onset, words) for words in row_facts(run, window.onset, read.with_rows)),
     ]
     return tuple(sorted(found, key=lambda each: each.distance(window)))
 
@@ -189,7 +189,7 @@ def plain_growth(growth: Growth) -> dict[str, Any]:
     }
 
 
-def _plain_change(change: Change) -> dict[str, Any]:
+def _plain_change(change: LastingChange) -> dict[str, Any]:
     own = change.course
     return {
         "kind": own.kind,

@@ -24,7 +24,7 @@ from .mask_reasons import COLUMNS, reasons_in_words, shares_by_reason
 from .own_settings import OwnSettings, own_settings
 from .step_rows import columns_of, records_of
 
-State = Literal[
+CorrectionState = Literal[
     "on", "not on", "nothing to mask", "weights only", "not visible", "none set", "no settings", "unreadable"
 ]
 MASKS_LATER = {"skyrl": "SkyRL masks in its workers, after the loss mask on record was taken"}
@@ -43,7 +43,7 @@ LEAST_OF_MASK = 0.5
 class OwnCorrection:
     """The run's own correction, and what the record shows of it. Shares are of the sampled tokens that were read."""
 
-    state: State
+    state: CorrectionState
     words: str
     """The answer in sentences."""
     clipped: float | None = None
@@ -74,7 +74,7 @@ class OwnCorrection:
 
 
 @dataclass
-class _Counts:
+class _TokenCounts:
     """Tokens of the steps that were read."""
 
     sampled: int = 0
@@ -123,8 +123,8 @@ def _own_correction(run: Run, steps: Sequence[int]) -> OwnCorrection:
     return OwnCorrection(state, words, *shares, on_record, warnings=warnings)
 
 
-def _counts(run: Run, steps: Sequence[int], found: OwnSettings) -> _Counts:
-    counts = _Counts()
+def _counts(run: Run, steps: Sequence[int], found: OwnSettings) -> _TokenCounts:
+    counts = _TokenCounts()
     for step in steps:
         for done, _ in dialect_carried_out(records_of(run, step), found.dialect, found.config):
             counts.add(done)
@@ -149,7 +149,9 @@ def _flags(values: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     return np.asarray(values.fill_null(True).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _state(info: Mapping[str, Any], found: OwnSettings, counts: _Counts, on_record: float | None) -> State:
+def _state(
+    info: Mapping[str, Any], found: OwnSettings, counts: _TokenCounts, on_record: float | None
+) -> CorrectionState:
     if _sets_nothing(found):
         return "none set"
     if not counts.masked:
@@ -167,7 +169,9 @@ def _sets_nothing(found: OwnSettings) -> bool:
         return False  # more than a Correction can express
 
 
-def _words(state: State, shares: tuple[float, float, float], on_record: float | None, info: Mapping[str, Any]) -> str:
+def _words(
+    state: CorrectionState, shares: tuple[float, float, float], on_record: float | None, info: Mapping[str, Any]
+) -> str:
     clipped, removed, masked = shares
     recorded = (
         "no loss mask is on record" if on_record is None else f"the loss mask on record has {_share(on_record)} masked"

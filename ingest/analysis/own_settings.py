@@ -6,7 +6,7 @@ from typing import Any
 
 from ratioscope.metrics.known.trainers import DIALECT, trainer_named
 
-Config = Mapping[str, Any]
+RecordedConfig = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class OwnSettings:
     """The part of a configuration that a dialect reads."""
 
     dialect: str
-    config: Config
+    config: RecordedConfig
     """`Any` values: each dialect checks its own."""
 
 
@@ -28,22 +28,22 @@ def own_settings(info: Mapping[str, Any]) -> OwnSettings | None:
     return None if found is None else OwnSettings(DIALECT.get(trainer, trainer), found)
 
 
-def _section(config: Config, name: str) -> Config:
+def _section(config: RecordedConfig, name: str) -> RecordedConfig:
     found = config.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
-def _trl(config: Config) -> Config | None:
+def _trl(config: RecordedConfig) -> RecordedConfig | None:
     args = _section(config, "args") or config
     return args if "vllm_importance_sampling_mode" in args else None
 
 
-def _verl(config: Config) -> Config | None:
+def _verl(config: RecordedConfig) -> RecordedConfig | None:
     own = config if "algorithm" in config else _section(config, "config")
     return own if "rollout_correction" in _section(own, "algorithm") else None
 
 
-def _slime(config: Config) -> Config | None:
+def _slime(config: RecordedConfig) -> RecordedConfig | None:
     args = _section(config, "args")
     if "use_tis" not in args:
         return None
@@ -52,24 +52,24 @@ def _slime(config: Config) -> Config | None:
     return {"args": {**args, **own}}
 
 
-def _skyrl(config: Config) -> Config | None:
+def _skyrl(config: RecordedConfig) -> RecordedConfig | None:
     return config if _section(_section(config, "trainer"), "algorithm") else None
 
 
-def _nemo_rl(config: Config) -> Config | None:
+def _nemo_rl(config: RecordedConfig) -> RecordedConfig | None:
     return config if _section(config, "loss_fn") else None
 
 
-def _areal(config: Config) -> Config | None:
+def _areal(config: RecordedConfig) -> RecordedConfig | None:
     own = _section(config, "areal") or config
     return own if _section(own, "actor") else None
 
 
-def _fireworks(config: Config) -> Config | None:
+def _fireworks(config: RecordedConfig) -> RecordedConfig | None:
     return config if "tis" in config else None
 
 
-_READ: Mapping[str, Callable[[Config], Config | None]] = {
+_READ: Mapping[str, Callable[[RecordedConfig], RecordedConfig | None]] = {
     "trl": _trl, "verl": _verl, "slime": _slime, "miles": _slime, "skyrl": _skyrl, "nemo_rl": _nemo_rl, "areal": _areal,
     "fireworks": _fireworks,
 }  # fmt: skip

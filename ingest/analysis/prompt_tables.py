@@ -15,8 +15,8 @@ from ..files.progress import OnProgress
 from ..rows.text_columns import changed
 from ..run import Run
 
-Key = Literal["prompt_text", "group_id", "sequence_id"]
-KEYS: dict[Key, str] = {
+PromptKey = Literal["prompt_text", "group_id", "sequence_id"]
+KEYS: dict[PromptKey, str] = {
     "prompt_text": "the same prompt, found by the digest of its text",
     "group_id": "the same group_id: sound only where both runs give a prompt the same one",
     "sequence_id": "the same sequence_id: sound only where both runs measured the same samples",
@@ -27,7 +27,7 @@ METRICS = ("kl_k3", "abs_log_ratio")
 
 
 def prompt_table(
-    run: Run, steps: range, key: Key, gap: str, *, progress: OnProgress | None = None, cache: Cache | None = None
+    run: Run, steps: range, key: PromptKey, gap: str, *, progress: OnProgress | None = None, cache: Cache | None = None
 ) -> pl.DataFrame:
     """One row per prompt in the token rows of these steps: key (a digest), sequences, tokens, and METRICS of the gap.
 
@@ -48,8 +48,8 @@ class PromptTable:
     total: the table of the steps read so far. steps: all its steps. unread: steps still to read; none if the cache had the table.
     """
 
-    def __init__(self, run: Run, steps: range, key: Key, gap: str, cache: Cache) -> None:
-        self._key: Key = key
+    def __init__(self, run: Run, steps: range, key: PromptKey, gap: str, cache: Cache) -> None:
+        self._key: PromptKey = key
         self._run, self._gap, self._cache = run, gap, cache
         self.steps = [step for step in run.steps if step in steps]
         last = map(str, self.steps[-1:])
@@ -90,7 +90,7 @@ _EMPTY = pl.DataFrame(
 )
 
 
-def _of_step(sequences: pl.DataFrame, key: Key, gap: str) -> pl.DataFrame:
+def _of_step(sequences: pl.DataFrame, key: PromptKey, gap: str) -> pl.DataFrame:
     """The table of one step. Metrics are sums over tokens, so that steps can be added."""
     tokens = f"{gap}/tokens"
     if tokens not in sequences.columns or key not in sequences.columns:

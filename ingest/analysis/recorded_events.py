@@ -21,10 +21,10 @@ from ratioscope.metrics.step_holes import holes
 from ..run import Run
 from .run_settings import differences, settings
 
-Kind = Literal["sync", "event", "resume", "config", "gap", "set aside"]
-Row = tuple[int, str, str, Kind]
+EventKind = Literal["sync", "event", "resume", "config", "gap", "set aside"]
+EventRow = tuple[int, str, str, EventKind]
 EVENT_SCHEMA = pl.Schema({"step": pl.Int64(), "event": pl.String(), "note": pl.String(), "kind": pl.String()})
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, EventKind] = {
     "weight_sync": "sync",
     "resume": "resume",
     "config_change": "config",
@@ -45,12 +45,12 @@ def recorded_events(run: Run) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row").sort("step", maintain_order=True)
 
 
-def _noted(run: Run) -> Iterator[Row]:
+def _noted(run: Run) -> Iterator[EventRow]:
     for row in run.events.filter(~pl.col("event").is_in(APART)).iter_rows(named=True):
         yield row["step"], row["event"], row["note"], KINDS.get(row["event"], "event")
 
 
-def _attempts(run: Run) -> Iterator[Row]:
+def _attempts(run: Run) -> Iterator[EventRow]:
     """A resume at the first step of each later attempt, and its settings where they differ from the attempt before."""
     for old in run.shadowed:
         if old.rank is not None:
@@ -72,7 +72,7 @@ def _attempts(run: Run) -> Iterator[Row]:
             yield begins[attempt], "config change", f"attempt {attempt}: {words}", "config"
 
 
-def _missing(steps: Sequence[int]) -> Iterator[Row]:
+def _missing(steps: Sequence[int]) -> Iterator[EventRow]:
     """Steps that are missing: the distance between two neighbours on record is larger than usual."""
     for at in holes(steps).tolist():
         first, last = steps[at] + 1, steps[at + 1] - 1
@@ -80,7 +80,7 @@ def _missing(steps: Sequence[int]) -> Iterator[Row]:
         yield first, "gap", f"{words} not on record", "gap"
 
 
-def _dropped(run: Run) -> Iterator[Row]:
+def _dropped(run: Run) -> Iterator[EventRow]:
     dropped = run.drops.drop_nulls("step").group_by("step", maintain_order=True)
     for row in dropped.agg(pl.col("sequences").sum(), pl.col("reason").unique(maintain_order=True)).iter_rows(
         named=True
@@ -89,7 +89,7 @@ def _dropped(run: Run) -> Iterator[Row]:
         yield row["step"], "dropped", f"{row['sequences']:,} {noun}: {_some(row['reason'], 'reason')}", "gap"
 
 
-def _lost(run: Run) -> Iterator[Row]:
+def _lost(run: Run) -> Iterator[EventRow]:
     """Sequences that a writer had taken and not written when it ended, at the newest step that its log names."""
     for lost in run.conservation.losses:
         step = max((known for known in (lost.step, lost.taken) if known is not None), default=None)
@@ -99,7 +99,7 @@ def _lost(run: Run) -> Iterator[Row]:
             yield step, "lost", f"at least {lost.sequences:,} {noun}: {why}", "gap"
 
 
-def _set_aside(run: Run) -> Iterator[Row]:
+def _set_aside(run: Run) -> Iterator[EventRow]:
     for file in run.quarantined:
         if (found := _STEP.match(file.path)) is not None:
             yield int(found[1]), "set aside", f"{file.path}: {file.reason}", "set aside"

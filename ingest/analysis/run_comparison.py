@@ -10,9 +10,9 @@ from ratioscope.record import GAPS
 
 from ..files.progress import OnProgress
 from ..run import Run
-from .prompt_tables import KEYS, METRICS, Key, of_metric, prompt_table
+from .prompt_tables import KEYS, METRICS, PromptKey, of_metric, prompt_table
 
-BY_ITSELF: tuple[Key, ...] = ("prompt_text", "group_id")
+BY_ITSELF: tuple[PromptKey, ...] = ("prompt_text", "group_id")
 """Keys that are tried unless one is named. A sequence_id tells nothing of the prompt."""
 
 
@@ -20,7 +20,7 @@ BY_ITSELF: tuple[Key, ...] = ("prompt_text", "group_id")
 class PairedRuns:
     """Two runs compared prompt by prompt."""
 
-    key: Key
+    key: PromptKey
     """The column by which rows were paired."""
     metric: str
     pairs: Paired
@@ -45,7 +45,7 @@ class Parting:
 
 
 def paired_runs(
-    a: Run, b: Run, gap: str, key: Key | None = None, *, progress: OnProgress | None = None
+    a: Run, b: Run, gap: str, key: PromptKey | None = None, *, progress: OnProgress | None = None
 ) -> PairedRuns | None:
     """The comparison by prompt; None if no key has two partners. key: None tries those of BY_ITSELF. Reads all token rows."""
     metric = size_metric(gap) if size_metric(gap) in METRICS else "abs_log_ratio"

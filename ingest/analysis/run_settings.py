@@ -13,7 +13,7 @@ PARTS = ("code", "trainer", "versions", "config", "machine")
 
 
 @dataclass(frozen=True, order=True)
-class Difference:
+class SettingDifference:
     """A key whose values differ."""
 
     key: str
@@ -39,10 +39,10 @@ def settings(info: Mapping[str, Any], attempt: int | None = None) -> dict[str, s
     return dict(pair for part in PARTS for pair in _flat(part, own.get(part, info.get(part))))
 
 
-def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[SettingDifference, ...]:
     """The keys whose values differ, those of the code first."""
     return tuple(
-        Difference(key, a.get(key), b.get(key))
+        SettingDifference(key, a.get(key), b.get(key))
         for key in sorted(a.keys() | b.keys(), key=by_part)
         if a.get(key) != b.get(key)
     )

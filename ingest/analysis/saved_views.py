@@ -20,7 +20,7 @@ LONGEST_NAME = 80
 LONGEST = 4000
 """Most characters of a view in the run, so that a stranger's run cannot fill a page."""
 MOST = 200
-Choices = tuple[tuple[str, tuple[str, ...]], ...]
+ViewChoices = tuple[tuple[str, tuple[str, ...]], ...]
 """(key, values) of the address."""
 
 
@@ -31,7 +31,7 @@ class SavedView:
     name: str
     page: str
     """The path of the page; empty for the first one."""
-    choices: Choices
+    choices: ViewChoices
     number: int
     """Number of the change, from 1."""
     removed: bool = False

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ratioscope.weights import FUSED
 
-from ..commits.weight_entries import Table, WeightDigests
+from ..commits.weight_entries import TensorTable, WeightDigests
 
 if TYPE_CHECKING:
     from ..run import Run
 
-State = Literal["equal", "differs", "unknown"]
+ArrivalState = Literal["equal", "differs", "unknown"]
 """equal: every compared tensor equals the trainer's. differs: some do not. unknown: nothing could be compared."""
 OF_ENGINES = "compared with the weights that most engines hold, because the trainer's digests are not on record"
 _NAMED = 3
@@ -30,7 +30,7 @@ class Arrival:
     replica: str
     version: int
     step: int
-    state: State
+    state: ArrivalState
     compared: int
     """Tensors, or groups of tensors, that were compared."""
     differing: tuple[str, ...]
@@ -97,7 +97,7 @@ def weights_arrived(run: "Run") -> tuple[Replica, ...]:
     return tuple(_replica(list(own.values()), trainer, tables) for _, own in sorted(engines.items()))
 
 
-def _of_most_engines(lines: Sequence[WeightDigests]) -> "Trainer":
+def _of_most_engines(lines: Sequence[WeightDigests]) -> "TrainerDigests":
     """Version -> the line of an engine with the weights that most engines have. Only versions of two or more engines."""
     held: dict[tuple[int, int], dict[str | None, WeightDigests]] = {}
     for line in lines:
@@ -130,10 +130,10 @@ def plain_arrivals(found: Sequence[Replica]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-Trainer = dict[tuple[int, int], WeightDigests]
+TrainerDigests = dict[tuple[int, int], WeightDigests]
 
 
-def _replica(lines: Sequence[WeightDigests], trainer: Trainer, tables: dict[str, Table]) -> Replica:
+def _replica(lines: Sequence[WeightDigests], trainer: TrainerDigests, tables: dict[str, TensorTable]) -> Replica:
     arrivals = [
         _arrival(line, trainer, tables) for line in sorted(lines, key=lambda line: (line.attempt, line.version))
     ]
@@ -149,7 +149,7 @@ def _replica(lines: Sequence[WeightDigests], trainer: Trainer, tables: dict[str,
     )
 
 
-def _arrival(line: WeightDigests, trainer: Trainer, tables: dict[str, Table]) -> Arrival:
+def _arrival(line: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]) -> Arrival:
     sent = trainer.get((line.attempt, line.version))
     none = Arrival(line.replica or "", line.version, line.step, "unknown", 0, (), None, "")
     absent = f"the trainer's digests of version {line.version} are not on record"
@@ -162,7 +162,7 @@ def _arrival(line: WeightDigests, trainer: Trainer, tables: dict[str, Table]) ->
 
 
 def _compared(
-    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: Trainer, tables: dict[str, Table]
+    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]
 ) -> Arrival:
     if sent.by != line.by:
         return replace(none, why=f"the trainer's digests are made by {sent.by}, those of the engine by {line.by}")
@@ -176,14 +176,14 @@ def _compared(
     return _by_tensor(none, line, sent, trainer, tables)
 
 
-def _held(line: WeightDigests, trainer: Trainer) -> int | None:
+def _held(line: WeightDigests, trainer: TrainerDigests) -> int | None:
     """The newest version of the trainer with all these weights."""
     versions = [v for (attempt, v), one in trainer.items() if attempt == line.attempt and one.digest == line.digest]
     return max(versions, default=None)
 
 
 def _by_tensor(
-    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: Trainer, tables: dict[str, Table]
+    none: Arrival, line: WeightDigests, sent: WeightDigests, trainer: TrainerDigests, tables: dict[str, TensorTable]
 ) -> Arrival:
     own, wanted = tables[line.names], tables[sent.names]
     place = {pair: at for at, pair in enumerate(own)}
@@ -204,7 +204,7 @@ def _by_tensor(
     )
 
 
-def _not_compared(own: Table, wanted: Table) -> str:
+def _not_compared(own: TensorTable, wanted: TensorTable) -> str:
     """Why some tensors of the two sides have no partner."""
     mine, theirs = dict(own), dict(wanted)
     shapes = [name for name in mine if name in theirs and mine[name] != theirs[name]]

@@ -9,7 +9,7 @@ from ratioscope.errors import SourceError
 from ratioscope.layout import commit_file, is_offline, writer_of
 
 from ..files.listing import Listing, listing, logs
-from ..files.parquet_files import ParquetFiles, Signature
+from ..files.parquet_files import FileSignature, ParquetFiles
 from ..files.run_file import stated_id
 from .attempts import Limits, Shadow
 from .catalog_notes import notes_on_logs, notes_on_lost_parts
@@ -56,7 +56,7 @@ class Catalog:
     _set_aside: dict[str, str] = field(default_factory=dict)
     _recovered: dict[str, TokenFile | Segment] = field(default_factory=dict)
     """path -> file that no commit names, as its footer describes it."""
-    _states: dict[str, tuple[Signature | None, str | None]] = field(default_factory=dict)
+    _states: dict[str, tuple[FileSignature | None, str | None]] = field(default_factory=dict)
     """path of a file set aside -> its state at that time, see `_state`."""
     _is_compared: bool = False
     """True if the logs were compared with the folders after the last change of a file that was set aside."""
@@ -382,7 +382,7 @@ class Catalog:
         self._is_compared &= not changed
         return bool(changed)
 
-    def _state(self, path: str) -> tuple[Signature | None, str | None]:
+    def _state(self, path: str) -> tuple[FileSignature | None, str | None]:
         """(signature of the file on disk, digest in its commit): a file set aside is read again when one of them changes."""
         item = self._described(path)
         return self.files.signature(path), None if item is None else item.sha256

@@ -85,7 +85,7 @@ class Conservation:
 
 
 @dataclass(frozen=True)
-class Counts:
+class SequenceCounts:
     """One writer's numbers of sequences: its own totals if it closed, else the sums over its lines."""
 
     offered: int
@@ -158,7 +158,7 @@ def conservation(
     )
 
 
-def counts(history: WriterHistory) -> Counts:
+def counts(history: WriterHistory) -> SequenceCounts:
     """The numbers of sequences of one writer."""
     files, unnamed = history.token_files.values(), history.omitted
     written = unnamed.rows + sum(file.rows for file in files)
@@ -166,12 +166,12 @@ def counts(history: WriterHistory) -> Counts:
     if history.totals is not None:
         offered, closed, dropped = (history.totals[name] for name in ("offered", "written", "dropped"))
         left_out = left_out if (total := history.totals.get("left_out")) is None else total
-        return Counts(offered or 0, written if closed is None else closed, left_out, dropped or 0)
+        return SequenceCounts(offered or 0, written if closed is None else closed, left_out, dropped or 0)
     newest = [(file.offered or 0, file.step, file.dropped or 0) for file in files]
     newest += [] if history.taken is None else [(*history.taken, 0)]
     offered, _, dropped = max([*newest, unnamed.newest or (0, 0, 0)])
     dropped = max(dropped, sum(drop.sequences for drop in history.drops))
-    return Counts(max(offered, written + left_out + dropped), written, left_out, dropped)
+    return SequenceCounts(max(offered, written + left_out + dropped), written, left_out, dropped)
 
 
 def last_step(history: WriterHistory) -> int | None:
@@ -180,7 +180,7 @@ def last_step(history: WriterHistory) -> int | None:
     return max((*unnamed, *(file.step for file in history.token_files.values())), default=None)
 
 
-def _reasons(histories: Collection[WriterHistory], counted: Mapping[str, Counts]) -> tuple[Dropped, ...]:
+def _reasons(histories: Collection[WriterHistory], counted: Mapping[str, SequenceCounts]) -> tuple[Dropped, ...]:
     by_reason: dict[str, Dropped] = {}
 
     def add(reason: str, sequences: int, tokens: int) -> None:

@@ -18,7 +18,7 @@ from ratioscope.process import Here, Process
 
 from .members import names
 
-State = Literal["closed", "alive", "gone", "unknown"]
+WriterState = Literal["closed", "alive", "gone", "unknown"]
 Sizes = Mapping[str, tuple[int, int]]
 """Path of a commit log, relative to the run -> (its size in bytes, when it changed in ns)."""
 _HEAD, _TAIL = 1 << 14, 1 << 16
@@ -47,7 +47,7 @@ class WriterStatus:
     takes_over: frozenset[str] = frozenset()
     """Earlier writers whose work this writer continues."""
 
-    def state(self, here: Here) -> State:
+    def state(self, here: Here) -> WriterState:
         """The word closed if the writer has closed, else the state of its process, as far as it can be seen from `here`."""
         if self.closed:
             return "closed"

@@ -27,7 +27,7 @@ from .entries import Segment, TokenFile, committed
 COUNTS = ("sequences", "sequences_set_aside", "empty_sequences")
 """Statistics whose sum is the number of all sequences of a gap."""
 
-_Part = tuple[str, int, int]
+_AttemptStep = tuple[str, int, int]
 """(writer, attempt, step)."""
 
 
@@ -93,10 +93,10 @@ def uncounted(
     """
     suspects = {_part(file) for file in recovered if not file.replaces}
     every = {file.path: file for file in (*others, *recovered) if _part(file) in suspects}
-    rows: Counter[_Part] = Counter()
+    rows: Counter[_AttemptStep] = Counter()
     for file in every.values():
         rows[_part(file)] += file.rows + file.left_out
-    counted: Counter[_Part] = Counter()
+    counted: Counter[_AttemptStep] = Counter()
     for segment in segments:
         steps = {step for step in segment.steps if (segment.writer, segment.attempt, step) in suspects}
         for step, sequences in _sequences(files, segment).items() if steps else ():
@@ -104,7 +104,7 @@ def uncounted(
     return {file.path for file in recovered if 0 < counted[_part(file)] < rows[_part(file)]}
 
 
-def _part(file: TokenFile) -> _Part:
+def _part(file: TokenFile) -> _AttemptStep:
     return file.writer, file.attempt, file.step
 
 

@@ -11,7 +11,7 @@ from .members import seconds, text, whole_number
 
 SHORT = 8
 """Characters of the digest of one entry."""
-Table = tuple[tuple[str, str], ...]
+TensorTable = tuple[tuple[str, str], ...]
 """(name, dtype and shape) of each tensor, or group of tensors, by name."""
 
 
@@ -59,7 +59,7 @@ def weight_digests(entry: Mapping[str, Any], attempt: int) -> WeightDigests:
     )
 
 
-def name_table(entry: Mapping[str, Any]) -> tuple[str, Table]:
+def name_table(entry: Mapping[str, Any]) -> tuple[str, TensorTable]:
     """(key, table) of the names that an entry states; SourceError for an impossible one."""
     listed = entry.get("entries")
     if not isinstance(listed, list) or not all(_is_pair(pair) for pair in listed):

@@ -33,7 +33,7 @@ from .members import names, optional_count, seconds, step_spans, text, whole_num
 from .overall_files import overall_file
 from .reading_files import ReadingFile, committed_reading
 from .short_form import OmittedFiles, ShortForm, short_form_of_lines
-from .weight_entries import Table, WeightDigests, name_table, weight_digests
+from .weight_entries import TensorTable, WeightDigests, name_table, weight_digests
 
 _MORE_THAN_FILES = frozenset((OPEN, OFFLINE, CLOSE, PRUNED, MOVED, CONDENSED))
 """Kinds of lines that change what a run consists of by more than a file."""
@@ -107,7 +107,7 @@ class WriterHistory:
     events: list[Event] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
     weights: list[WeightDigests] = field(default_factory=list)
-    weight_tables: dict[str, Table] = field(default_factory=dict)
+    weight_tables: dict[str, TensorTable] = field(default_factory=dict)
     """Key -> names of weights."""
     refused: dict[str, str] = field(default_factory=dict)
     """path -> why the file's commit is not believed."""

@@ -112,7 +112,7 @@ def _steps(root: Path, path: str, into: set[str], result: Listing) -> None:
                 _take(f"{path}/{name}", ".parquet", _counted(f"{path}/{name}", found, result), (into, result))
 
 
-def _side_by_side(listed: Callable[[str], "_Found"], names: Sequence[str]) -> Iterator["_Found"]:
+def _side_by_side(listed: Callable[[str], "_FolderEntries"], names: Sequence[str]) -> Iterator["_FolderEntries"]:
     """Each folder, in order. If the first ones take long, the store is far away, and it is asked for several at a time."""
     began = time.perf_counter()
     first = [listed(name) for name in names[:_FIRST]]
@@ -144,7 +144,7 @@ def _take(path: str, ending: str, found: Sequence[Entry], to: tuple[set[str], Li
             into.add(own)
 
 
-_Found = list[Entry] | str
+_FolderEntries = list[Entry] | str
 """The entries of a folder, or why it cannot be listed."""
 
 
@@ -152,7 +152,7 @@ def _visible(path: str, listed: Callable[[int], Iterator[Entry]], result: Listin
     return _counted(path, _listed(listed, result), result)
 
 
-def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _Found:
+def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _FolderEntries:
     try:
         most = _MOST_ENTRIES - result.entries + 1
         return [entry for entry in listed(most) if not entry.name.startswith((".", "_"))]
@@ -164,7 +164,7 @@ def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _Found
         return f"it cannot be listed: {error.strerror}"
 
 
-def _counted(path: str, found: _Found, result: Listing) -> list[Entry]:
+def _counted(path: str, found: _FolderEntries, result: Listing) -> list[Entry]:
     """The entries, if all of them may still be looked at."""
     if isinstance(found, str):
         result.foreign[path] = found

@@ -43,13 +43,13 @@ _WORTH_THREADS = 1 << 20
 SMALL, LARGE = 1 << 18, 1 << 24
 """A file of at most SMALL bytes is read into memory whole; up to LARGE bytes where all of it must be read for its digest."""
 
-Source = BufferedReader | pa.BufferReader
+FileBytes = BufferedReader | pa.BufferReader
 """The bytes of a file: on disk, or in memory."""
-Signature = tuple[int, int, int]
+FileSignature = tuple[int, int, int]
 """(inode, size in bytes, mtime in ns) of a file: equal signatures are taken for an unchanged file."""
 
 
-class Changed(SourceError):
+class FileChanged(SourceError):
     """The file does not have the size or the digest of its commit."""
 
 
@@ -89,7 +89,7 @@ class Opened:
     path: str
     """Path relative to the run."""
     parquet: pq.ParquetFile
-    source: Source
+    source: FileBytes
     """The bytes that `parquet` reads."""
     nbytes: int
     """Size of the file."""
@@ -135,14 +135,14 @@ class ParquetFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._mirror = mirror_at(root)
-        self._checked: dict[tuple[str, str], Signature] = {}
+        self._checked: dict[tuple[str, str], FileSignature] = {}
         self._allowance = Allowance()
 
     def place(self, path: str) -> Path:
         """Absolute path of the file."""
         return self.root / path
 
-    def signature(self, path: str) -> Signature | None:
+    def signature(self, path: str) -> FileSignature | None:
         """The signature of the file, by which a change is noticed; None if the file is not there."""
         try:
             file_status = status(self.root, path)
@@ -150,7 +150,7 @@ class ParquetFiles:
             return None
         return file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
 
-    def checked(self, path: str, sha256: str) -> Signature | None:
+    def checked(self, path: str, sha256: str) -> FileSignature | None:
         """The file's signature when its digest was checked and was this one; None if it never was."""
         return self._checked.get((path, sha256))
 
@@ -209,13 +209,15 @@ class ParquetFiles:
             self._mirror.bring_all(files)
 
     @contextmanager
-    def _checked_file(self, path: str, size: int | None, sha256: str | None) -> Iterator[tuple[BufferedReader, Source]]:
+    def _checked_file(
+        self, path: str, size: int | None, sha256: str | None
+    ) -> Iterator[tuple[BufferedReader, FileBytes]]:
         """The file and its checked bytes. A copy from a store that is not as committed is fetched once more."""
         if self._mirror is not None:
             self._mirror.bring(path, size)
         try:
             file, source = self._opened_file(path, size, sha256)
-        except Changed:
+        except FileChanged:
             if self._mirror is None:
                 raise
             self._mirror.bring(path, size, again=True)
@@ -224,7 +226,7 @@ class ParquetFiles:
         with file:
             yield file, source
 
-    def _opened_file(self, path: str, size: int | None, sha256: str | None) -> tuple[BufferedReader, Source]:
+    def _opened_file(self, path: str, size: int | None, sha256: str | None) -> tuple[BufferedReader, FileBytes]:
         file = open_regular(self.root, path)
         try:
             return file, self._checked_bytes(path, file, size, sha256)
@@ -232,11 +234,11 @@ class ParquetFiles:
             file.close()
             raise
 
-    def _checked_bytes(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> Source:
+    def _checked_bytes(self, path: str, file: BufferedReader, size: int | None, sha256: str | None) -> FileBytes:
         """The file, or its bytes in memory: Arrow calls Python for each read of a file, which is slow for a small file."""
         file_status = os.fstat(file.fileno())
         if size is not None and file_status.st_size != size:
-            raise Changed(f"it has {file_status.st_size} bytes, its commit states {size}: cut short, or replaced")
+            raise FileChanged(f"it has {file_status.st_size} bytes, its commit states {size}: cut short, or replaced")
         signature = file_status.st_ino, file_status.st_size, file_status.st_mtime_ns
         is_known = sha256 is None or self._checked.get((path, sha256)) == signature
         source = pa.BufferReader(file.read()) if file_status.st_size <= (SMALL if is_known else LARGE) else file
@@ -247,7 +249,7 @@ class ParquetFiles:
         return source
 
 
-def _demand_digest(source: Source, sha256: str) -> None:
+def _demand_digest(source: FileBytes, sha256: str) -> None:
     """Raises Changed (a SourceError) if these bytes do not have the committed digest."""
     if isinstance(source, BufferedReader):
         digest = hashlib.file_digest(source, "sha256").hexdigest()
@@ -255,7 +257,7 @@ def _demand_digest(source: Source, sha256: str) -> None:
         digest = hashlib.sha256(source.read_buffer()).hexdigest()
     source.seek(0)
     if digest != sha256:
-        raise Changed(
+        raise FileChanged(
             f"its bytes have changed since they were written: sha256 {digest[:12]} found, {sha256[:12]} committed"
         )
 

@@ -16,7 +16,7 @@ from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 
-from .restricted.budget import Budget, Limits
+from .restricted.budget import Allowance, FileLimits
 from .restricted.tensors import widened
 
 _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
@@ -26,13 +26,13 @@ _HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
 """Form of an .npy file -> its header. Form 3 is of structures, which hold no column."""
 
 
-def npz(file: io.BufferedReader, limits: Limits) -> dict[str, Array]:
+def npz(file: io.BufferedReader, limits: FileLimits) -> dict[str, Array]:
     """Name -> array of an npz file. Members that are no .npy are passed over. UnsafeFile for objects, which are pickles."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             _demand_once(member.filename for member in members)
-            budget = Budget(limits)
+            budget = Allowance(limits)
             for member in members:
                 budget.spend(member.file_size)
             return {member.filename.removesuffix(".npy"): _of_member(archive, member) for member in members}
@@ -62,7 +62,7 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-def safetensors(data: memoryview, limits: Limits) -> dict[str, Array]:
+def safetensors(data: memoryview, limits: FileLimits) -> dict[str, Array]:
     """Name -> array: header length, header in JSON, bytes. Format: https://github.com/huggingface/safetensors#format.
 
     The arrays are views of the file, but for bfloat16, which is widened. Tensors fill the file without hole or overlap.
@@ -75,7 +75,7 @@ def safetensors(data: memoryview, limits: Limits) -> dict[str, Array]:
         raise UnsafeFile(f"it is no safetensors file ({str(error)[:80]})") from error
     if not isinstance(header, dict):
         raise UnsafeFile("it is no safetensors file: its header is no object of JSON")
-    budget, end = Budget(limits), 8 + size
+    budget, end = Allowance(limits), 8 + size
     stated = {name: _stated(name, said) for name, said in header.items() if name != "__metadata__"}
     for name, (_, _, (start, stop)) in sorted(stated.items(), key=lambda pair: pair[1][2]):
         if 8 + size + start != end:
@@ -104,7 +104,7 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 62 for number in value)
 
 
-def _of_bytes(name: str, data: memoryview, stated: _Stated, budget: Budget) -> Array:
+def _of_bytes(name: str, data: memoryview, stated: _Stated, budget: Allowance) -> Array:
     kind, shape, (start, stop) = stated
     dtype = np.dtype(_SAFETENSORS[kind])
     _demand_filled(name[:80], shape, dtype, stop - start)

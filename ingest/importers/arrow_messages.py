@@ -20,7 +20,7 @@ _MOST_HEADER = 1 << 26
 
 
 @dataclass(frozen=True)
-class Message:
+class ArrowMessage:
     """One message."""
 
     kind: int
@@ -35,7 +35,7 @@ def is_file(data: memoryview) -> bool:
     return bytes(data[: len(_MAGIC)]) == _MAGIC
 
 
-def streamed(data: memoryview) -> Iterator[Message]:
+def streamed(data: memoryview) -> Iterator[ArrowMessage]:
     """The messages of a stream up to the mark of its end. UnsafeFile for one that is cut off, and where the mark lacks."""
     at = 0
     while at < len(data):
@@ -50,7 +50,7 @@ def streamed(data: memoryview) -> Iterator[Message]:
     raise UnsafeFile("it has no mark of its end: it was cut off, or its writer was ended")
 
 
-def listed(data: memoryview) -> Iterator[Message]:
+def listed(data: memoryview) -> Iterator[ArrowMessage]:
     """The messages of a file as its end lists them: dictionaries, then rows. UnsafeFile where two lie over each other."""
     tail = struct.Struct("<i6s")
     if len(data) < 2 * len(_MAGIC) + tail.size or (end := tail.unpack(data[-tail.size :]))[1] != _MAGIC[:6]:
@@ -60,7 +60,7 @@ def listed(data: memoryview) -> Iterator[Message]:
         raise UnsafeFile("it states a list of messages that is longer than the file")
     footer = bytes(data[stop - end[0] : stop])
     with _named_faults():
-        table = _Table(footer, _offset(footer, 0))
+        table = _FlatTable(footer, _offset(footer, 0))
         places = [place for field in (2, 3) for place, _, _ in table.structs(field, struct.Struct("<qi4xq"))]
     found = {place: _message_at(data, place) for place in places}
     inner = sorted(found)
@@ -77,7 +77,7 @@ def _named_faults() -> Iterator[None]:
         raise UnsafeFile(f"it has a message that cannot be read ({str(error)[:80]})") from error
 
 
-def _message_at(data: memoryview, at: int) -> tuple[Message | None, int]:
+def _message_at(data: memoryview, at: int) -> tuple[ArrowMessage | None, int]:
     """(the message that begins here, the place behind it); None for the mark of the end."""
     with _named_faults():
         if not 0 <= at <= len(data):
@@ -100,23 +100,23 @@ def _length(data: memoryview, at: int) -> tuple[int, int]:
     return at + 8, length
 
 
-def _message(header: bytes, rest: memoryview) -> tuple[Message, int]:
+def _message(header: bytes, rest: memoryview) -> tuple[ArrowMessage, int]:
     """The message of a header, and the bytes of its body. rest: the file behind the header."""
-    table = _Table(header, _offset(header, 0))
+    table = _FlatTable(header, _offset(header, 0))
     kind, body = table.number(1, "<B"), table.number(3, "<q")
     if not 0 <= body <= len(rest):
         raise UnsafeFile("it has a message whose body is cut off")
     inner = table.inner(2)
     batch = inner.inner(1) if kind == DICTIONARY and inner is not None else inner
     if kind not in (DICTIONARY, ROWS) or batch is None:
-        return Message(kind, 0, 0), body
+        return ArrowMessage(kind, 0, 0), body
     packed = batch.inner(3) is not None
     rows = batch.number(0, "<q")
     if any(length != rows for length, _ in batch.structs(1, struct.Struct("<qq"))[:1]):
         raise UnsafeFile(f"it has a batch of {rows} rows whose first column has another number of them")
     buffers = batch.structs(2, struct.Struct("<qq"))
     decoded = sum(_decoded(rest[:body], at, size) if packed else max(size, 0) for at, size in buffers)
-    return Message(kind, rows, decoded), body
+    return ArrowMessage(kind, rows, decoded), body
 
 
 def _decoded(body: memoryview, at: int, size: int) -> int:
@@ -133,7 +133,7 @@ def _offset(data: bytes, at: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _FlatTable:
     """A table of FlatBuffers: fields by their number, each of which may be absent."""
 
     data: bytes
@@ -154,9 +154,9 @@ class _Table:
         place = self._place(field)
         return 0 if place is None else int(struct.unpack_from(form, self.data, place)[0])
 
-    def inner(self, field: int) -> "_Table | None":
+    def inner(self, field: int) -> "_FlatTable | None":
         place = self._place(field)
-        return None if place is None else _Table(self.data, _offset(self.data, place))
+        return None if place is None else _FlatTable(self.data, _offset(self.data, place))
 
     def structs(self, field: int, form: struct.Struct) -> list[tuple[int, ...]]:
         """A list of structs, such as the places of messages or buffers."""

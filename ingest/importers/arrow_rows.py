@@ -13,7 +13,7 @@ from ratioscope.metrics.engines.arrow_columns import pc
 
 from .arrow_messages import DICTIONARY, ROWS, is_file, listed, streamed
 from .csv_rows import demand_once
-from .restricted.budget import OBJECT_BYTES, Budget, Limits
+from .restricted.budget import OBJECT_BYTES, Allowance, FileLimits
 
 BATCH = 64
 _FLAT = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null, pa.types.is_temporal,
@@ -23,7 +23,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.t
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
-def arrow_rows(data: memoryview, limits: Limits) -> Iterator[dict[str, Any]]:
+def arrow_rows(data: memoryview, limits: FileLimits) -> Iterator[dict[str, Any]]:
     """The rows of a file. UnsafeFile where it is cut off or decodes to too much; an error of pyarrow's where it is damaged."""
     source = pa.BufferReader(pa.py_buffer(data))
     is_stream = not is_file(data)
@@ -33,7 +33,7 @@ def arrow_rows(data: memoryview, limits: Limits) -> Iterator[dict[str, Any]]:
     demand_once(reader.schema.names, "columns")
     for field in reader.schema:
         _demand_known(field.name, field.type)
-    dictionaries, count = Budget(limits), 0
+    dictionaries, count = Allowance(limits), 0
     for message in streamed(data) if is_stream else listed(data):
         if message.rows < 0 or message.rows > message.decoded:
             raise UnsafeFile(
@@ -42,16 +42,16 @@ def arrow_rows(data: memoryview, limits: Limits) -> Iterator[dict[str, Any]]:
         if message.kind == DICTIONARY:
             dictionaries.spend(message.decoded)
         if message.kind == ROWS:
-            Budget(limits).spend(message.decoded)
+            Allowance(limits).spend(message.decoded)
             yield from _batch_rows(reader.read_next_batch() if is_stream else reader.get_batch(count), limits)
             count += 1
 
 
-def _batch_rows(batch: pa.RecordBatch, limits: Limits) -> Iterator[dict[str, Any]]:
+def _batch_rows(batch: pa.RecordBatch, limits: FileLimits) -> Iterator[dict[str, Any]]:
     batch.validate(full=True)
     for start in range(0, batch.num_rows, BATCH):
         some = batch.slice(start, BATCH)
-        Budget(limits).spend(sum(map(_weight, some.columns)))
+        Allowance(limits).spend(sum(map(_weight, some.columns)))
         yield from rows_of(some)
 
 

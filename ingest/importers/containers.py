@@ -27,7 +27,7 @@ from .arrow_rows import BATCH, arrow_rows, rows_of
 from .compression import laid_out, plain_name, unpacked
 from .csv_rows import LONGEST_LINE, csv_rows, demand_once, demand_utf8
 from .databases import Linked, database_rows
-from .restricted.budget import Budget, Limits
+from .restricted.budget import Allowance, FileLimits
 from .restricted.inert import opened
 from .restricted.names import PLAIN, TENSORS
 from .restricted.plain_value import plain_value
@@ -47,7 +47,7 @@ class Content:
 
 
 @contextmanager
-def content(path: Path, container: str, names: Mapping[str, Any], limits: Limits) -> Iterator[Content]:
+def content(path: Path, container: str, names: Mapping[str, Any], limits: FileLimits) -> Iterator[Content]:
     """The content of a regular file. Links and pipes are refused."""
     with open_regular(path.parent, path.name) as file:
         read = CONTAINERS[container]
@@ -60,7 +60,7 @@ def content(path: Path, container: str, names: Mapping[str, Any], limits: Limits
                 yield read(whole, names, limits)
 
 
-def _lines(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _lines(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(rows=_json_rows(file), tell=file.tell)
 
 
@@ -80,7 +80,7 @@ def _json_rows(file: io.BufferedReader) -> Iterator[Any]:
         yield row if isinstance(row, dict) else Unreadable("the line is JSON, but no object")
 
 
-def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     data = file.read(limits.nbytes // 16 + 1)
     if len(data) > limits.nbytes // 16:
         raise UnsafeFile(f"it is JSON of more than {limits.nbytes // 16} bytes; write it as JSON lines")
@@ -90,7 +90,7 @@ def _json_file(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits
         raise UnsafeFile(f"it is no JSON ({str(error)[:80]})") from error
 
 
-def _parquet(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _parquet(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(rows=_sound_rows(_parquet_rows(file, limits), "Parquet"), tell=file.tell)
 
 
@@ -102,7 +102,7 @@ def _sound_rows(rows: Iterator[Any], what: str) -> Iterator[Any]:
         raise UnsafeFile(f"it is no {what} file, or is damaged ({' '.join(str(error).split())[:120]})") from error
 
 
-def _parquet_rows(file: io.BufferedReader, limits: Limits) -> Iterator[Any]:
+def _parquet_rows(file: io.BufferedReader, limits: FileLimits) -> Iterator[Any]:
     parquet = pq.ParquetFile(file)
     metadata = parquet.metadata
 
@@ -121,44 +121,44 @@ def _parquet_rows(file: io.BufferedReader, limits: Limits) -> Iterator[Any]:
             yield from rows_of(batch)
 
 
-def _arrow(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _arrow(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(rows=_sound_rows(arrow_rows(_mapped(file), limits), "Arrow"))
 
 
-def _json_object(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _json_object(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     """The file as its one row."""
     return Content(rows=iter([_json_file(file, names, limits).whole]))
 
 
-def _inspect(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _inspect(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(rows=json_members(file, "samples/", limits.nbytes // 16), tell=file.tell)
 
 
 def _table_of_database(
     table: str, *linked: Linked
-) -> Callable[[io.BufferedReader, Mapping[str, Any], Limits], Content]:
+) -> Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]:
     return lambda file, names, limits: Content(rows=database_rows(file, table, linked))
 
 
-def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _csv(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(rows=csv_rows(file), tell=file.tell)
 
 
-def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _npz(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(whole=npz(file, limits))
 
 
-def _safetensors(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _safetensors(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     return Content(whole=safetensors(_mapped(file), limits))
 
 
-def _torch(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
-    return Content(whole=opened(saved(_mapped(file), names, Budget(limits))))
+def _torch(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
+    return Content(whole=opened(saved(_mapped(file), names, Allowance(limits))))
 
 
-def _plain(file: io.BufferedReader, names: Mapping[str, Any], limits: Limits) -> Content:
+def _plain(file: io.BufferedReader, names: Mapping[str, Any], limits: FileLimits) -> Content:
     known = {**(TENSORS if names else PLAIN), **names}
-    return Content(whole=opened(plain_value(_mapped(file), known, Budget(limits))))
+    return Content(whole=opened(plain_value(_mapped(file), known, Allowance(limits))))
 
 
 def _mapped(file: io.BufferedReader) -> memoryview:
@@ -169,7 +169,7 @@ def _mapped(file: io.BufferedReader) -> memoryview:
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], Limits], Content]] = {
+CONTAINERS: dict[str, Callable[[io.BufferedReader, Mapping[str, Any], FileLimits], Content]] = {
     "json lines": _lines, "json": _json_file, "parquet": _parquet, "arrow": _arrow, "csv": _csv, "npz": _npz,
     "safetensors": _safetensors, "torch": _torch, "pickle": _plain, "sqlite wire_rows": _table_of_database("wire_rows"),
     "sqlite traces": _table_of_database("traces"), "json object": _json_object, "inspect": _inspect,

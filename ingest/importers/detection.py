@@ -12,10 +12,10 @@ from ratioscope.errors import ConfigError, UnsafeFile
 from .compression import plain_name
 from .containers import Content, container_of
 from .formats import BY_NAME, FORMATS
-from .restricted.inert import Name, opened
+from .restricted.inert import InertName, opened
 from .row import Row, Unreadable, inside
 from .samples import LOGPROBS, split_rows
-from .table import ONLY_IF_NAMED, Column, Format, Part
+from .table import ONLY_IF_NAMED, ColumnMapping, FileKind, Format
 
 TABLE = "table"
 """The name of the format of any table, whose columns the user names, or which have the names of the Record."""
@@ -31,7 +31,7 @@ class Candidate:
     """A kind of file that a file may be, judged by its name."""
 
     format: Format
-    part: Part
+    part: FileKind
     facts: dict[str, Any]
     """The numbers that the name of the file has."""
 
@@ -82,7 +82,7 @@ def promised(path: str, found: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(each for each in found if _has_name(each.part, path) and not _has_name(each.part, f"any{ending}"))
 
 
-def _has_name(part: Part, path: str) -> re.Match[str] | None:
+def _has_name(part: FileKind, path: str) -> re.Match[str] | None:
     return re.search(rf"(?:^|/)(?:{part.file})$", plain_name(path))
 
 
@@ -110,7 +110,7 @@ def _or_nothing(prepared: Callable[[Any, Any], Any] | None) -> Callable[[Any, An
     return prepared and tried
 
 
-def names_of(found: Sequence[Candidate]) -> dict[str, Name]:
+def names_of(found: Sequence[Candidate]) -> dict[str, InertName]:
     """The names that a pickle may mention, if it is of one of these kinds."""
     return {name: known for candidate in found for name, known in candidate.format.names.items()}
 
@@ -140,7 +140,7 @@ def fitting(content: Content, found: Sequence[Candidate], budget: Any) -> tuple[
     return None, content
 
 
-def _has(mark: str, part: Part, whole: Any, first: Sequence[Any]) -> bool:
+def _has(mark: str, part: FileKind, whole: Any, first: Sequence[Any]) -> bool:
     places = mark.split(" or ")
     if mark.startswith("^"):
         return any(_is_there(whole, place.removeprefix("^")) for place in places)
@@ -174,7 +174,7 @@ def framed(found: Iterable[Candidate], whole: Any) -> tuple[Candidate, ...]:
     )
 
 
-def generic(path: str, lines: Sequence[Column]) -> tuple[Candidate, ...]:
+def generic(path: str, lines: Sequence[ColumnMapping]) -> tuple[Candidate, ...]:
     """A table of any kind, with the columns that the user named, and those that have the names of the Record.
 
     A pickle and a .pt file may be one of columns or of rows.
@@ -185,7 +185,7 @@ def generic(path: str, lines: Sequence[Column]) -> tuple[Candidate, ...]:
     named = {column.into for column in lines}
     table = (*lines, *(column for column in BY_RECORD if column.into not in named))
     counted = " or ".join(place for line in table if line.into in LOGPROBS for place in line.places)
-    of_rows = Part("a table", ".*", container, table, marks=(counted,))
+    of_rows = FileKind("a table", ".*", container, table, marks=(counted,))
     of_columns = replace(of_rows, counted_by=counted, marks=(_in_file(counted),))
     parts = (*(of_columns,) * (container in _OF_COLUMNS), *(of_rows,) * (container not in ("npz", "safetensors")))
     whole = _whole_name(path)
@@ -201,7 +201,7 @@ def _in_file(places: str) -> str:
     return " or ".join(f"^{place}" for place in places.split(" or "))
 
 
-def _by_record() -> Iterator[Column]:
+def _by_record() -> Iterator[ColumnMapping]:
     from .table import column
 
     for line in (

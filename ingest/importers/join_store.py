@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import Sample
+from .samples import RecordedRow
 
 _COMMIT_EVERY = 4096
 
@@ -28,7 +28,7 @@ class JoinStore:
         self._base.execute("BEGIN")
         self._count = 0
 
-    def put(self, key: str, sample: Sample) -> Sample | None:
+    def put(self, key: str, sample: RecordedRow) -> RecordedRow | None:
         """Keeps a row. Returns the row that has this key already, if one has; the new one is not kept then."""
         try:
             self._base.execute("INSERT INTO rows (key, row) VALUES (?, ?)", (key, encoded(sample)))
@@ -40,12 +40,12 @@ class JoinStore:
             self._base.execute("BEGIN")
         return None
 
-    def find(self, key: str) -> Sample | None:
+    def find(self, key: str) -> RecordedRow | None:
         """The row of a key."""
         found = self._base.execute("SELECT row FROM rows WHERE key = ?", (key,)).fetchone()
         return None if found is None else decoded(found[0])
 
-    def take(self, key: str) -> tuple[Sample | None, bool]:
+    def take(self, key: str) -> tuple[RecordedRow | None, bool]:
         """The row of a key, and whether it was taken before."""
         found = self._base.execute("SELECT row, taken FROM rows WHERE key = ?", (key,)).fetchone()
         if found is None:
@@ -53,7 +53,7 @@ class JoinStore:
         self._base.execute("UPDATE rows SET taken = 1 WHERE key = ?", (key,))
         return decoded(found[0]), bool(found[1])
 
-    def left(self) -> Iterator[tuple[str, Sample]]:
+    def left(self) -> Iterator[tuple[str, RecordedRow]]:
         """The rows that nobody took."""
         for key, row in self._base.execute("SELECT key, row FROM rows WHERE taken = 0"):
             yield key, decoded(row)
@@ -63,7 +63,7 @@ class JoinStore:
         self._base.close()
 
 
-def encoded(sample: Sample) -> bytes:
+def encoded(sample: RecordedRow) -> bytes:
     """A row as bytes, without pickle."""
     arrays = {name: value for name, value in sample.values.items() if isinstance(value, np.ndarray)}
     plain = {name: value for name, value in sample.values.items() if name not in arrays}
@@ -75,7 +75,7 @@ def encoded(sample: Sample) -> bytes:
     return b"".join((struct.pack("<I", len(text)), text, *(np.ascontiguousarray(a).tobytes() for a in arrays.values())))
 
 
-def decoded(data: bytes) -> Sample:
+def decoded(data: bytes) -> RecordedRow:
     """The row that `encoded` made these bytes of."""
     (size,) = struct.unpack_from("<I", data)
     head: Mapping[str, Any] = json.loads(data[4 : 4 + size])
@@ -83,4 +83,4 @@ def decoded(data: bytes) -> Sample:
     for name, kind, count in head["arrays"]:
         values[name] = np.frombuffer(data, kind, count, at)
         at += values[name].nbytes
-    return Sample(head["step"], values, dict(head["keys"]), head["file"], head["row"])
+    return RecordedRow(head["step"], values, dict(head["keys"]), head["file"], head["row"])

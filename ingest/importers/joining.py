@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from .join_store import JoinStore
-from .samples import EITHER, PER_TOKEN, Rejected, Sample
+from .samples import EITHER, PER_TOKEN, RecordedRow, Rejected
 
 
 def joined_rows(
-    held: Mapping[tuple[str, ...], list[Sample]], sides: Mapping[str, str], only: dict[str, int]
-) -> Iterator[Sample | Rejected]:
+    held: Mapping[tuple[str, ...], list[RecordedRow]], sides: Mapping[str, str], only: dict[str, int]
+) -> Iterator[RecordedRow | Rejected]:
     """One sample for each key. A sample that only one side has is kept as it is, and counted in `only`."""
     both = len(set(sides.values()) - {"both"}) > 1
     for key, found in held.items():
-        by_side: dict[str, Sample] = {}
+        by_side: dict[str, RecordedRow] = {}
         for sample in found:
             side = sides.get(sample.file, "both")
             if side in by_side:
@@ -35,13 +35,13 @@ def joined_rows(
                 only[side] = only.get(side, 0) + 1
 
 
-def duplicate(sample: Sample, other: Sample, key: tuple[str, ...]) -> Rejected:
+def duplicate(sample: RecordedRow, other: RecordedRow, key: tuple[str, ...]) -> Rejected:
     """The reason that is given for a second row of the same side and key."""
     reason = f"it is a duplicate of row {other.row} of {other.file} (both are {' '.join(key)})"
     return Rejected(sample.file, sample.row, None, reason)
 
 
-def joined(rollout: Sample, train: Sample) -> Sample | Rejected:
+def joined(rollout: RecordedRow, train: RecordedRow) -> RecordedRow | Rejected:
     """One sample of two. The sampler's columns win, but for the mask of the loss. Disagreeing samples are rejected."""
     fault = mismatch(rollout.values, train.values)
     if fault is not None:
@@ -52,7 +52,9 @@ def joined(rollout: Sample, train: Sample) -> Sample | Rejected:
     more = {name: train.values[name] for name in ("loss_mask",) if name in train.values}
     extra = {**train.values.get("extra", {}), **rollout.values.get("extra", {})}
     values = {**train.values, **rollout.values, **more, **({"extra": extra} if extra else {})}
-    return Sample(train.step if train.step is not None else rollout.step, values, rollout.keys, train.file, train.row)
+    return RecordedRow(
+        train.step if train.step is not None else rollout.step, values, rollout.keys, train.file, train.row
+    )
 
 
 def mismatch(rollout: Mapping[str, Any], train: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -101,8 +103,8 @@ class Matches:
 
 
 def join(
-    rollout: Iterable[Sample | Rejected], train: Iterable[Sample | Rejected], folder: Path, matches: Matches
-) -> Iterator[Sample | Rejected]:
+    rollout: Iterable[RecordedRow | Rejected], train: Iterable[RecordedRow | Rejected], folder: Path, matches: Matches
+) -> Iterator[RecordedRow | Rejected]:
     """One sample for each pair of rows of equal keys, in the order of `train`. Every other row is rejected, with the reason."""
     store = JoinStore(folder)
     try:
@@ -128,7 +130,7 @@ def join(
         store.close()
 
 
-def _pair(row: Sample, found: tuple[Sample | None, bool], matches: Matches) -> Sample | Rejected:
+def _pair(row: RecordedRow, found: tuple[RecordedRow | None, bool], matches: Matches) -> RecordedRow | Rejected:
     other, is_taken = found
     if other is None:
         matches.only_train += 1
@@ -151,7 +153,7 @@ def _named(matches: Matches) -> str:
     return " and ".join(matches.on)
 
 
-def _key(row: Sample, matches: Matches) -> str | Rejected:
+def _key(row: RecordedRow, matches: Matches) -> str | Rejected:
     """The values of the row that it is joined by, as one text; of token ids their digest."""
     parts: list[str] = []
     for name in matches.on:

@@ -14,10 +14,10 @@ from .compression import plain_name
 from .containers import Content, content
 from .detection import Candidate, fitting, framed, names_of, promised
 from .joining import joined_rows
-from .restricted.budget import Budget
+from .restricted.budget import Allowance
 from .row import Unreadable, flat
-from .samples import Rejected, Sample, samples
-from .source_files import File, Options, Reading, log_named
+from .samples import RecordedRow, Rejected, samples
+from .source_files import File, Options, SourceNumbers, log_named
 
 MOST_SMALL_ROWS = 1 << 18
 """Rows that any file may have. A larger number needs a byte of the file for each row: run lengths of some KB claim millions."""
@@ -28,8 +28,8 @@ class _PassedOver(Exception):
 
 
 def read(
-    reading: Reading, options: Options, progress: Callable[[int], None] | None = None
-) -> Iterator[Sample | Rejected]:
+    reading: SourceNumbers, options: Options, progress: Callable[[int], None] | None = None
+) -> Iterator[RecordedRow | Rejected]:
     """The samples of all files. Files of a format that is joined are read together where their step is the same."""
     done = 0
     for _, group in groupby(reading.files, lambda file: file.step):
@@ -47,13 +47,17 @@ def _join_on(file: File) -> tuple[str, ...]:
 
 
 def _joined(
-    reading: Reading, together: Sequence[File], options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[Sample | Rejected]:
-    held: dict[tuple[str, ...], list[Sample]] = {}
+    reading: SourceNumbers,
+    together: Sequence[File],
+    options: Options,
+    done: int,
+    progress: Callable[[int], None] | None,
+) -> Iterator[RecordedRow | Rejected]:
+    held: dict[tuple[str, ...], list[RecordedRow]] = {}
     for file in together:
         for row in _of_file(reading, file, options, done, progress):
             on = file.read_as.format.join_on if file.read_as is not None else ()
-            if isinstance(row, Sample) and on:
+            if isinstance(row, RecordedRow) and on:
                 held.setdefault(tuple(str(row.keys.get(name)) for name in on), []).append(row)
             else:
                 yield row
@@ -62,8 +66,8 @@ def _joined(
 
 
 def _of_file(
-    reading: Reading, file: File, options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[Sample | Rejected]:
+    reading: SourceNumbers, file: File, options: Options, done: int, progress: Callable[[int], None] | None
+) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file. A file that cannot be read, or only in part, is named as one rejected row."""
     try:
         for row in _rows(file, options, done, progress):
@@ -79,7 +83,7 @@ def _of_file(
 
 def _rows(
     file: File, options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[Sample | Rejected]:
+) -> Iterator[RecordedRow | Rejected]:
     named = file.found if options.lines or options.format is not None else promised(file.name, file.found)
     if not named and not file.size:
         raise _PassedOver(" (empty)")
@@ -90,7 +94,7 @@ def _rows(
         found = tuple(candidate for candidate in file.found if candidate.part.container == container)
         with content(file.path, container, names_of(found), options.limits) as opened:
             try:
-                file.read_as, left = fitting(opened, found, Budget(options.limits))
+                file.read_as, left = fitting(opened, found, Allowance(options.limits))
             except UnsafeFile as error:  # another container may fit: a database holds many a table
                 refused[str(error)] = None
                 continue
@@ -136,7 +140,7 @@ def _may_be_logprobs(value: Any) -> bool:
 
 def _with_steps(
     file: File, left: Any, options: Options, done: int, progress: Callable[[int], None] | None
-) -> Iterator[Sample | Rejected]:
+) -> Iterator[RecordedRow | Rejected]:
     assert file.read_as is not None
     name = PurePosixPath(plain_name(file.name))
     facts = {**file.read_as.facts, "file": name.stem, "source": None if file.is_alone else str(name.with_suffix(""))}
@@ -152,7 +156,7 @@ def _with_steps(
             )
         if progress is not None and number % 64 == 0:
             progress(done + min(left.tell(), file.size))
-        if isinstance(row, Sample) and row.step is None:
+        if isinstance(row, RecordedRow) and row.step is None:
             row.step = options.step if options.step is not None else facts.get("step", 0)
             file.without_step += options.step is None and "step" not in facts
         yield row

@@ -12,7 +12,7 @@ from .containers import Content
 from .restricted.inert import opened
 from .row import Row, Unreadable, flat, inside
 from .steps import STEPS, TAKES_NONE, counted, number, text, whole
-from .table import Column, Part
+from .table import ColumnMapping, FileKind
 
 LOGPROBS = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 PER_TOKEN = (*LOGPROBS, "reference_logprobs", "entropy", "mask", "loss_mask", "token_ids", "turns")
@@ -56,7 +56,7 @@ class _OtherCount:
 
 
 @dataclass
-class Sample:
+class RecordedRow:
     """A row: what it is recorded as, and the keys that it is joined by."""
 
     step: int | None
@@ -66,7 +66,7 @@ class Sample:
     row: int
 
 
-def samples(part: Part, content: Content, file: str, facts: Mapping[str, Any]) -> Iterator[Sample | Rejected]:
+def samples(part: FileKind, content: Content, file: str, facts: Mapping[str, Any]) -> Iterator[RecordedRow | Rejected]:
     """The rows of a file of this kind, in their order."""
     for index, values in enumerate(_rows(part, content)):
         if isinstance(values, Unreadable):
@@ -80,7 +80,7 @@ def samples(part: Part, content: Content, file: str, facts: Mapping[str, Any]) -
                 yield sample(part, Row(one, content.whole, row), file)
 
 
-def split_rows(part: Part, values: Any) -> Iterator[Any]:
+def split_rows(part: FileKind, values: Any) -> Iterator[Any]:
     """The rows that a row stands for: itself, or the samples of a conversation or response; Unreadable where it is neither."""
     if part.split is None:
         yield values
@@ -97,7 +97,7 @@ def split_rows(part: Part, values: Any) -> Iterator[Any]:
             yield Unreadable("the line holds no sample")
 
 
-def sample(part: Part, row: Row, file: str) -> Sample | Rejected:
+def sample(part: FileKind, row: Row, file: str) -> RecordedRow | Rejected:
     """One row."""
     index = row.facts["row"]
     found: dict[str, Any] = {}
@@ -115,10 +115,10 @@ def sample(part: Part, row: Row, file: str) -> Sample | Rejected:
         found["extra"] = extra
     if (fault := _fault(found)) is not None:
         return Rejected(file, index, *fault)
-    return Sample(found.pop("step", None), found, keys, file, index)
+    return RecordedRow(found.pop("step", None), found, keys, file, index)
 
 
-def _rows(part: Part, content: Content) -> Iterator[Any]:
+def _rows(part: FileKind, content: Content) -> Iterator[Any]:
     if content.rows is not None:
         yield from content.rows if not part.unwrapped else map(_unwrapped, content.rows)
         return
@@ -132,7 +132,7 @@ def _rows(part: Part, content: Content) -> Iterator[Any]:
         raise UnsafeFile(f"it has no list of rows{f' at {part.rows}' if part.rows else ''}")
 
 
-def _rows_of_columns(held: Any, part: Part, whole_file: Any) -> Iterator[Any]:
+def _rows_of_columns(held: Any, part: FileKind, whole_file: Any) -> Iterator[Any]:
     """Rows of columns: of arrays or lists with one entry for each row. Anything of another length is of all rows."""
     if not isinstance(held, Mapping):
         raise UnsafeFile("it holds no columns")
@@ -166,7 +166,7 @@ def _unwrapped(row: Any) -> Any:
     return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in row.items()}
 
 
-def _value(column: Column, row: Row) -> Any:
+def _value(column: ColumnMapping, row: Row) -> Any:
     value = next((found for place in column.places if (found := opened(row.at(place))) is not None), None)
     if isinstance(value, _OtherCount):
         raise FieldError(f"the column has {value.entries} entries, and the file has {value.rows} rows")
@@ -246,7 +246,7 @@ def _fault(found: Mapping[str, Any]) -> tuple[str | None, str] | None:
     return (first, "it has no token") if not tokens else None
 
 
-def listed(found: Iterable[Sample | Rejected]) -> tuple[list[Sample], list[Rejected]]:
+def listed(found: Iterable[RecordedRow | Rejected]) -> tuple[list[RecordedRow], list[Rejected]]:
     """Samples and rejected rows apart, for files that are small."""
     both = list(found)
-    return [one for one in both if isinstance(one, Sample)], [one for one in both if isinstance(one, Rejected)]
+    return [one for one in both if isinstance(one, RecordedRow)], [one for one in both if isinstance(one, Rejected)]

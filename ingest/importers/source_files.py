@@ -12,10 +12,10 @@ from ratioscope.inside import open_regular
 
 from .detection import Candidate, candidates, generic, promised, renamed
 from .neighbours import neighbour
-from .restricted.budget import Limits
+from .restricted.budget import FileLimits
 from .restricted.torch_files import stated_number
 from .scalars.sources import log_kind
-from .table import Column, Format, Part
+from .table import ColumnMapping, FileKind, Format
 
 MOST_FILES = 1 << 20
 _HEAD = 1 << 14
@@ -27,12 +27,12 @@ class Options:
 
     format: Format | None = None
     """The format that the user named; None: it is detected for each file."""
-    lines: tuple[Column, ...] = ()
+    lines: tuple[ColumnMapping, ...] = ()
     """Lines of a table that the user gave."""
     step: int | None = None
     """The step of rows that name none."""
-    limits: Limits = Limits()
-    keys: tuple[Column, ...] = ()
+    limits: FileLimits = FileLimits()
+    keys: tuple[ColumnMapping, ...] = ()
     """Further keys, by which rows are joined to those of another source."""
 
 
@@ -58,7 +58,7 @@ class File:
 
 
 @dataclass
-class Reading:
+class SourceNumbers:
     """The numbers of what was read of a source so far."""
 
     files: list[File]
@@ -75,7 +75,7 @@ class Reading:
         return sum(file.size for file in self.files)
 
 
-def opened(source: Path, options: Options) -> Reading:
+def opened(source: Path, options: Options) -> SourceNumbers:
     """The files below a folder, or the one file, in the order of their steps. SourceError where there is none."""
     links: list[str] = []
     paths = list(_below(source, links))
@@ -95,7 +95,7 @@ def opened(source: Path, options: Options) -> Reading:
     kinds = Counter(tuple(each.format.name for each in file.found) for file in known)
     for file in known:
         file.is_alone = kinds[tuple(each.format.name for each in file.found)] == 1
-    return Reading(sorted(known, key=lambda file: (file.step, file.name)), passed_over, beside)
+    return SourceNumbers(sorted(known, key=lambda file: (file.step, file.name)), passed_over, beside)
 
 
 def _beside(names: Sequence[str]) -> dict[str, list[str]]:
@@ -124,7 +124,7 @@ def _kinds(name: str, options: Options) -> tuple[Candidate, ...]:
     return (*known, *tables) if promised(name, known) else (*known, *tables, *renamed(name))
 
 
-def _with_lines(part: Part, lines: tuple[Column, ...]) -> Part:
+def _with_lines(part: FileKind, lines: tuple[ColumnMapping, ...]) -> FileKind:
     """The part, with lines of the user before those of its own."""
     named = {line.into for line in lines}
     return replace(part, columns=(*lines, *(line for line in part.columns if line.into not in named)))

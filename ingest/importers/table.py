@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from .restricted.budget import Budget
-from .restricted.inert import Name
+from .restricted.budget import Allowance
+from .restricted.inert import InertName
 
-Side = Literal["both", "rollout", "train"]
+FileSide = Literal["both", "rollout", "train"]
 ONLY_IF_NAMED = r"(?!)"
 """The expression of files that are read if --from names their format, and never else."""
 _STEP = re.compile(r"([a-z_]+)(?:\((.*)\))?")
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"[\^@]?[\w. \-/:]+")
 
 
 @dataclass(frozen=True)
-class Step:
+class Conversion:
     """One step from the value in the file to the value of the column."""
 
     name: str
@@ -40,12 +40,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnMapping:
     """One line of a table."""
 
     into: str
     places: tuple[str, ...]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Conversion, ...] = ()
     required: bool = False
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Part:
+class FileKind:
     """One kind of file of a format."""
 
     what: str
@@ -63,7 +63,7 @@ class Part:
     """A regular expression of the end of its path. The group `step` is the step, other groups are `@NAME`."""
     container: str
     """The way to open the file: a name of containers.py."""
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnMapping, ...]
     marks: tuple[str, ...] = ()
     """Places that are there in a row of such a file, or, with ^, in the file. They tell formats of the same names apart.
     `^a.*.b` is the place `b` of one of the first entries of a list `a`."""
@@ -75,13 +75,13 @@ class Part:
     """The place in the file of how many of the last rows only fill up the batch."""
     unwrapped: bool = False
     """True if each value of a row lies in a list of one."""
-    prepared: Callable[[Any, Budget], Any] | None = None
+    prepared: Callable[[Any, Allowance], Any] | None = None
     """Makes plain columns of the value of the file, where a trainer's class holds them."""
     split: Callable[[Any], Iterator[Any]] | None = None
     """Makes several rows of one, where a line holds a conversation of several samples."""
     refused: str = ""
     """Why such a file is not imported, where it holds nothing that can be measured."""
-    side: Side = "both"
+    side: FileSide = "both"
     lacks: str = ""
     """The values that the file lacks, and what follows."""
 
@@ -93,26 +93,26 @@ class Format:
     name: str
     title: str
     trainer: str
-    parts: tuple[Part, ...]
+    parts: tuple[FileKind, ...]
     join_on: tuple[str, ...] = ()
     """The keys that rows of different parts are joined by; empty: a row is complete by itself."""
     step_inside: str = ""
     """The name of a number near the beginning of a .pt file that tells which files belong together, whatever their names."""
     part_of: str = ""
     """The format that holds all of this one and more: its files are passed over beside files of that format of the same step."""
-    names: Mapping[str, Name] = field(default_factory=dict)
+    names: Mapping[str, InertName] = field(default_factory=dict)
     """The names that its pickles may mention beside what any may."""
     notes: str = ""
     resolution: Mapping[str, float] = field(default_factory=dict)
     """Policy -> the largest error of its log-probs in the file, nats; empty: all digits."""
 
 
-def columns(text: str) -> tuple[Column, ...]:
+def columns(text: str) -> tuple[ColumnMapping, ...]:
     """The lines of a table. ConfigError for a line that is none."""
     return tuple(column(line) for line in text.strip().splitlines() if line.strip())
 
 
-def column(line: str) -> Column:
+def column(line: str) -> ColumnMapping:
     """One line of a table.
 
     >>> str(column("mask=loss_mask|span(loss_mask)!"))
@@ -127,13 +127,13 @@ def column(line: str) -> Column:
             f"{line.strip()[:100]!r} is no line of a table; wanted COLUMN=FIELD, or COLUMN=FIELD|STEP(FIELD), such as"
             " rollout_logprobs=logprobs|span(mask)"
         )
-    return Column(into.strip(), places, tuple(map(_step, steps)), required)
+    return ColumnMapping(into.strip(), places, tuple(map(_step, steps)), required)
 
 
-def _step(text: str) -> Step:
+def _step(text: str) -> Conversion:
     from .steps import STEPS
 
     found = _STEP.fullmatch(text)
     if found is None or found[1] not in STEPS:
         raise ConfigError(f"there is no step {text[:60]!r}; wanted one of {', '.join(STEPS)}")
-    return Step(found[1], tuple(part.strip() for part in found[2].split(",")) if found[2] else ())
+    return Conversion(found[1], tuple(part.strip() for part in found[2].split(",")) if found[2] else ())

@@ -20,11 +20,11 @@ MAGIC = b":W&B\xe1\xbe\x00"
 BLOCK = 1 << 15
 MOST_OF_RECORD = 1 << 26
 """Bytes of one record at most; W&B itself refuses values of more than some megabytes."""
-Kind = Literal["history", "summary", "alert", "metric", "run"]
+RecordKind = Literal["history", "summary", "alert", "metric", "run"]
 _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_KINDS: dict[int, Kind] = {2: "history", 3: "summary", 10: "alert", 12: "metric", 17: "run"}
-_TEXTS: dict[Kind, dict[int, str]] = {
+_KINDS: dict[int, RecordKind] = {2: "history", 3: "summary", 10: "alert", 12: "metric", 17: "run"}
+_TEXTS: dict[RecordKind, dict[int, str]] = {
     "alert": {1: "title", 2: "text", 3: "level"},
     "metric": {1: "name", 2: "glob", 4: "step_metric"},
     "run": {1: "id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 13: "host"},
@@ -33,7 +33,7 @@ _ITEM, _KEY, _NESTED_KEY, _VALUE = 1, 1, 2, 16
 
 
 @dataclass
-class Health:
+class LogDamage:
     """The parts of a log that could not be read."""
 
     damaged: int = 0
@@ -43,10 +43,10 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogRecord:
     """One record: a row of the history, an alert, the definition of a metric, or the facts of the run."""
 
-    kind: Kind
+    kind: RecordKind
     values: dict[str, Any]
     """name -> value. Nested names are joined by dots. Any: JSON of any program."""
 
@@ -63,7 +63,7 @@ def wandb_file(path: Path) -> Path:
     return found[0]
 
 
-def entries(path: Path, health: Health) -> Iterator[Entry]:
+def entries(path: Path, health: LogDamage) -> Iterator[LogRecord]:
     """The records of a log that are known here, in their order. health: filled while they are read."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -75,7 +75,7 @@ def entries(path: Path, health: Health) -> Iterator[Entry]:
                 health.damaged += 1
 
 
-def records(file: BinaryIO, health: Health) -> Iterator[bytes]:
+def records(file: BinaryIO, health: LogDamage) -> Iterator[bytes]:
     """The records after the header, whole ones only."""
     parts: list[bytes] | None = None
     at = len(MAGIC)
@@ -98,7 +98,7 @@ def records(file: BinaryIO, health: Health) -> Iterator[bytes]:
     health.torn |= parts is not None
 
 
-def _chunks(block: bytes, at: int, health: Health) -> Iterator[tuple[int, bytes]]:
+def _chunks(block: bytes, at: int, health: LogDamage) -> Iterator[tuple[int, bytes]]:
     """(type, data) of the chunks of a block up to the first damaged one."""
     while at + _CHUNK.size <= len(block):
         crc, length, kind = _CHUNK.unpack_from(block, at)
@@ -115,18 +115,18 @@ def _chunks(block: bytes, at: int, health: Health) -> Iterator[tuple[int, bytes]
     health.torn |= len(block) < BLOCK and any(block[at:])
 
 
-def _entries(record: bytes) -> Iterator[Entry]:
+def _entries(record: bytes) -> Iterator[LogRecord]:
     for number, content in message_fields(record):
         kind = _KINDS.get(number)
         if kind is None or not isinstance(content, bytes):
             continue
         if kind in ("history", "summary"):
             items = (item for field, item in message_fields(content) if field == _ITEM and isinstance(item, bytes))
-            yield Entry(kind, dict(map(_item, items)))
+            yield LogRecord(kind, dict(map(_item, items)))
         else:
             named = _TEXTS[kind]
             texts = ((named[field], text) for field, text in message_fields(content) if field in named)
-            yield Entry(
+            yield LogRecord(
                 kind, {name: text.decode("utf-8", "replace") for name, text in texts if isinstance(text, bytes)}
             )
 

@@ -7,7 +7,7 @@ from ratioscope.errors import ConfigError
 from ratioscope.metrics.dialects import NAMES, dialect
 
 from .scalars.number_row import number
-from .wandb_log import Entry
+from .wandb_log import LogRecord
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Scalar:
     """Its value in that row."""
 
 
-def scalars(entries: Iterable[Entry]) -> dict[str, Scalar]:
+def scalars(entries: Iterable[LogRecord]) -> dict[str, Scalar]:
     """name -> what its rows hold. W&B's own names, texts, and parts of histograms and tables are left out."""
     found: dict[str, Scalar] = {}
     for entry in entries:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from ..jobs.correction_results import AnyCorrection, CorrectionResults
 from ..jobs.step_ledger import Digests
 from ..run import Run
-from ..statistics.row_statistics import RowStatistics, Steps
-from .task import Task
+from ..statistics.row_statistics import FilesByStep, RowStatistics
+from .task import IndexTask
 
 SLICE = "token_id"
 """A slice that is always computed from rows: its work names the files of every step."""
@@ -26,7 +26,7 @@ class CorrectionPlan:
 
     run: Run
     rows: RowStatistics
-    files: Steps
+    files: FilesByStep
     digests: Digests
     results: tuple[CorrectionResults, ...]
     missing: dict[int, tuple[CorrectionResults, ...]]
@@ -56,14 +56,16 @@ class CorrectionPlan:
         """True if a file was set aside since the plan was made."""
         return self.rows.aside.times > self._aside
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[IndexTask]:
         """A task for each step that lacks an effect."""
         root = str(self.run.path.resolve())
         for step, results in self.missing.items():
             corrections = tuple(each.correction for each in results)
-            yield Task(root, self.digests[step], step, tuple(self.files[step]), "corrections", corrections=corrections)
+            yield IndexTask(
+                root, self.digests[step], step, tuple(self.files[step]), "corrections", corrections=corrections
+            )
 
-    def keep(self, task: Task, table: pa.Table) -> None:
+    def keep(self, task: IndexTask, table: pa.Table) -> None:
         """Takes the effects on a step: a row for each correction of its task."""
         frame = pl.DataFrame(table)
         for place, results in enumerate(self.missing[task.step]):
@@ -77,7 +79,7 @@ class CorrectionPlan:
             each.save(self.digests)
         self._saved = time.monotonic()
 
-    def is_sound(self, task: Task, path: str) -> bool:
+    def is_sound(self, task: IndexTask, path: str) -> bool:
         """True if this process can read the file. A file that it cannot read is set aside."""
         before = self.rows.aside.times
         self.rows.rows.table([file for file in task.files if file.path == path])

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from .task import Result, Task
+from .task import IndexTask, TaskResult
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """The end of one attempt at a task."""
 
-    task: Task
-    result: Result | None
+    task: IndexTask
+    result: TaskResult | None
     """None where the attempt failed."""
     failure: str = ""
     """Why it failed."""
@@ -27,10 +27,10 @@ class Engine(Protocol):
         """Tasks that may be under way at a time. It bounds memory: each of them holds the rows of a step."""
         ...
 
-    def start(self, task: Task) -> None:
+    def start(self, task: IndexTask) -> None:
         """Starts a task, while fewer than `capacity` are under way."""
 
-    def ended(self) -> Iterable[Outcome]:
+    def ended(self) -> Iterable[TaskOutcome]:
         """Waits until a task has ended, and returns those that have."""
         ...
 
@@ -38,7 +38,7 @@ class Engine(Protocol):
         """Ends everything that is under way."""
 
 
-def outcomes(engine: Engine, tasks: deque[Task]) -> Iterator[Outcome]:
+def outcomes(engine: Engine, tasks: deque[IndexTask]) -> Iterator[TaskOutcome]:
     """The outcome of each attempt, as they end. The caller may add to `tasks` meanwhile, such as one that is tried again."""
     under_way = 0
     while tasks or under_way:

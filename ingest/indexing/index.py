@@ -18,9 +18,9 @@ from ..files.progress import OnProgress
 from ..jobs.correction_results import AnyCorrection
 from ..run import Run
 from .correction_plan import CorrectionPlan
-from .engine import Engine, Outcome, outcomes
+from .engine import Engine, TaskOutcome, outcomes
 from .plan import Plan
-from .task import Task, table_of
+from .task import IndexTask, table_of
 
 ATTEMPTS = 5
 """Times that a step is tried. Each attempt may run in another process, or on another machine."""
@@ -56,11 +56,11 @@ class AnyPlan(Protocol):
     @property
     def is_outdated(self) -> bool: ...
 
-    def tasks(self) -> Iterable[Task]: ...
+    def tasks(self) -> Iterable[IndexTask]: ...
 
-    def is_sound(self, task: Task, path: str) -> bool: ...
+    def is_sound(self, task: IndexTask, path: str) -> bool: ...
 
-    def keep(self, task: Task, table: pa.Table) -> None: ...
+    def keep(self, task: IndexTask, table: pa.Table) -> None: ...
 
     def save(self) -> None: ...
 
@@ -118,7 +118,7 @@ def _carry_out(plan: AnyPlan, engine: Engine, done: Indexed, progress: OnProgres
             progress(ready, plan.steps)
 
 
-def _unfit(plan: AnyPlan, outcome: Outcome) -> str:
+def _unfit(plan: AnyPlan, outcome: TaskOutcome) -> str:
     """Why the attempt has to be made again; "" for one that has not.
 
     The caller does not take a machine's word for it that a file is damaged: that machine may lack a mount. It reads such a file
@@ -130,7 +130,7 @@ def _unfit(plan: AnyPlan, outcome: Outcome) -> str:
     return f"{sound[0][0]} could not be read there, and can be read here: {sound[0][1]}" if sound else ""
 
 
-def _kept(plan: AnyPlan, outcome: Outcome, done: Indexed) -> bool:
+def _kept(plan: AnyPlan, outcome: TaskOutcome, done: Indexed) -> bool:
     """Keeps the result of a step; False where it lacks the rows of a damaged file."""
     if outcome.result is None or outcome.result.refused:
         return False

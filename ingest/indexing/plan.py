@@ -10,9 +10,9 @@ from ratioscope.errors import SourceError
 from ratioscope.metrics.engines.choice_of_loops import loops_for
 
 from ..run import Run
-from ..statistics.row_statistics import Block
+from ..statistics.row_statistics import CachedSteps
 from ..statistics.row_work import RowWork
-from .task import Task
+from .task import IndexTask
 
 SAVE_EVERY = 2.0
 """Seconds of work that are lost at most when the process is killed. Each of many small steps is not worth a file of its own."""
@@ -25,10 +25,10 @@ class Plan:
     work: RowWork
     root: str
     slice: str
-    blocks: list[Block]
+    blocks: list[CachedSteps]
     lacking: dict[str, set[str]]
     """Key of a block that is not in the cache -> names of its steps that are not there either."""
-    _by_name: dict[str, list[Block]] = field(default_factory=dict)
+    _by_name: dict[str, list[CachedSteps]] = field(default_factory=dict)
     """Name of a step -> the blocks it is in."""
     _aside: int = 0
     """Files that had been set aside when the plan was made."""
@@ -64,7 +64,7 @@ class Plan:
         """True if a file was set aside since the plan was made."""
         return self.work.rows.aside.times > self._aside
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[IndexTask]:
         """A task for each step that is lacking, in the order of blocks."""
         named = set[str]()
         for block in self.blocks:
@@ -72,9 +72,9 @@ class Plan:
             for step, name in block.names.items():
                 if name in self.lacking.get(block.key, ()) and name not in named:
                     named.add(name)
-                    yield Task(self.root, name, step, tuple(block.steps[step]), self.slice, loops=loops)
+                    yield IndexTask(self.root, name, step, tuple(block.steps[step]), self.slice, loops=loops)
 
-    def keep(self, task: Task, table: pa.Table) -> None:
+    def keep(self, task: IndexTask, table: pa.Table) -> None:
         """Takes the statistics of a step. SourceError where the cache cannot keep them."""
         self._held[task.name] = table
         for block in self._by_name[task.name]:
@@ -90,7 +90,7 @@ class Plan:
             self._demand(name)
         self._held, self._saved = {}, time.monotonic()
 
-    def is_sound(self, task: Task, path: str) -> bool:
+    def is_sound(self, task: IndexTask, path: str) -> bool:
         """True if this process can read the file. A file that it cannot read is set aside."""
         rows, file = self.work.rows, next(file for file in task.files if file.path == path)
         before = rows.aside.times
@@ -104,7 +104,7 @@ class Plan:
             len(block.names) for block in self.blocks if not self.lacking.get(block.key) and not holds(block.key)
         )
 
-    def _assemble(self, block: Block) -> None:
+    def _assemble(self, block: CachedSteps) -> None:
         if self.lacking[block.key]:
             return
         self.work.assemble(block, self._held)

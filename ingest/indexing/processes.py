@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ratioscope.pandas_kept_out import keep_pandas_out
 
-from .engine import Outcome
-from .task import Result, Task, carried_out
+from .engine import TaskOutcome
+from .task import IndexTask, TaskResult, carried_out
 
 _SPAWN = get_context("spawn")
 """Never fork: a child of a process that has used polars hangs."""
@@ -33,9 +33,9 @@ class Processes:
 
     capacity: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     _idle: list[_Worker] = field(default_factory=list)
-    _busy: dict[Connection, tuple[_Worker, Task]] = field(default_factory=dict)
+    _busy: dict[Connection, tuple[_Worker, IndexTask]] = field(default_factory=dict)
 
-    def start(self, task: Task) -> None:
+    def start(self, task: IndexTask) -> None:
         worker = self._idle.pop() if self._idle else _started()
         self._busy[worker.pipe] = worker, task
         try:
@@ -43,7 +43,7 @@ class Processes:
         except OSError:  # it died while it was idle; `ended` finds its pipe closed
             return
 
-    def ended(self) -> Iterable[Outcome]:
+    def ended(self) -> Iterable[TaskOutcome]:
         return [self._outcome(pipe) for pipe in wait(list(self._busy)) if isinstance(pipe, Connection)]
 
     def close(self) -> None:
@@ -65,17 +65,17 @@ class Processes:
         every = [*self._idle, *(worker for worker, _ in self._busy.values())]
         return [worker.process.pid for worker in every if worker.process.pid is not None]
 
-    def _outcome(self, pipe: Connection) -> Outcome:
+    def _outcome(self, pipe: Connection) -> TaskOutcome:
         worker, task = self._busy.pop(pipe)
         try:
-            answer: Result | str = pipe.recv()
+            answer: TaskResult | str = pipe.recv()
         except (EOFError, OSError):
             worker.process.join(_PATIENCE)
             code = worker.process.exitcode
             pipe.close()
-            return Outcome(task, None, f"its process ended, {_ending(code)}")
+            return TaskOutcome(task, None, f"its process ended, {_ending(code)}")
         self._idle.append(worker)
-        return Outcome(task, None, answer) if isinstance(answer, str) else Outcome(task, answer)
+        return TaskOutcome(task, None, answer) if isinstance(answer, str) else TaskOutcome(task, answer)
 
 
 def _ending(code: int | None) -> str:
@@ -104,7 +104,7 @@ def _work(pipe: Connection) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer: Result | str = carried_out(task)
+            answer: TaskResult | str = carried_out(task)
         except Exception as error:  # whatever a step raises: the caller tries it again, and names it
             answer = f"{type(error).__name__}: {error}"
         try:

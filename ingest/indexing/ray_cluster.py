@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from ratioscope.errors import MissingExtra, SourceError
 
-from .engine import Outcome
-from .task import Result, Task, carried_out
+from .engine import TaskOutcome
+from .task import IndexTask, TaskResult, carried_out
 
 _PATIENCE = 10.0
 """Seconds without the end of a task after which the cluster is asked whether it still has a CPU."""
@@ -64,7 +64,7 @@ class RayCluster:
     """The module."""
     owned: bool
     """True if this engine made the connection, and closes it."""
-    _under_way: dict[Any, Task] = field(default_factory=dict)
+    _under_way: dict[Any, IndexTask] = field(default_factory=dict)
     """Reference of a result -> its task. The reference is dropped with the result, so that the object store stays small."""
 
     def __post_init__(self) -> None:
@@ -75,10 +75,10 @@ class RayCluster:
         """Grows and shrinks with the cluster."""
         return _QUEUED * max(1, self._cpus())
 
-    def start(self, task: Task) -> None:
+    def start(self, task: IndexTask) -> None:
         self._under_way[self._remote.remote(task)] = task
 
-    def ended(self) -> Iterable[Outcome]:
+    def ended(self) -> Iterable[TaskOutcome]:
         """SourceError where the cluster has no CPU any more."""
         while True:
             ended, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=_PATIENCE, fetch_local=False)
@@ -100,16 +100,16 @@ class RayCluster:
     def _cpus(self) -> int:
         return int(self._ray.cluster_resources().get("CPU", 0))
 
-    def _outcome(self, reference: Any) -> Outcome:
+    def _outcome(self, reference: Any) -> TaskOutcome:
         task = self._under_way.pop(reference)
         try:
-            answer: Result | str = self._ray.get(reference)
+            answer: TaskResult | str = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:  # its process or its node is gone, or memory was short
             answer = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        return Outcome(task, None, answer) if isinstance(answer, str) else Outcome(task, answer)
+        return TaskOutcome(task, None, answer) if isinstance(answer, str) else TaskOutcome(task, answer)
 
 
-def _one(task: Task) -> Result | str:
+def _one(task: IndexTask) -> TaskResult | str:
     """The result, or why there is none, in words: an exception may be of a class that the caller does not have."""
     pa.set_cpu_count(1)
     try:

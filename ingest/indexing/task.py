@@ -31,7 +31,7 @@ def _own_definitions() -> str:
 
 
 @dataclass(frozen=True)
-class Task:
+class IndexTask:
     """The statistics of one step, for all written slices or for one on demand."""
 
     root: str
@@ -52,7 +52,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Result:
+class TaskResult:
     """The result of a task."""
 
     table: bytes
@@ -61,7 +61,7 @@ class Result:
     """(path, reason) of files that could not be read. Their rows are not in the statistics."""
 
 
-def carried_out(task: Task) -> Result:
+def carried_out(task: IndexTask) -> TaskResult:
     """The result. SourceError where this process cannot see the run, or has other definitions of metrics."""
     if task.definitions != _own_definitions():
         raise SourceError(
@@ -77,14 +77,14 @@ def carried_out(task: Task) -> Result:
     else:
         statistics = RowStatistics(rows, Cache(None), aside)
         table = statistics.step(task.step, task.files, slice_named(task.slice), loops=_loops(task))
-    return Result(_stream(table), tuple(refused))
+    return TaskResult(_stream(table), tuple(refused))
 
 
-def _loops(task: Task) -> Loops:
+def _loops(task: IndexTask) -> Loops:
     return NUMPY_LOOPS if task.loops == NUMPY_LOOPS.name else loops_for(WORTH_COMPILING)
 
 
-def table_of(result: Result) -> pa.Table:
+def table_of(result: TaskResult) -> pa.Table:
     """The statistics of a result."""
     with pa.ipc.open_stream(result.table) as reader:
         return reader.read_all()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..analysis.prompt_tables import Key, PromptTable, merged_tables
+from ..analysis.prompt_tables import PromptKey, PromptTable, merged_tables
 from ..files.cache import Cache
 from ..run import Run
 from .step_job import StepJob
@@ -25,7 +25,7 @@ class RunSteps:
 class PairWork:
     """Reads the prompt tables of all parts. pieces: (index of the part, a step of it)."""
 
-    def __init__(self, parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache) -> None:
+    def __init__(self, parts: Sequence[RunSteps], key: PromptKey, gap: str, cache: Cache) -> None:
         self._sides = [part.side for part in parts]
         self._tables = [PromptTable(part.run, part.steps, key, gap, cache) for part in parts]
         self.steps = [tuple(table.steps) for table in self._tables]
@@ -48,6 +48,6 @@ class PairWork:
 PairJob = StepJob[PairWork]
 
 
-def pair_job(parts: Sequence[RunSteps], key: Key, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
+def pair_job(parts: Sequence[RunSteps], key: PromptKey, gap: str, cache: Cache, turn: threading.Lock) -> PairJob:
     """A job that reads the steps whose prompt tables are not cached."""
     return StepJob(PairWork(parts, key, gap, cache), turn)

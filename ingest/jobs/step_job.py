@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-State = Literal["waiting", "running", "done", "cancelled", "failed"]
+JobState = Literal["waiting", "running", "done", "cancelled", "failed"]
 SAVE_EVERY = 2.0
 """Seconds of work that are lost at most when the process is killed."""
 PAUSE = 0.25
@@ -33,7 +33,7 @@ W = TypeVar("W", bound=Work)
 class JobProgress:
     """The progress of a job."""
 
-    state: State
+    state: JobState
     done: int
     """Pieces done."""
     total: int
@@ -105,5 +105,5 @@ class StepJob(Generic[W]):
             self.work.save()
         self._set_state("done")
 
-    def _set_state(self, state: State, reason: str = "") -> None:
+    def _set_state(self, state: JobState, reason: str = "") -> None:
         self._progress = JobProgress(state, self._progress.done, self._progress.total, reason)

@@ -72,7 +72,7 @@ class Restore:
 
 
 @dataclass(frozen=True)
-class Note:
+class NoteDamage:
     """Note the damage of a log, so that `verify` no longer reports it."""
 
     log: str
@@ -160,12 +160,12 @@ def lost_statistics(catalog: Catalog) -> Iterator[Restore]:
                 yield _segment(writer, attempt, pa.concat_tables(parts[start : start + MOST_STEPS]))
 
 
-def torn(catalog: Catalog) -> Iterator[Note]:
+def torn(catalog: Catalog) -> Iterator[NoteDamage]:
     """Damaged logs whose damage no repair has noted yet."""
     for history in catalog.histories.values():
         log = history.log
         if log.torn and catalog.noted(log.file) != log.faults:
-            yield Note(log.file, *log.faults)
+            yield NoteDamage(log.file, *log.faults)
 
 
 def _damage(catalog: Catalog, item: TokenFile | Segment) -> str | None:

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Answer")
 
 
-def answered(ask: Callable[[], Answer], seconds: float) -> Answer:
+def answered(ask: Callable[[], Result], seconds: float) -> Result:
     """The answer, or the error of the request. TimeoutError after so many seconds.
 
     The packages behind fsspec bound their waits in different ways, and some do not. A thread that waits for a store that never
     answers ends with the process and delays nobody: it is a daemon, unlike the threads of a pool.
     """
-    answer: Future[Answer] = Future()
+    answer: Future[Result] = Future()
 
     def work() -> None:
         try:

@@ -30,7 +30,7 @@ _CHUNK = 1 << 23
 _MOST_NAMES = 1 << 20
 _SPACE = re.compile(r"\s+")
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Answer")
 
 
 class Unreachable(SourceError):
@@ -144,7 +144,7 @@ class Store:
             self._opened = self._asked(lambda: filesystem_of(self.address, self.seconds))
         return self._opened
 
-    def _asked(self, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
+    def _asked(self, ask: Callable[[], Result], seconds: float | None = None) -> Result:
         """One request. FileNotFoundError and errors of ours pass; every other one becomes Unreachable, without secrets."""
         with self._lock:
             self.calls += 1

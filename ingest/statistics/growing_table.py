@@ -15,10 +15,10 @@ from .kept_tables import MADE_OF, NO_ROWS, KeptTable, name_of
 
 Ingredients = Mapping[int, Hashable]
 """step -> what its rows are made of: versions of segments and jobs. Equal ingredients give equal rows."""
-Names = Callable[[], Mapping[Hashable, str]]
+IngredientNames = Callable[[], Mapping[Hashable, str]]
 """Ingredients -> their name, which is the same at a later start. Ingredients without a checked digest have no name."""
 Steps = tuple[int, ...]
-Block = tuple[Steps, tuple[Hashable, ...]]
+StepBlock = tuple[Steps, tuple[Hashable, ...]]
 """Some consecutive steps, and what their rows are made of."""
 
 
@@ -59,14 +59,16 @@ class StepTable:
     """Columns to sort by."""
     _table: ByStep | None = None
 
-    def frame(self, now: Ingredients, fresh: Callable[[set[int]], pl.DataFrame], names: Names) -> pl.DataFrame:
+    def frame(
+        self, now: Ingredients, fresh: Callable[[set[int]], pl.DataFrame], names: IngredientNames
+    ) -> pl.DataFrame:
         """The rows for the ingredients `now`. fresh: makes the rows of some steps."""
         self._table = grown(self._table or self._from_copy(now, names), now, fresh, self.order)
         if self.kept.is_due(len(now)):
             self.kept.keep(_with_names(self._table.frame, _names_by_step(now, names)), len(now))
         return self._table.frame
 
-    def _from_copy(self, now: Ingredients, names: Names) -> ByStep | None:
+    def _from_copy(self, now: Ingredients, names: IngredientNames) -> ByStep | None:
         """The rows of the copy that would be made today; None where there are none."""
         if not self.kept.is_worth_reading(len(now)):
             return None
@@ -87,16 +89,16 @@ class BlockTable:
 
     kept: KeptTable
     """Its copy in the cache."""
-    _rows: dict[Block, pl.DataFrame] = field(default_factory=dict)
+    _rows: dict[StepBlock, pl.DataFrame] = field(default_factory=dict)
     _is_loaded: bool = False
 
-    def rows(self, blocks: Sequence[Block], steps: int, names: Names) -> Mapping[Block, pl.DataFrame]:
+    def rows(self, blocks: Sequence[StepBlock], steps: int, names: IngredientNames) -> Mapping[StepBlock, pl.DataFrame]:
         """Rows of blocks, from memory or from the copy. steps: an upper bound of the steps in all blocks."""
         if not self._is_loaded and self.kept.is_worth_reading(steps):
             self._rows = self._from_copy(blocks, names)
         return self._rows
 
-    def replace(self, rows: dict[Block, pl.DataFrame], steps: int, names: Names) -> None:
+    def replace(self, rows: dict[StepBlock, pl.DataFrame], steps: int, names: IngredientNames) -> None:
         """Takes the rows of all blocks. steps: the number of steps in them."""
         self._rows, self._is_loaded = rows, True
         if not self.kept.is_due(steps):
@@ -108,7 +110,7 @@ class BlockTable:
         ]
         self.kept.keep(pl.concat(named, how="diagonal_relaxed") if named else None, steps)
 
-    def _from_copy(self, blocks: Sequence[Block], names: Names) -> dict[Block, pl.DataFrame]:
+    def _from_copy(self, blocks: Sequence[StepBlock], names: IngredientNames) -> dict[StepBlock, pl.DataFrame]:
         by_name = _block_names(blocks, names())
         rows = self.kept.load(by_name)
         if rows is None or rows.is_empty():
@@ -120,7 +122,7 @@ class BlockTable:
         return {by_name[str(name)]: parts.get((name,), empty) for name in rows[MADE_OF].unique(maintain_order=True)}
 
 
-def _names_by_step(now: Ingredients, names: Names) -> pl.DataFrame:
+def _names_by_step(now: Ingredients, names: IngredientNames) -> pl.DataFrame:
     """Columns step and MADE_OF, for steps whose ingredients have a name."""
     name_by_ingredients = names()
     named = {step: name_by_ingredients[made_of] for step, made_of in now.items() if made_of in name_by_ingredients}
@@ -135,7 +137,7 @@ def _with_names(frame: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows, without], how="diagonal_relaxed")
 
 
-def _block_names(blocks: Iterable[Block], names: Mapping[Hashable, str]) -> dict[str, Block]:
+def _block_names(blocks: Iterable[StepBlock], names: Mapping[Hashable, str]) -> dict[str, StepBlock]:
     """Name -> block, for blocks of which all ingredients have a name."""
     return {
         name_of(steps, *(names[source] for source in made_of)): (steps, made_of)

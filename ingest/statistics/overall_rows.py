@@ -23,9 +23,9 @@ MOST_HELD = 1 << 28
 """Bytes of rows that are held for later: those of 60 ranks, which have about 4 MB each. With half of it, 64 ranks take 1.6 times
 as long, because the files of the others are read once for each block of steps."""
 
-_Source = tuple[str, str]
+_SegmentKey = tuple[str, str]
 """(path, digest) of a segment."""
-_Asked = tuple[OverallFile, tuple[str, ...]]
+_FileColumns = tuple[OverallFile, tuple[str, ...]]
 """(file, columns)."""
 
 
@@ -34,8 +34,8 @@ class OverallRows:
     """Reads files of overall statistics. Several threads may read different files at a time."""
 
     files: ParquetFiles
-    _held: dict[_Asked, dict[_Source, pa.Table]] = field(default_factory=dict)
-    _bytes: dict[_Asked, int] = field(default_factory=dict)
+    _held: dict[_FileColumns, dict[_SegmentKey, pa.Table]] = field(default_factory=dict)
+    _bytes: dict[_FileColumns, int] = field(default_factory=dict)
     """Bytes of the rows that are held of each file."""
 
     def of(self, file: OverallFile, segments: Sequence[Segment], columns: tuple[str, ...]) -> list[pa.Table]:

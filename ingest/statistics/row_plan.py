@@ -31,11 +31,11 @@ class RowPlan:
     """
 
 
-Measured = Mapping[tuple[str, int], Collection[str]]
+MeasuredGaps = Mapping[tuple[str, int], Collection[str]]
 """(writer, step) -> gaps in the writer's statistics."""
 
 
-def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Measured) -> RowPlan:
+def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: MeasuredGaps) -> RowPlan:
     """The gaps to compute from rows. files: by step.
 
     Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer.
@@ -47,7 +47,7 @@ def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: Measured) -> Ro
     )
 
 
-def _step_jobs(step: int, present: Sequence[TokenFile], measured: Measured) -> tuple[RowJob | None, RowJob | None]:
+def _step_jobs(step: int, present: Sequence[TokenFile], measured: MeasuredGaps) -> tuple[RowJob | None, RowJob | None]:
     """The two kinds of jobs of one step."""
     policies = _policies(present)
     split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))

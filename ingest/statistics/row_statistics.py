@@ -37,7 +37,7 @@ _READ = (
 """Columns of the Record that the engine reads."""
 _THREADS = 4
 
-Steps = Mapping[int, Sequence[TokenFile]]
+FilesByStep = Mapping[int, Sequence[TokenFile]]
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class FromRows:
 
 
 @dataclass(frozen=True)
-class Block:
+class CachedSteps:
     """Consecutive steps whose statistics are one table of the cache."""
 
-    steps: Steps
+    steps: FilesByStep
     names: Mapping[int, str]
     """step -> cache key of its own table."""
     key: str
@@ -80,7 +80,7 @@ class RowStatistics:
 
     def of(
         self,
-        steps: Steps,
+        steps: FilesByStep,
         made: OnDemand | None,
         *,
         by_step: bool = True,
@@ -107,20 +107,22 @@ class RowStatistics:
         return FromRows(whole if by_step else merged(whole), exact)
 
     def blocks(
-        self, steps: Steps, made: OnDemand | None, *, by_step: bool = True, pair: Pair | None = None
-    ) -> list[Block]:
+        self, steps: FilesByStep, made: OnDemand | None, *, by_step: bool = True, pair: Pair | None = None
+    ) -> list[CachedSteps]:
         """The steps in blocks, ascending. The names change with every digest of a file."""
         ordered = sorted(steps)
         parts = (ordered[start : start + SEGMENT_STEPS] for start in range(0, len(ordered), SEGMENT_STEPS))
         work = sum(file.tokens for files in steps.values() for file in files)
         return [self._named({step: steps[step] for step in part}, made, by_step, pair, work) for part in parts]
 
-    def _named(self, steps: Steps, made: OnDemand | None, by_step: bool, pair: Pair | None, work: int) -> Block:
+    def _named(
+        self, steps: FilesByStep, made: OnDemand | None, by_step: bool, pair: Pair | None, work: int
+    ) -> CachedSteps:
         of_pair = {step: pair.digests(step) if pair else () for step in steps}
         what = _what(made, pair)
         names = {step: cache_key((what, *map(self._name, files), *of_pair[step])) for step, files in steps.items()}
         key = cache_key(("steps" if by_step else "merged", *names.values()))
-        return Block(steps, names, key, len(steps) == SEGMENT_STEPS, work)
+        return CachedSteps(steps, names, key, len(steps) == SEGMENT_STEPS, work)
 
     def kept(self, key: str) -> pa.Table | None:
         """The table of a block or step in the cache; None where there is none that can be read."""
@@ -131,7 +133,7 @@ class RowStatistics:
 
     def block(
         self,
-        block: Block,
+        block: CachedSteps,
         made: OnDemand | None,
         *,
         by_step: bool = True,
@@ -153,7 +155,7 @@ class RowStatistics:
         return table
 
     def _computed(
-        self, block: Block, made: OnDemand | None, by_step: bool, pair: Pair | None, given: Mapping[str, pa.Table]
+        self, block: CachedSteps, made: OnDemand | None, by_step: bool, pair: Pair | None, given: Mapping[str, pa.Table]
     ) -> pa.Table:
         before, known = self.aside.times, {**self._recent, **given}
 
@@ -195,7 +197,7 @@ class RowStatistics:
     def _name(self, file: TokenFile) -> str:
         return file.sha256 or f"{file.path} {self.rows.files.signature(file.path)}"
 
-    def _forget_parts(self, place: tuple[str, int], block: Block) -> None:
+    def _forget_parts(self, place: tuple[str, int], block: CachedSteps) -> None:
         """Removes the tables that the block was made of, so that the cache holds one table per block and not one per step.
 
         The tables of single steps stay until the block is full: `index` computes only new steps of a run that grows.

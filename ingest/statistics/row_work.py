@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..rows.slices import OnDemand
-from .row_statistics import Block, RowStatistics, Steps
+from .row_statistics import CachedSteps, FilesByStep, RowStatistics
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class RowWork:
     rows: RowStatistics
     made: OnDemand | None
     """The slice on demand; None: the written slices."""
-    steps: tuple[Steps, ...]
+    steps: tuple[FilesByStep, ...]
     """step -> the files to compute it from, for each kind of job. A step may be in two of them."""
 
     @property
@@ -24,10 +24,10 @@ class RowWork:
         """False for a slice on demand: over the steps of a block its many keys are merged."""
         return self.made is None
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[CachedSteps]:
         """All of it, in blocks of steps."""
         return [block for steps in self.steps for block in self.rows.blocks(steps, self.made, by_step=self.by_step)]
 
-    def assemble(self, block: Block, given: Mapping[str, pa.Table]) -> None:
+    def assemble(self, block: CachedSteps, given: Mapping[str, pa.Table]) -> None:
         """Makes the block's table of the tables of its steps, and keeps it. given: name of a step -> its table."""
         self.rows.block(block, self.made, by_step=self.by_step, given=given)

@@ -20,7 +20,7 @@ from ..files.progress import OnProgress
 from ..rows.readings import Pair
 from ..rows.slices import OnDemand, slice_named
 from .distributions import distribution_frame
-from .growing_table import Block, BlockTable, ByStep, Ingredients, StepTable
+from .growing_table import BlockTable, ByStep, Ingredients, StepBlock, StepTable
 from .kept_tables import KeptTable, KeptTables
 from .logged_scalars import LoggedScalars, why_absent
 from .row_plan import gaps_on_record
@@ -187,7 +187,7 @@ class RunMetrics:
         slices = WRITTEN if slice_name in WRITTEN[1:] and tuple(columns) == SCALARS else (slice_name,)
         tables = {name: self._block_table(name, columns) for name in slices}
         cached = {name: table.rows(blocks, len(blocks) * BLOCK, self._names) for name, table in tables.items()}
-        rows: dict[str, dict[Block, pl.DataFrame]] = {name: {} for name in slices}
+        rows: dict[str, dict[StepBlock, pl.DataFrame]] = {name: {} for name in slices}
         for block in blocks:
             missing = [name for name in slices if block not in cached[name]]
             fresh = self._merged_block(visible, missing, columns, set(block[0]))
@@ -342,7 +342,7 @@ def beside(recorded: pl.DataFrame, logged: pl.DataFrame, by: Sequence[str]) -> p
     return chosen.drop(f"{column}{_LOGGED}" for column in twice).sort(_order(by))
 
 
-def _blocks(ingredients: Ingredients) -> list[Block]:
+def _blocks(ingredients: Ingredients) -> list[StepBlock]:
     """All steps in blocks of BLOCK steps, the rest in blocks of a segment's; each with what its rows are made of.
 
     A step that a growing run commits belongs to a small block: only the open segment of each rank is read for it.

@@ -22,7 +22,7 @@ from ..commits.visible_files import VisibleFiles
 from .growing_table import ByStep, Ingredients, grown
 from .kept_tables import name_of
 from .row_plan import RowJob
-from .row_statistics import FromRows, RowStatistics, Steps
+from .row_statistics import FilesByStep, FromRows, RowStatistics
 from .segment_tables import SegmentTables, holding
 from .statistics_files import SliceColumns
 from .statistics_plan import StatisticsPlan, statistics_plan
@@ -96,7 +96,7 @@ class RunStatistics:
         slices = [(slice_name, tuple(columns)) for slice_name, columns in asked]
         self.segments.prefetch(holding(visible.segments, steps), slices)
 
-    def from_rows(self, visible: VisibleFiles) -> list[Steps]:
+    def from_rows(self, visible: VisibleFiles) -> list[FilesByStep]:
         """The work to do on token rows: step -> its files, by the kind of job."""
         plan = self._plan(visible).rows
         return [_files(jobs) for jobs in (plan.per_writer, plan.joint) if jobs]
@@ -159,7 +159,7 @@ _SPLIT = (
 )
 
 
-def _files(jobs: Mapping[int, RowJob]) -> Steps:
+def _files(jobs: Mapping[int, RowJob]) -> FilesByStep:
     return {step: job.files for step, job in jobs.items()}
 
 

@@ -18,7 +18,7 @@ from ratioscope.layout import SEGMENT_STEPS
 
 from ..commits.entries import Segment
 from ..commits.overall_files import OverallFile
-from ..files.parquet_files import ParquetFiles, Signature
+from ..files.parquet_files import FileSignature, ParquetFiles
 from ..files.quarantine import SetAside, faults_set_aside
 from .kept_tables import MADE_OF, KeptTables, name_of
 from .overall_rows import OverallRows
@@ -36,7 +36,7 @@ _AT_ONCE = 256
 _Together = tuple[OverallFile | None, list[Segment]]
 """Segments that are read together, and the file that repeats their rows; None: one segment, from its own file."""
 
-MeasuredSteps = tuple[tuple[str, str, tuple[int, ...]], ...]
+SegmentCoverage = tuple[tuple[str, str, tuple[int, ...]], ...]
 """(writer, gap, steps) for everything that a segment has statistics of."""
 
 
@@ -64,9 +64,9 @@ class SegmentTables:
     """slice -> version -> rows, of the newest segments."""
     _prefetched: dict[SliceColumns, dict[str, SliceRows]] = field(default_factory=dict)
     """slice -> version -> rows, for the next call of `parts` alone."""
-    _measured: dict[str, MeasuredSteps] = field(default_factory=dict)
+    _measured: dict[str, SegmentCoverage] = field(default_factory=dict)
     """version -> what the segment measured."""
-    _checked_earlier: dict[str, Signature] = field(default_factory=dict)
+    _checked_earlier: dict[str, FileSignature] = field(default_factory=dict)
     """version -> signature of a segment whose digest was checked at an earlier start."""
     _is_copy_read: bool = False
 
@@ -91,7 +91,7 @@ class SegmentTables:
 
     def measured_steps(
         self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
-    ) -> dict[str, MeasuredSteps]:
+    ) -> dict[str, SegmentCoverage]:
         """version -> what the segment measured: by its commit where it was merged, else by its rows. Damaged ones are left out.
 
         prefetch: slices that will be read next, `all` first, so that a segment that must be opened is opened once.
@@ -231,7 +231,7 @@ class SegmentTables:
 
 
 def gaps_by_writer(
-    measured: Iterable[MeasuredSteps], steps: Collection[int] | None = None
+    measured: Iterable[SegmentCoverage], steps: Collection[int] | None = None
 ) -> dict[tuple[str, int], set[str]]:
     """(writer, step) -> the gaps that were measured. steps: only these."""
     gaps: dict[tuple[str, int], set[str]] = {}
@@ -250,7 +250,7 @@ _COPY = "measured"
 """Name of the copy in the cache."""
 
 
-def _measured_in(segment: Segment, rows: pa.Table) -> MeasuredSteps:
+def _measured_in(segment: Segment, rows: pa.Table) -> SegmentCoverage:
     """The gaps and steps that the segment measured. rows: those of the slice `all`."""
     if segment.measured:
         return tuple((m.writer, gap, tuple(sorted(m.steps))) for m in segment.measured for gap in sorted(m.gaps))

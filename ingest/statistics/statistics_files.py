@@ -21,7 +21,7 @@ from ..commits.announcements import is_vouched_for
 from ..commits.entries import Segment
 from ..files.columns import conformed
 from ..files.known_schemas import KnownSchemas
-from ..files.parquet_files import Changed, Opened, ParquetFiles, read
+from ..files.parquet_files import FileChanged, Opened, ParquetFiles, read
 from ..files.required_columns import SCHEMA, demand_segment
 
 SliceColumns = tuple[str, tuple[str, ...]]
@@ -42,7 +42,7 @@ def opened_segment(files: ParquetFiles, segment: Segment) -> Iterator[tuple[Open
         is_newer = segment.sha256 is None
         try:
             parquet = opened.enter_context(files.opened(segment.path, size, segment.sha256))
-        except Changed:
+        except FileChanged:
             if not is_vouched_for(files.root, segment.path, digest := files.digest(segment.path)):
                 raise
             parquet, is_newer = opened.enter_context(files.opened(segment.path, None, digest)), True

@@ -11,9 +11,9 @@ from ..commits.entries import Segment
 from ..commits.visible_files import VisibleFiles
 from .growing_table import Ingredients
 from .row_plan import RowJob, RowPlan, row_plan
-from .segment_tables import MeasuredSteps, gaps_by_writer
+from .segment_tables import SegmentCoverage, gaps_by_writer
 
-Segments = Mapping[str, Segment]
+SegmentsByVersion = Mapping[str, Segment]
 """version -> segment."""
 
 
@@ -22,7 +22,7 @@ class StatisticsPlan:
     """The plan for some visible files."""
 
     visible: VisibleFiles
-    segments: Segments = field(default_factory=dict)
+    segments: SegmentsByVersion = field(default_factory=dict)
     """The visible segments that can be read."""
     rows: RowPlan = field(default_factory=lambda: RowPlan({}, {}))
     """Statistics to compute from token rows."""
@@ -32,7 +32,7 @@ class StatisticsPlan:
 
 def statistics_plan(
     visible: VisibleFiles,
-    measured: Mapping[str, MeasuredSteps],
+    measured: Mapping[str, SegmentCoverage],
     version: Callable[[Segment], str],
     before: StatisticsPlan | None,
 ) -> StatisticsPlan:
@@ -52,7 +52,7 @@ def statistics_plan(
     return StatisticsPlan(visible, segments, rows, kept | made_of)
 
 
-def _changed_steps(before: StatisticsPlan, visible: VisibleFiles, segments: Segments) -> set[int]:
+def _changed_steps(before: StatisticsPlan, visible: VisibleFiles, segments: SegmentsByVersion) -> set[int]:
     """Steps of which a segment or a token file has come, gone or changed."""
     apart = before.segments.keys() ^ segments.keys()
     of_segments = ((before.segments.get(name) or segments[name]).steps for name in apart)
@@ -66,7 +66,7 @@ def _grown(before: Mapping[int, RowJob], changed: set[int], fresh: Mapping[int, 
     return {step: jobs[step] for step in sorted(jobs)}
 
 
-def _ingredients(limits: Limits, segments: Segments, rows: RowPlan, steps: set[int]) -> dict[int, Hashable]:
+def _ingredients(limits: Limits, segments: SegmentsByVersion, rows: RowPlan, steps: set[int]) -> dict[int, Hashable]:
     made_of: dict[int, list[Hashable]] = {}
     for version, segment in segments.items():
         for step in segment.steps & steps:

@@ -7,12 +7,12 @@ import pytest
 from support.hostile import HOSTILE
 from support.paths import ROOT
 
-from ratioscope.ingest.analysis.comparability import Compared, comparability
+from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 
 SAMPLES = ROOT / "sample_data" / "runs"
 
 
-def told(trainer: str | None, config: Any, **versions: str) -> dict[str, Compared]:
+def told(trainer: str | None, config: Any, **versions: str) -> dict[str, ComparedSetting]:
     return {each.name: each for each in comparability({"trainer": trainer, "config": config, "versions": versions})}
 
 

@@ -15,9 +15,9 @@ from support.spelled import number_of
 from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.app.presentation.growth_words import change_parts, change_words, growth_facts
-from ratioscope.ingest.analysis.beside import Beside, Window, labels_that_changed, window_of
+from ratioscope.ingest.analysis.beside import NearbyChange, Window, labels_that_changed, window_of
 from ratioscope.ingest.analysis.diagnosis import diagnosis_of
-from ratioscope.ingest.analysis.growth import Change, growth_of, plain_growth
+from ratioscope.ingest.analysis.growth import LastingChange, growth_of, plain_growth
 from ratioscope.ingest.analysis.row_facts import FACTS
 from ratioscope.metrics.definitions.divergence import k3
 from ratioscope.metrics.diagnosis.changes import changes
@@ -27,7 +27,7 @@ from ratioscope.record import RECORD
 WEIGHTS = {"never_synced", "sync_broke", "corrupted_load", "missed_syncs", "lasting_change"}
 
 
-def only_change(folder: Path) -> Change:
+def only_change(folder: Path) -> LastingChange:
     (change,) = growth_of(open_run(folder), "mismatch").changes
     assert change.course.earliest <= ONSET <= change.course.latest
     return change
@@ -227,5 +227,9 @@ def test_a_window_has_the_recorded_steps_around_the_interval() -> None:
 
 def test_nearness_decides_before_kind_and_usual_events_come_last() -> None:
     window = Window(10, 5, 15)
-    far, near, often = Beside("attempt", 12, "a"), Beside("event", 10, "b", 0.1), Beside("event", 10, "c", 0.9)
+    far, near, often = (
+        NearbyChange("attempt", 12, "a"),
+        NearbyChange("event", 10, "b", 0.1),
+        NearbyChange("event", 10, "c", 0.9),
+    )
     assert sorted([often, far, near], key=lambda each: each.distance(window)) == [near, far, often]

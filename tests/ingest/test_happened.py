@@ -15,7 +15,7 @@ from ratioscope.app.figures.drawing import marks
 from ratioscope.app.presentation.theme import DARK, LIGHT
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
 from ratioscope.ingest.analysis.recorded_events import _missing, recorded_events
-from ratioscope.ingest.analysis.run_settings import Difference, differences, settings
+from ratioscope.ingest.analysis.run_settings import SettingDifference, differences, settings
 from ratioscope.ingest.run import open_run
 
 STEPS = run_folders.by_step(run_folders.few(real_runs.records("trl_vllm_stale4"), steps=12, rows=6))
@@ -111,7 +111,7 @@ def test_settings_are_flat_and_differ_by_key() -> None:
         {"trainer": "t", "config": {"x": {"y": 1, "z": None}, "l": [1, {"m": 2}]}, "name": "n", "created": 3.0}
     )
     assert a == {"trainer": "t", "config.x.y": "1", "config.l": '[1, {"m": 2}]'}
-    assert differences(a, {**a, "config.x.y": "2"}) == (Difference("config.x.y", "1", "2"),)
+    assert differences(a, {**a, "config.x.y": "2"}) == (SettingDifference("config.x.y", "1", "2"),)
     assert differences(a, a) == () and differences({"k": "1"}, {})[0].words == "k 1 → unset"
     for odd in ({}, {"attempts": 3, "config": "text"}, {"attempts": [None, {"attempt": 1}], "versions": []}):
         assert isinstance(settings(odd, 1), dict)

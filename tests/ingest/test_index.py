@@ -34,7 +34,7 @@ from ratioscope.ingest.indexing import plan as plan_module
 from ratioscope.ingest.indexing.index import ATTEMPTS, index
 from ratioscope.ingest.indexing.plan import Plan
 from ratioscope.ingest.indexing.processes import Processes
-from ratioscope.ingest.indexing.task import Result, Task, carried_out
+from ratioscope.ingest.indexing.task import IndexTask, TaskResult, carried_out
 from ratioscope.ingest.statistics import row_statistics
 
 
@@ -183,10 +183,10 @@ def test_a_machine_that_lacks_a_file_sets_nothing_aside(run: Path, kept: Callabl
     cache = kept("index")
     seen: set[int] = set()
 
-    def lacking(task: Task, result: Result) -> Result:
+    def lacking(task: IndexTask, result: TaskResult) -> TaskResult:
         first = task.step not in seen
         seen.add(task.step)
-        return Result(result.table, ((task.files[0].path, "it is not there"),)) if first else result
+        return TaskResult(result.table, ((task.files[0].path, "it is not there"),)) if first else result
 
     found = open_run(run)
     done = index(found, Here(lacking), SLICES)
@@ -194,11 +194,11 @@ def test_a_machine_that_lacks_a_file_sets_nothing_aside(run: Path, kept: Callabl
 
 
 def test_a_task_is_refused_where_the_run_or_the_definitions_are_others(run: Path, tmp_path: Path) -> None:
-    task = Task(str(tmp_path / "elsewhere"), "name", 1, (), "all")
+    task = IndexTask(str(tmp_path / "elsewhere"), "name", 1, (), "all")
     with pytest.raises(SourceError, match=r"sees no run at .*elsewhere: put it where every machine sees it"):
         carried_out(task)
     with pytest.raises(SourceError, match=r"the caller 0.0 abc: install the same one"):
-        carried_out(Task(str(run), "name", 1, (), "all", "0.0 abc"))
+        carried_out(IndexTask(str(run), "name", 1, (), "all", "0.0 abc"))
 
 
 def test_a_cache_that_keeps_nothing_is_an_error(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.indexing.correction_plan import CorrectionPlan
 from ratioscope.ingest.indexing.index import Indexed, index
 from ratioscope.ingest.indexing.processes import Processes
-from ratioscope.ingest.indexing.task import Task, carried_out
+from ratioscope.ingest.indexing.task import IndexTask, carried_out
 from ratioscope.ingest.jobs.correction_results import CorrectionResults
 from ratioscope.metrics.corrections.correction import CORRECTIONS
 
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_set_aside_and_its_step_has_the_effect_of_the_other_ro
 
 def test_a_task_travels_with_its_corrections_and_names_them_in_order(run: Path, kept: Callable[[str], Path]) -> None:
     kept("index")
-    task: Task = pickle.loads(pickle.dumps(next(iter(CorrectionPlan.of(open_run(run), CHOSEN).tasks()))))
+    task: IndexTask = pickle.loads(pickle.dumps(next(iter(CorrectionPlan.of(open_run(run), CHOSEN).tasks()))))
     assert task.corrections == CHOSEN and task.slice == "corrections"
     assert carried_out(task).table == carried_out(task).table
 

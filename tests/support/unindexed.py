@@ -13,9 +13,9 @@ import pytest
 from ratioscope import open_run
 from ratioscope.app.cli.commands.corrections import of_trainer
 from ratioscope.ingest.files.cache import Cache
-from ratioscope.ingest.indexing.engine import Engine, Outcome
+from ratioscope.ingest.indexing.engine import Engine, TaskOutcome
 from ratioscope.ingest.indexing.index import Indexed, index
-from ratioscope.ingest.indexing.task import Result, Task, carried_out
+from ratioscope.ingest.indexing.task import IndexTask, TaskResult, carried_out
 from ratioscope.ingest.jobs.correction_job import correction_job
 from ratioscope.ingest.jobs.correction_results import AnyCorrection, CorrectionResults
 from ratioscope.metrics.corrections.correction import CORRECTIONS
@@ -104,19 +104,22 @@ class Here:
     capacity = 2
 
     def __init__(
-        self, meanwhile: Callable[[Task, Result], Result | str] = lambda task, result: result, *, place: int = 0
+        self,
+        meanwhile: Callable[[IndexTask, TaskResult], TaskResult | str] = lambda task, result: result,
+        *,
+        place: int = 0,
     ) -> None:
         """place: of the task that ends first; -1: the newest."""
-        self.place, self.meanwhile, self.waiting, self.steps = place, meanwhile, list[Task](), list[int]()
+        self.place, self.meanwhile, self.waiting, self.steps = place, meanwhile, list[IndexTask](), list[int]()
 
-    def start(self, task: Task) -> None:
+    def start(self, task: IndexTask) -> None:
         self.waiting.append(task)
 
-    def ended(self) -> Iterable[Outcome]:
+    def ended(self) -> Iterable[TaskOutcome]:
         task = self.waiting.pop(self.place)
         self.steps.append(task.step)
         answer = self.meanwhile(task, carried_out(task))
-        return [Outcome(task, None, answer) if isinstance(answer, str) else Outcome(task, answer)]
+        return [TaskOutcome(task, None, answer) if isinstance(answer, str) else TaskOutcome(task, answer)]
 
     def close(self) -> None:
         self.waiting = []

@@ -14,7 +14,7 @@ from ..terminal import print_json, say, working
 from .arguments import AsJson, BaselineName, RulesFile, RunFolder, floor_named, opened, severity_of
 
 if TYPE_CHECKING:
-    from ratioscope.ingest.analysis.gate_outcomes import Outcome
+    from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome
     from ratioscope.ingest.run import Run
     from ratioscope.metrics.grading.gate import Gate
 
@@ -114,7 +114,7 @@ def _gate(limits: Path | None, fail_on: str | None, *, exact: bool) -> "Gate":
     return chosen
 
 
-def _print(name: str, found: "Sequence[Outcome]") -> None:
+def _print(name: str, found: "Sequence[DemandOutcome]") -> None:
     from ..gate_files import headline
 
     failed = any(outcome.state == "failed" for outcome in found)

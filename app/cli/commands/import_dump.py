@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.importers.restricted.budget import Limits
+from ratioscope.ingest.importers.restricted.budget import FileLimits
 
 from ..terminal import transfer
 from .arguments import AsJson, comma_separated
 
 if TYPE_CHECKING:
     from ratioscope.ingest.importers.joining import Matches
-    from ratioscope.ingest.importers.source_files import Options, Reading
-    from ratioscope.ingest.importers.table import Column
+    from ratioscope.ingest.importers.source_files import Options, SourceNumbers
+    from ratioscope.ingest.importers.table import ColumnMapping
 
     from ..importing import Written
 
@@ -152,10 +152,10 @@ def _options(format_name: str | None, columns: list[str] | None, step: int | Non
         raise ConfigError(f"--most-memory {most_memory}: wanted gibibytes, more than 0")
     lines = tuple(map(_line, columns or ()))
     wanted = None if format_name is None else by_name(format_name)
-    return Options(wanted, lines, step, Limits(nbytes=int(most_memory * (1 << 30))))
+    return Options(wanted, lines, step, FileLimits(nbytes=int(most_memory * (1 << 30))))
 
 
-def _line(text: str) -> "Column":
+def _line(text: str) -> "ColumnMapping":
     """A line of a table that the user gave. ConfigError for one that is none."""
     from ratioscope.ingest.importers.samples import is_target, targets
     from ratioscope.ingest.importers.table import column
@@ -166,7 +166,7 @@ def _line(text: str) -> "Column":
     return line
 
 
-def _resolution(readings: "list[Reading]") -> dict[str, float]:
+def _resolution(readings: "list[SourceNumbers]") -> dict[str, float]:
     """Policy -> the largest error of its log-probs, where a format holds few digits. The first of two sides has the rollout."""
     from ratioscope.record import POLICIES
 
@@ -186,7 +186,7 @@ def _imported(
     on: tuple[str, ...],
     name: str | None,
     strict: bool,
-) -> "tuple[list[Reading], Matches | None, Written]":
+) -> "tuple[list[SourceNumbers], Matches | None, Written]":
     from ratioscope.ingest.importers.joining import Matches, join
     from ratioscope.ingest.importers.reading import read
     from ratioscope.ingest.importers.source_files import opened
@@ -222,7 +222,7 @@ def _imported(
     return readings, matches, done
 
 
-def _trainer(readings: "list[Reading]") -> str | None:
+def _trainer(readings: "list[SourceNumbers]") -> str | None:
     """The trainer of all files, as their names promise it or their content says; None where it is not one."""
     from ratioscope.ingest.importers.detection import promised
 
@@ -233,7 +233,7 @@ def _trainer(readings: "list[Reading]") -> str | None:
 
 
 def _shown(
-    show: Callable[[int, int], None] | None, readings: "list[Reading]", number: int
+    show: Callable[[int, int], None] | None, readings: "list[SourceNumbers]", number: int
 ) -> Callable[[int], None] | None:
     """Shows the bytes that were read of all sources."""
     if show is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ratioscope.ingest.importers.wandb_log import Health, entries, wandb_file
+from ratioscope.ingest.importers.wandb_log import LogDamage, entries, wandb_file
 from ratioscope.metrics.dialects import dialect as trainer_of
 
 from ..terminal import print_json, print_pairs, print_table, say
@@ -100,7 +100,7 @@ def show(
     """
     from ratioscope.ingest.importers.wandb_scalars import likely_dialect, scalars
 
-    health = Health()
+    health = LogDamage()
     found = scalars(entries(wandb_file(file), health))
     name = dialect or likely_dialect(found)
     trainer = None if name is None else trainer_of(name)
@@ -118,7 +118,7 @@ def show(
         say(f"{len(found) - len(shown)} other numbers of the log: --all", "dim")
 
 
-def _say_health(health: "Health") -> None:
+def _say_health(health: "LogDamage") -> None:
     if health.damaged:
         say(f"{health.damaged} damaged parts of the file were skipped; their rows are missing", "watch")
     if health.torn:

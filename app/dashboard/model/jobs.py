@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from ratioscope.ingest.analysis.correction_effects import TrainerCorrection
-from ratioscope.ingest.analysis.prompt_tables import Key
+from ratioscope.ingest.analysis.prompt_tables import PromptKey
 from ratioscope.ingest.files.cache import Cache
 from ratioscope.ingest.files.cache_folder import cache_folder
 from ratioscope.ingest.jobs.correction_job import CorrectionJob, CorrectionWork, correction_job
@@ -67,7 +67,7 @@ class Jobs:
         """Starts to compute corrections. A running job on the run is cancelled; its results are kept."""
         self._start(path, correction_job(run, ledgers, steps, self._turn))
 
-    def read_pairs(self, name: str, parts: Sequence[RunSteps], key: Key, gap: str) -> None:
+    def read_pairs(self, name: str, parts: Sequence[RunSteps], key: PromptKey, gap: str) -> None:
         """Starts to read the metrics of each prompt in these parts."""
         self._start(name, pair_job(parts, key, gap, self._cache, self._turn))
 

@@ -4,7 +4,7 @@ import plotly.graph_objects as go
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.comparability import Compared, comparability
+from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.lag_over_steps import SINGLE, lag_over_steps, lag_table
 from ratioscope.ingest.run import Run
 from ratioscope.metrics.analysis.decomposition import decomposition
@@ -211,5 +211,5 @@ def _sides(scope: Scope) -> None:
     st.caption(TOLD)
 
 
-def _compared(run: Run) -> tuple[Compared, ...]:
+def _compared(run: Run) -> tuple[ComparedSetting, ...]:
     return comparability(run.info)

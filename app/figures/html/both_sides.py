@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ratioscope.ingest.analysis.comparability import Compared
+from ratioscope.ingest.analysis.comparability import ComparedSetting
 
 from ...presentation.escape import html as escaped
 from ...presentation.theme import FONT, LIGHT, Theme
@@ -16,7 +16,7 @@ VERDICTS = {
 LONGEST = 160
 
 
-def both_sides(settings: Sequence[Compared], *, theme: Theme = LIGHT) -> str:
+def both_sides(settings: Sequence[ComparedSetting], *, theme: Theme = LIGHT) -> str:
     """A table with a row per setting; on a narrow screen its cells stand below each other."""
     head = "".join(f"<th>{word}</th>" for word in ("", "engine", "trainer", "verdict", "why it matters"))
     rows = "".join(_row(each, theme) for each in settings)
@@ -25,7 +25,7 @@ def both_sides(settings: Sequence[Compared], *, theme: Theme = LIGHT) -> str:
     )
 
 
-def _row(setting: Compared, theme: Theme) -> str:
+def _row(setting: ComparedSetting, theme: Theme) -> str:
     mark, word, severity = VERDICTS[setting.state]
     source = f"<small>{escaped(setting.source, LONGEST)}</small>" if setting.source else ""
     cells = (
@@ -38,7 +38,7 @@ def _row(setting: Compared, theme: Theme) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _to_record(setting: Compared) -> str:
+def _to_record(setting: ComparedSetting) -> str:
     """The configuration that would tell an unknown setting."""
     return f"<small>to fill this row: config={escaped(setting.record, LONGEST)}</small>" if setting.record else ""
 

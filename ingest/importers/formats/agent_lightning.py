@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..restricted.budget import Budget
+from ..restricted.budget import Allowance
 from ..row import Unreadable
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 from ..turns import Turn, sequences
 
 _CALL = "model_request"
 
 
-def _rollouts(value: Any, budget: Budget) -> Any:
+def _rollouts(value: Any, budget: Allowance) -> Any:
     """The events of each attempt at a rollout, in their order. A file that holds something else is left as it is."""
     events = value if isinstance(value, list) else []
     if not any(isinstance(event, Mapping) and event.get("event_type") == _CALL for event in events):
@@ -79,7 +79,7 @@ FORMATS = (
         title="Agent-Lightning events",
         trainer="Agent-Lightning",
         parts=(
-            Part(
+            FileKind(
                 what="events of rollouts, a list in one file",
                 file=r"[^/]*\.json",
                 container="json",
@@ -91,7 +91,7 @@ FORMATS = (
                 columns=_COLUMNS,
                 lacks=_LACKS,
             ),
-            Part(
+            FileKind(
                 what="events of rollouts, one in each line",
                 file=r"[^/]*\.(?:jsonl|ndjson)",
                 container="json lines",

@@ -1,8 +1,8 @@
 """AReaL and the Fireworks cookbook write trajectories as text. They hold no log-probs, and are refused with this reason."""
 
-from ..table import Format, Part
+from ..table import FileKind, Format
 
-_TRAJECTORIES = Part(
+_TRAJECTORIES = FileKind(
     what="trajectories as text",
     file=r"(?:(?P<step>\d+)/)?[^/]+\.jsonl",
     container="json lines",
@@ -11,7 +11,7 @@ _TRAJECTORIES = Part(
     refused="it holds texts, rewards and versions, no log-probs, no token ids and no mask: there is nothing to measure."
     " ratioscope.attach(actor, run_dir) records all three policies",
 )
-_STEPS = Part(
+_STEPS = FileKind(
     what="trajectories as text (until 2026-07)",
     file=r"step_(?P<step>\d+)\.jsonl",
     container="json lines",

@@ -5,7 +5,7 @@ from typing import Any
 
 from ratioscope.flat_json import loaded
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 
 def _choices(line: Any) -> Iterator[Any]:
@@ -19,7 +19,7 @@ def _choices(line: Any) -> Iterator[Any]:
         yield {**(one if isinstance(one, Mapping) else {}), "response": response, "line": line, "place": place}
 
 
-_OPENAI = Part(
+_OPENAI = FileKind(
     what="responses of an OpenAI-style server with logprobs, and token ids if return_token_ids was set",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
@@ -40,7 +40,7 @@ _OPENAI = Part(
     """),
     lacks="the trainer's side, token ids where the server was not asked for them, and steps where the log names none",
 )
-_SGLANG = Part(
+_SGLANG = FileKind(
     what="responses of SGLang's /generate with return_logprob",
     file=r".*\.(?:jsonl|ndjson)",
     container="json lines",
@@ -66,7 +66,7 @@ def _call(line: Any) -> Iterator[Any]:
     yield {**data, "line": line} if isinstance(data, dict) else {}
 
 
-_RLLM = Part(
+_RLLM = FileKind(
     what="calls of the model gateway",
     file=r".*\.(?:sqlite|sqlite3|db)",
     container="sqlite traces",

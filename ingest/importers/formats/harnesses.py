@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..table import ONLY_IF_NAMED, Format, Part, columns
+from ..table import ONLY_IF_NAMED, FileKind, Format, columns
 from ..turns import Turn, sequences
 
 
@@ -23,7 +23,7 @@ def _gym_rollout(line: Mapping[str, Any]) -> Iterator[Any]:
         yield {**one, "line": line}
 
 
-_GYM = Part(
+_GYM = FileKind(
     what="rollouts with token ids",
     file=r".*\.jsonl",
     container="json lines",
@@ -66,7 +66,7 @@ def _trial(document: Mapping[str, Any]) -> Iterator[Any]:
             yield {**one, "line": document, "part": part}
 
 
-_TRAJECTORY = Part(
+_TRAJECTORY = FileKind(
     what="trajectories (ATIF)",
     file=r"(?:.*[._-])?trajectory[^/]*\.json",
     container="json object",
@@ -85,7 +85,7 @@ _TRAJECTORY = Part(
     """),
     lacks="the trainer's side, versions and steps; rewards, which result.json holds",
 )
-_TRIAL = Part(
+_TRIAL = FileKind(
     what="trials with rollout details, if --from names it: trajectory.json holds the same tokens",
     file=ONLY_IF_NAMED,
     container="json object",
@@ -118,7 +118,7 @@ def _outputs(sample: Mapping[str, Any]) -> Iterator[Any]:
             return
 
 
-_INSPECT = Part(
+_INSPECT = FileKind(
     what="samples of an evaluation, by the text of each token",
     file=r".*\.eval",
     container="inspect",

@@ -6,7 +6,7 @@ from typing import Any
 
 from ratioscope.flat_json import loaded
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 _FLOATS = {"f32": ">f", "f64": ">d"}
 
@@ -47,7 +47,7 @@ FORMATS = (
         title="martingale tokens.db",
         trainer="martingale",
         parts=(
-            Part(
+            FileKind(
                 what="recorded sequences with their scores",
                 file=r".*\.(?:db|sqlite|sqlite3)",
                 container="martingale",

@@ -1,9 +1,9 @@
 """miles: `.pt` files of --dump-details, the Parquet columns of its dashboard, and those of its policy-loss debugger."""
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 _ANY = r"(?![^/]*eval)[^/]*\.pt"
-_TRAIN = Part(
+_TRAIN = FileKind(
     what="training columns of a rank",
     file=_ANY,
     container="torch",
@@ -29,7 +29,7 @@ _TRAIN = Part(
     """),
     lacks="samples of context-parallel ranks, which hold slices: they are rejected, because their lengths disagree",
 )
-_ROLLOUT = Part(
+_ROLLOUT = FileKind(
     what="samples of a rollout",
     file=_ANY,
     container="torch",
@@ -55,7 +55,7 @@ _ROLLOUT = Part(
         extra.weight_versions = weight_versions | names
     """),
 )
-_COLUMNS = Part(
+_COLUMNS = FileKind(
     what="columns of the dashboard",
     file=r"rollout_(?P<step>\d+)\.parquet",
     container="parquet",
@@ -73,7 +73,7 @@ _COLUMNS = Part(
     """),
     lacks="the trainer's side",
 )
-_LOSS = Part(
+_LOSS = FileKind(
     what="samples of one call of the loss",
     file=r"rank_(?P<rank>\d+)_call_(?P<step>\d+)\.pt",
     container="torch",

@@ -10,13 +10,13 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Budget
+from ..restricted.budget import Allowance
 from ..restricted.inert import Instance, opened
 from ..restricted.names import classes
 from ..row import Unreadable, flat
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
-_TRAIN = Part(
+_TRAIN = FileKind(
     what="training rows of a step",
     file=r"train_data_step(?P<step>\d+)\.jsonl",
     container="json lines",
@@ -43,7 +43,7 @@ _OF_SAMPLES = ("total_reward", "loss_multiplier", "truncated", "idx")
 _LISTS = ("trajectories", "trajectory_versions", "target_weight_versions")
 
 
-def _buffer(value: Any, budget: Budget) -> Any:
+def _buffer(value: Any, budget: Allowance) -> Any:
     """The groups of a buffer, each with the version that sampled it and the version that it was kept for."""
     if isinstance(value, Mapping) and "groups" in value and "partition_id" in value:
         raise UnsafeFile(
@@ -107,7 +107,7 @@ def _conversation(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-_BUFFER = Part(
+_BUFFER = FileKind(
     what="groups of a replay buffer that no step has trained on yet",
     file=r"(?:step_(?P<step>\d+)/(?:.*/)?)?[^/]*replay_buffer[^/]*\.pt",
     container="torch",

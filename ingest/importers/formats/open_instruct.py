@@ -1,8 +1,8 @@
 """open-instruct: `<run>_rollouts_%06d.jsonl` of --save_traces, the sampler's side."""
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
-_ROLLOUTS = Part(
+_ROLLOUTS = FileKind(
     what="rollouts",
     file=r".*_rollouts_\d+\.jsonl",
     container="json lines",

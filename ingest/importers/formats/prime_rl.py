@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
-_EXPORT = Part(
+_EXPORT = FileKind(
     what="tokens of a rank and step",
     file=r"(?:step_(?P<step>\d+)/)?rank_(?P<rank>\d+)\.jsonl",
     container="json lines",
@@ -69,7 +69,7 @@ def _joined(path: list[Mapping[str, Any]]) -> dict[str, Any]:
     return found | {"turns": [turn for part in turns for turn in part]}
 
 
-_TRACES = Part(
+_TRACES = FileKind(
     what="annotated traces of verifiers 0.4",
     file=r"(?:step_(?P<step>\d+)/(?:.*/)?)?traces\.jsonl",
     container="json lines",

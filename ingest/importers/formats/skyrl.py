@@ -5,11 +5,11 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Budget
-from ..restricted.inert import Instance, Name, NumpyType, opened, shaped
+from ..restricted.budget import Allowance
+from ..restricted.inert import InertName, Instance, NumpyType, opened, shaped
 from ..restricted.names import classes, enumeration
 from ..restricted.torch_files import embedded, saved
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 _MODULES = ("skyrl.backends.skyrl_train.training_batch", "skyrl_train.training_batch")
 _KINDS = {
@@ -18,21 +18,21 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _rebuilt(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _rebuilt(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """The state of a batch, with its fields as arrays."""
     if len(arguments) != 2 or not isinstance(arguments[1], dict):
         raise UnsafeFile("it rebuilds a batch from something that is no state of one")
     return _decoded(arguments[1], budget)
 
 
-def _decoded(state: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
+def _decoded(state: Mapping[str, Any], budget: Allowance) -> dict[str, Any]:
     fields = state.get("batch_dict")
     if not isinstance(fields, dict):
         raise UnsafeFile("it holds a batch without fields")
     return {**state, "batch_dict": {name: _field(value, budget) for name, value in fields.items()}}
 
 
-def _field(value: Any, budget: Budget) -> Any:
+def _field(value: Any, budget: Allowance) -> Any:
     """A field: None, an array as bytes, a file of torch.save, or the fields that only replays need, which are left unread."""
     if isinstance(value, (bytes, bytearray)):
         return saved(memoryview(value), {}, budget)
@@ -48,7 +48,7 @@ def _field(value: Any, budget: Budget) -> Any:
     return None
 
 
-def _whole(value: Any, budget: Budget) -> Any:
+def _whole(value: Any, budget: Allowance) -> Any:
     """The state of a batch. In the oldest form a batch is an object with items and a state: the state counts if it has fields."""
     if not isinstance(value, Instance):
         return value
@@ -58,13 +58,15 @@ def _whole(value: Any, budget: Budget) -> Any:
     return {"batch_dict": value.items, "metadata": state.get("metadata") or {}}
 
 
-NAMES: dict[str, Name] = {
+NAMES: dict[str, InertName] = {
     **classes(f"{module}.TrainingInputBatch" for module in _MODULES),
     **{name: made for module in _MODULES for name, made in enumeration(f"{module}.TensorFormat").items()},
-    **{f"{module}._rebuild_tensor_batch": Name(f"{module}._rebuild_tensor_batch", _rebuilt) for module in _MODULES},
-    "torch.storage._load_from_bytes": Name("torch.storage._load_from_bytes", embedded),
+    **{
+        f"{module}._rebuild_tensor_batch": InertName(f"{module}._rebuild_tensor_batch", _rebuilt) for module in _MODULES
+    },
+    "torch.storage._load_from_bytes": InertName("torch.storage._load_from_bytes", embedded),
 }
-_INPUT = Part(
+_INPUT = FileKind(
     what="the training batch of a step",
     file=r"global_step_(?P<step>\d+)_training_input.*\.pkl",
     container="pickle",

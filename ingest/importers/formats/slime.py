@@ -1,10 +1,10 @@
 """slime: the `.pt` files of --save-debug-rollout-data and --save-debug-train-data, joined by the place in the rollout."""
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 _ANY = r"(?![^/]*eval)[^/]*\.pt"
 """The user chooses the names; the number of the rollout lies inside."""
-_ROLLOUT = Part(
+_ROLLOUT = FileKind(
     what="samples of a rollout",
     file=_ANY,
     container="torch",
@@ -47,7 +47,7 @@ _LINES = """
         rewards = local_raw_reward or rewards
         extra.trained_reward = rewards
     """
-_TRAIN = Part(
+_TRAIN = FileKind(
     what="training samples, form 2 (from 2026-08)",
     file=_ANY,
     container="torch",
@@ -63,7 +63,7 @@ _TRAIN = Part(
     """),
     lacks="log-probs of each optimizer step; `log_probs` is the first training forward where the old pass was skipped",
 )
-_TRAIN_OLD = Part(
+_TRAIN_OLD = FileKind(
     what="training samples, form 1 (one file for each rank)",
     file=_ANY,
     container="torch",
@@ -80,7 +80,7 @@ _TRAIN_OLD = Part(
     """),
     lacks="samples of context-parallel ranks, which hold slices: they are rejected, because their lengths disagree",
 )
-_EVALUATION = Part(
+_EVALUATION = FileKind(
     what="samples of an evaluation",
     file=r"[^/]*eval[^/]*\.pt",
     container="torch",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 
 def _samples(line: Any) -> Iterator[Any]:
@@ -13,7 +13,7 @@ def _samples(line: Any) -> Iterator[Any]:
         yield {**(one if isinstance(one, Mapping) else {}), "line": line, "place": place}
 
 
-_CAPTURE = Part(
+_CAPTURE = FileKind(
     what="samples of the capture",
     file=r".*\.jsonl",
     container="json lines",
@@ -32,7 +32,7 @@ _CAPTURE = Part(
     """),
     lacks="the trainer's side",
 )
-_DATABASE = Part(
+_DATABASE = FileKind(
     what="sampled sequences of capture.sqlite",
     file=r".*\.(?:sqlite|sqlite3|db)",
     container="sqlite wire_rows",

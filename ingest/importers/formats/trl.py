@@ -1,8 +1,8 @@
 """TRL: the completions Parquet. It holds log-probs only where a reward function added them with log_extra."""
 
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
-_COMPLETIONS = Part(
+_COMPLETIONS = FileKind(
     what="completions with log-probs that log_extra added",
     file=r"completions_(?P<step>\d+)\.parquet",
     container="parquet",
@@ -23,7 +23,7 @@ _COMPLETIONS = Part(
     """),
     lacks="whatever log_extra was not given; only the last generation batch of a step",
 )
-_TEXTS = Part(
+_TEXTS = FileKind(
     what="completions as text",
     file=r"completions_(?P<step>\d+)\.parquet",
     container="parquet",

@@ -6,15 +6,15 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from ..restricted.budget import Budget
-from ..restricted.inert import Instance, Name, opened
+from ..restricted.budget import Allowance
+from ..restricted.inert import InertName, Instance, opened
 from ..restricted.names import TENSORS, classes
 from ..restricted.tensors import DTYPES, widened
 from ..restricted.torch_files import saved
-from ..table import Format, Part, columns
+from ..table import FileKind, Format, columns
 
 
-def _consolidated(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _consolidated(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """The tensors of a TensorDict that was laid into one stretch of bytes: (what lies where, the bytes)."""
     if len(arguments) != 2 or not isinstance(arguments[0], dict) or not isinstance(arguments[1], np.ndarray):
         raise UnsafeFile("it rebuilds a TensorDict from something that tensordict does not write")
@@ -24,7 +24,7 @@ def _consolidated(arguments: tuple[Any, ...], budget: Budget) -> Any:
     return {name: _leaf(said, np.ascontiguousarray(stored), budget) for name, said in leaves.items()}
 
 
-def _leaf(said: Any, stored: np.ndarray[Any, Any], budget: Budget) -> Any:
+def _leaf(said: Any, stored: np.ndarray[Any, Any], budget: Allowance) -> Any:
     if not (isinstance(said, tuple) and len(said) >= 4 and isinstance(said[1], (list, tuple))):
         raise UnsafeFile("it rebuilds a TensorDict with a tensor of a form that tensordict does not write")
     dtype, shape, start, end = str(said[0]).removeprefix("torch."), said[1], said[2], said[3]
@@ -38,16 +38,16 @@ def _leaf(said: Any, stored: np.ndarray[Any, Any], budget: Budget) -> Any:
     return widened(array) if dtype == "bfloat16" else array
 
 
-def _from_type(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _from_type(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """A tensor of a class of its own: what its function makes of its arguments."""
-    if len(arguments) < 3 or not isinstance(arguments[0], Name) or not isinstance(arguments[2], tuple):
+    if len(arguments) < 3 or not isinstance(arguments[0], InertName) or not isinstance(arguments[2], tuple):
         raise UnsafeFile("it rebuilds a tensor of a form that torch does not write")
     if arguments[0].make is None:
         raise UnsafeFile(f"it rebuilds a tensor with {arguments[0].path}")
     return arguments[0].make(arguments[2], budget)
 
 
-def _nested(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _nested(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """The rows of a jagged tensor: its values, cut at its offsets."""
     state = arguments[0] if arguments else None
     if not isinstance(state, dict):
@@ -61,7 +61,7 @@ def _nested(arguments: tuple[Any, ...], budget: Budget) -> Any:
     return [values[start:end] for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
 
 
-def _tensordict(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def _tensordict(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """The columns of a TensorDict, from its state."""
     state = arguments[1] if len(arguments) == 2 else None
     held = state.get("_tensordict") if isinstance(state, dict) else None
@@ -91,7 +91,7 @@ def _non_tensor(part: Any) -> Any:
     return held.get("data") if isinstance(held, dict) else None
 
 
-def _whole_protocol(value: Any, budget: Budget) -> Any:
+def _whole_protocol(value: Any, budget: Allowance) -> Any:
     """The columns of a DataProto: (its tensors as a file of torch.save, other columns, facts)."""
     state = value.state if isinstance(value, Instance) else None
     if not (isinstance(state, tuple) and len(state) == 3 and isinstance(state[0], bytes)):
@@ -112,7 +112,7 @@ def _attention(tensors: dict[str, Any]) -> dict[str, Any]:
     return {"response_attention": attention[:, cut:], "prompt_attention": attention[:, :cut]}
 
 
-def _whole_queue(value: Any, budget: Budget) -> Any:
+def _whole_queue(value: Any, budget: Allowance) -> Any:
     """The columns of a batch of the transfer queue, with the tags and keys of its rows."""
     if not isinstance(value, dict):
         raise UnsafeFile("it holds no batch of the transfer queue")
@@ -120,19 +120,19 @@ def _whole_queue(value: Any, budget: Budget) -> Any:
     return {"columns": {**_plain_columns(value.get("tensordict")), **more}, "global_steps": value.get("global_steps")}
 
 
-_TENSORDICT: dict[str, Name] = {
+_TENSORDICT: dict[str, InertName] = {
     **TENSORS,
-    "tensordict._reductions._rebuild_tensordict_files_consolidated": Name("consolidated", _consolidated),
-    "tensordict._reductions._make_td": Name("tensordict", _tensordict),
-    "torch._tensor._rebuild_from_type_v2": Name("torch._tensor._rebuild_from_type_v2", _from_type),
-    "torch.nested._internal.nested_tensor._rebuild_njt": Name("torch.nested._rebuild_njt", _nested),
+    "tensordict._reductions._rebuild_tensordict_files_consolidated": InertName("consolidated", _consolidated),
+    "tensordict._reductions._make_td": InertName("tensordict", _tensordict),
+    "torch._tensor._rebuild_from_type_v2": InertName("torch._tensor._rebuild_from_type_v2", _from_type),
+    "torch.nested._internal.nested_tensor._rebuild_njt": InertName("torch.nested._rebuild_njt", _nested),
     **classes((
         "tensordict._td.TensorDict", "tensordict.tensorclass.NonTensorData", "tensordict.tensorclass.NonTensorStack",
         "torch.nested._internal.nested_tensor.NestedTensor", "torch.Tensor", "torch._dynamo.decorators._DimRange",
     )),
 }  # fmt: skip
 _LACKS = "the trainer's log-probs: join it with a file that holds them (--rollout, --train, --on)"
-_PROTOCOL = Part(
+_PROTOCOL = FileKind(
     what="the cached generations of a step (trainer V0)",
     file=r"(?:(?P<step>\d+)/)?gen_batch\.dp",
     container="pickle",
@@ -154,7 +154,7 @@ _PROTOCOL = Part(
     """),
     lacks=_LACKS,
 )
-_QUEUE = Part(
+_QUEUE = FileKind(
     what="the cached generations of a step (trainer V1)",
     file=r"(?:(?P<step>\d+)/)?(?P<inner>\d+)/tq_batch\.pt|tq_batch\.pt",
     container="torch",
@@ -176,7 +176,7 @@ _QUEUE = Part(
     """),
     lacks=_LACKS,
 )
-_GENERATIONS = Part(
+_GENERATIONS = FileKind(
     what="generations as text",
     file=r"(?P<step>\d+)\.jsonl",
     container="json lines",

@@ -9,7 +9,7 @@ OBJECT_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileLimits:
     """The most that one file may ask for."""
 
     nbytes: int = 8 << 30
@@ -20,11 +20,11 @@ class Limits:
     """Members of an archive."""
 
 
-class Budget:
+class Allowance:
     """The rest of the limits while one file is read."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: FileLimits | None = None) -> None:
+        self.limits = limits or FileLimits()
         self._left = self.limits.nbytes
 
     def spend(self, nbytes: int) -> None:

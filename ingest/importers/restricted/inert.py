@@ -9,14 +9,14 @@ import numpy as np
 from ratioscope.arrays import Array
 from ratioscope.errors import UnsafeFile
 
-from .budget import OBJECT_BYTES, Budget
+from .budget import OBJECT_BYTES, Allowance
 
-Make = Callable[[tuple[Any, ...], Budget], Any]
+Make = Callable[[tuple[Any, ...], Allowance], Any]
 """Makes the stand-in of a call from the call's arguments."""
 
 
 @dataclass(frozen=True)
-class Name:
+class InertName:
     """A class or function that a file names, `module.name`. It is never imported."""
 
     path: str
@@ -69,7 +69,7 @@ def opened(value: Any) -> Any:
     return value
 
 
-def built(target: Any, state: Any, budget: Budget) -> None:
+def built(target: Any, state: Any, budget: Allowance) -> None:
     """Gives an object its state, as BUILD asks. Raises UnsafeFile for an object that has none."""
     if isinstance(target, NumpyArray):
         target.array = _content(state, budget)
@@ -85,7 +85,7 @@ def built(target: Any, state: Any, budget: Budget) -> None:
         )
 
 
-def _content(state: Any, budget: Budget) -> Array:
+def _content(state: Any, budget: Allowance) -> Array:
     """The array that the state of a numpy array stands for: (version, shape, type, is_fortran, bytes or list)."""
     if not (isinstance(state, tuple) and len(state) == 5 and isinstance(state[2], NumpyType)):
         raise UnsafeFile("it gives a numpy array a state of a form that numpy does not write")
@@ -93,7 +93,7 @@ def _content(state: Any, budget: Budget) -> Array:
     return shaped(data, kind, shape, "F" if is_fortran else "C", budget)
 
 
-def shaped(data: Any, kind: NumpyType, shape: Any, order: str, budget: Budget) -> Array:
+def shaped(data: Any, kind: NumpyType, shape: Any, order: str, budget: Allowance) -> Array:
     """An array of bytes, or of a list of objects, in a shape. Raises UnsafeFile where the two disagree."""
     count = elements(shape)
     if kind.kind == "O":

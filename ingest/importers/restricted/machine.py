@@ -8,16 +8,16 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import OBJECT_BYTES, Budget
-from .inert import Name
-from .names import Names
+from .budget import OBJECT_BYTES, Allowance
+from .inert import InertName
+from .names import InertNames
 
 
 class Machine:
     """The state of a pickle that is being carried out."""
 
     def __init__(
-        self, data: memoryview, at: int, names: Names, budget: Budget, persistent: Callable[[Any], Any] | None
+        self, data: memoryview, at: int, names: InertNames, budget: Allowance, persistent: Callable[[Any], Any] | None
     ) -> None:
         self.data, self.at, self.budget = data, at, budget
         self.stack: list[Any] = []
@@ -86,7 +86,7 @@ class Machine:
             raise UnsafeFile(f"it recalls value {index}, which it never remembered")
         self.push(self.memo[index])
 
-    def named(self, module: str, name: str) -> Name:
+    def named(self, module: str, name: str) -> InertName:
         """The stand-in of a name. UnsafeFile for a name that is not among those that the file may mention."""
         path = f"{module}.{name}"
         if path not in self._names:

@@ -11,7 +11,7 @@ import numpy as np
 from ratioscope.errors import UnsafeFile
 
 from .budget import OBJECT_BYTES
-from .inert import Instance, Name, built
+from .inert import InertName, Instance, built
 from .machine import Machine
 from .names import instance
 
@@ -225,7 +225,7 @@ def _stack_global(machine: Machine) -> None:
 
 def _reduce(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
-    if not isinstance(name, Name) or type(arguments) is not tuple:
+    if not isinstance(name, InertName) or type(arguments) is not tuple:
         raise UnsafeFile(f"it calls a {type(name).__name__} (REDUCE); only known names are called, by inert stand-ins")
     if name.make is not None:
         machine.push(name.make(arguments, machine.budget))
@@ -235,7 +235,7 @@ def _reduce(machine: Machine) -> None:
 
 def _new_object(machine: Machine) -> None:
     arguments, name = machine.pop(), machine.pop()
-    if not isinstance(name, Name) or type(arguments) is not tuple:
+    if not isinstance(name, InertName) or type(arguments) is not tuple:
         raise UnsafeFile(f"it makes an object of a {type(name).__name__} (NEWOBJ); wanted a known class")
     machine.push({} if name.path == "collections.OrderedDict" else instance(name, arguments))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import Budget
+from .budget import Allowance
 from .machine import Machine
-from .names import Names
+from .names import InertNames
 from .opcodes import OPERATIONS, REFUSED
 from .tree import check_tree
 
@@ -19,8 +19,8 @@ STOP = ord(".")
 
 def plain_value(
     data: bytes | memoryview,
-    names: Names,
-    budget: Budget,
+    names: InertNames,
+    budget: Allowance,
     *,
     persistent: Callable[[Any], Any] | None = None,
 ) -> Any:
@@ -37,8 +37,8 @@ def plain_value(
 def plain_value_at(
     data: bytes | memoryview,
     start: int,
-    names: Names,
-    budget: Budget,
+    names: InertNames,
+    budget: Allowance,
     *,
     persistent: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import Budget
+from .budget import Allowance
 
 _END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _LONGEST_END = 22 + (1 << 16)
@@ -27,7 +27,7 @@ class Member:
     crc32: int
 
 
-def members(data: memoryview, budget: Budget) -> dict[str, memoryview]:
+def members(data: memoryview, budget: Allowance) -> dict[str, memoryview]:
     """Name -> bytes of every member. Raises UnsafeFile for an archive that torch.save would not have written."""
     found: dict[str, Member] = {}
     for member in _directory(data, budget):
@@ -50,7 +50,7 @@ def checked(name: str, data: memoryview, crc32: int) -> memoryview:
     return data
 
 
-def _directory(data: memoryview, budget: Budget) -> Iterator[Member]:
+def _directory(data: memoryview, budget: Allowance) -> Iterator[Member]:
     count, size, start = _end(data)
     if count > budget.limits.members or size > _MOST_DIRECTORY:
         raise UnsafeFile(f"its archive has {count} members; wanted at most {budget.limits.members}")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ratioscope.arrays import Array, Singles
 from ratioscope.errors import UnsafeFile
 
-from .budget import Budget
-from .inert import Name, elements
+from .budget import Allowance
+from .inert import InertName, elements
 
 DTYPES = {
     "float64": "<f8", "double": "<f8", "float32": "<f4", "float": "<f4", "float16": "<f2", "half": "<f2", "bfloat16": "<u2",
@@ -35,7 +35,7 @@ class Storage:
     dtype: str
 
 
-def tensor(arguments: tuple[Any, ...], budget: Budget) -> Array:
+def tensor(arguments: tuple[Any, ...], budget: Allowance) -> Array:
     """The array of `_rebuild_tensor_v2(storage, offset, size, stride, ...)`; it shares the storage's memory.
 
     The array is charged in full: a stride of 0 shows one value many times, and whoever copies the array pays for all.
@@ -48,7 +48,7 @@ def tensor(arguments: tuple[Any, ...], budget: Budget) -> Array:
         raise UnsafeFile(
             f"it holds a tensor with {', '.join(map(str, named))[:40]}, which is not read; save a clone of it"
         )
-    dtype = named.path.rpartition(".")[2] if isinstance(named, Name) else storage.dtype
+    dtype = named.path.rpartition(".")[2] if isinstance(named, InertName) else storage.dtype
     if dtype not in DTYPES:
         raise UnsafeFile(f"it holds a tensor of type {dtype[:40]}, which is not read")
     flat = storage.data[: len(storage.data) // np.dtype(DTYPES[dtype]).itemsize * np.dtype(DTYPES[dtype]).itemsize]
@@ -61,7 +61,7 @@ def widened(halves: Array) -> Singles:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def _strided(flat: Array, offset: Any, size: Any, stride: Any, budget: Budget) -> Array:
+def _strided(flat: Array, offset: Any, size: Any, stride: Any, budget: Allowance) -> Array:
     count = elements(size)
     if not (isinstance(stride, tuple) and len(stride) == len(size) and type(offset) is int and offset >= 0):
         raise UnsafeFile("it holds a tensor whose size, stride and offset do not fit each other")

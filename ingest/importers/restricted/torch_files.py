@@ -8,9 +8,9 @@ import numpy as np
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import Budget
-from .inert import Name
-from .names import TENSORS, Names
+from .budget import Allowance
+from .inert import InertName
+from .names import TENSORS, InertNames
 from .plain_value import plain_value, plain_value_at
 from .stored_zip import members
 from .tensors import DTYPES, STORAGES, Storage
@@ -19,7 +19,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _OLD_PROTOCOL = 1001
 
 
-def saved(data: memoryview, names: Names, budget: Budget) -> Any:
+def saved(data: memoryview, names: InertNames, budget: Allowance) -> Any:
     """The value that torch.save wrote, tensors as numpy arrays that share the memory of `data`.
 
     names: what the file may mention beside the names of torch.
@@ -30,7 +30,7 @@ def saved(data: memoryview, names: Names, budget: Budget) -> Any:
     return _of_older_form(data, known, budget)
 
 
-def _of_archive(data: memoryview, names: Names, budget: Budget) -> Any:
+def _of_archive(data: memoryview, names: InertNames, budget: Allowance) -> Any:
     found = members(data, budget)
     roots = [name.removesuffix("/data.pkl") for name in found if name.endswith("/data.pkl")]
     if len(roots) != 1:
@@ -58,7 +58,7 @@ def stated_number(head: bytes, name: str) -> int | None:
     return None if found is None else int.from_bytes(found[found.lastindex or 1], "little", signed=found[3] is not None)
 
 
-def _of_older_form(data: memoryview, names: Names, budget: Budget) -> Any:
+def _of_older_form(data: memoryview, names: InertNames, budget: Allowance) -> Any:
     """The form before torch 1.6: number, protocol, machine, value, names of storages; then the storages."""
     magic, at = plain_value_at(data, 0, names, budget)
     if type(magic) is not int or magic != _MAGIC:
@@ -100,15 +100,15 @@ def _fill(data: memoryview, at: int, wanted: dict[str, tuple[int, Storage]], mem
     return end
 
 
-def _storage_key(key: Any) -> tuple[Any, Name, Any, Any, int]:
-    if not (isinstance(key, tuple) and len(key) == 5 and key[0] == "storage" and isinstance(key[1], Name)):
+def _storage_key(key: Any) -> tuple[Any, InertName, Any, Any, int]:
+    if not (isinstance(key, tuple) and len(key) == 5 and key[0] == "storage" and isinstance(key[1], InertName)):
         raise UnsafeFile("it refers to something outside of itself that is no storage (a persistent id)")
     if type(key[4]) is not int or not 0 <= key[4] < 1 << 40 or not isinstance(key[2], (str, int)):
         raise UnsafeFile("it refers to a storage without a name or a size")
     return key
 
 
-def _storage(stored: memoryview, name: Name, count: int) -> Storage:
+def _storage(stored: memoryview, name: InertName, count: int) -> Storage:
     dtype = _dtype(name)
     wanted = count * np.dtype(DTYPES[dtype]).itemsize
     if wanted > len(stored):
@@ -116,13 +116,13 @@ def _storage(stored: memoryview, name: Name, count: int) -> Storage:
     return Storage(np.frombuffer(stored, np.uint8)[:wanted], dtype)
 
 
-def _dtype(name: Name) -> str:
+def _dtype(name: InertName) -> str:
     if (dtype := STORAGES.get(name.path.rpartition(".")[2])) is None:
         raise UnsafeFile(f"it holds a storage of {name.path[:60]}, which is not read")
     return dtype
 
 
-def embedded(arguments: tuple[Any, ...], budget: Budget) -> Any:
+def embedded(arguments: tuple[Any, ...], budget: Allowance) -> Any:
     """The value of torch.storage._load_from_bytes: a file of torch.save within a pickle, read under the same limits."""
     if len(arguments) != 1 or not isinstance(arguments[0], (bytes, bytearray)):
         raise UnsafeFile("it loads something with torch that is no bytes")

@@ -4,13 +4,13 @@ from typing import Any
 
 from ratioscope.errors import UnsafeFile
 
-from .budget import Budget
+from .budget import Allowance
 from .inert import Instance, NumpyArray
 
 _OPEN = -1
 
 
-def check_tree(value: Any, budget: Budget) -> None:
+def check_tree(value: Any, budget: Allowance) -> None:
     """Raises UnsafeFile where a list or dictionary contains itself, is nested too deeply, or repeats shared parts too often.
 
     A list that is named a thousand times in a list that is named a thousand times takes little memory until something walks

@@ -59,7 +59,7 @@ AGREEMENTS = (
 
 
 @dataclass
-class Names:
+class LoggedMetrics:
     """The metric of ours that each name of a log is, by the dialect and version of its trainer."""
 
     dialect: str | None = None

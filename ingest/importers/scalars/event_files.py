@@ -13,9 +13,9 @@ from pathlib import Path
 from ratioscope.errors import UnsafeFile
 
 from ..samples import Rejected
-from ..wandb_log import Health, message_fields
+from ..wandb_log import LogDamage, message_fields
 from .framed_logs import damage
-from .number_row import Choice, Logged, whole_step
+from .number_row import LogChoices, Logged, whole_step
 
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _MOST_RECORD = 1 << 28
@@ -28,9 +28,9 @@ _FORMS = {1: ("<f", 4), 2: ("<d", 8)}
 _MASK = 0xA282EAD8
 
 
-def event_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def event_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The scalars of each event, in their order."""
-    health = Health()
+    health = LogDamage()
     for place, data in enumerate(_records(path, health)):
         try:
             step, values = _event(data, choice)
@@ -46,7 +46,7 @@ def event_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
     yield from damage(path.name, health)
 
 
-def _records(path: Path, health: Health) -> Iterator[bytes]:
+def _records(path: Path, health: LogDamage) -> Iterator[bytes]:
     """Data of whole records. After a damaged length nothing can be found any more."""
     with path.open("rb") as file:
         begins = True
@@ -71,7 +71,7 @@ def _records(path: Path, health: Health) -> Iterator[bytes]:
             yield data
 
 
-def _event(data: bytes, choice: Choice) -> tuple[int, dict[str, float]]:
+def _event(data: bytes, choice: LogChoices) -> tuple[int, dict[str, float]]:
     step, values = 0, dict[str, float]()
     for field, content in message_fields(data):
         if field == _STEP and isinstance(content, int):
@@ -81,13 +81,13 @@ def _event(data: bytes, choice: Choice) -> tuple[int, dict[str, float]]:
     return step, values
 
 
-def _take_all(summary: bytes, values: dict[str, float], choice: Choice) -> None:
+def _take_all(summary: bytes, values: dict[str, float], choice: LogChoices) -> None:
     for field, value in message_fields(summary):
         if field == _VALUE and isinstance(value, bytes):
             _take(value, values, choice)
 
 
-def _take(value: bytes, values: dict[str, float], choice: Choice) -> None:
+def _take(value: bytes, values: dict[str, float], choice: LogChoices) -> None:
     parts = dict(message_fields(value))
     tag, simple, tensor = parts.get(_TAG), parts.get(_SIMPLE), parts.get(_TENSOR)
     name = tag.decode("utf-8", "replace") if isinstance(tag, bytes) else ""

@@ -8,8 +8,8 @@ from pathlib import Path
 from ratioscope.errors import SourceError, UnsafeFile
 
 from ..samples import Rejected
-from ..wandb_log import MAGIC, Entry, Health, entries, message_fields, records
-from .number_row import Choice, Logged, number, step_field, whole_step, without_place
+from ..wandb_log import MAGIC, LogDamage, LogRecord, entries, message_fields, records
+from .number_row import LogChoices, Logged, number, step_field, whole_step, without_place
 
 _LOOKED_AT = 20
 SWANLAB = b":SWL\xd6\xe1\x02"
@@ -20,9 +20,9 @@ _NUMBER = 1
 """The kind of a value that is a number."""
 
 
-def wandb_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def wandb_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The rows of the history. The step is that of the trainer, if it logs one, else W&B's own number of the row."""
-    health = Health()
+    health = LogDamage()
     history = (entry for entry in entries(path, health) if entry.kind == "history")
     first = list(islice(history, _LOOKED_AT))
     step = step_field([entry.values for entry in first], choice, "_step")
@@ -31,7 +31,7 @@ def wandb_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
     yield from damage(path.name, health)
 
 
-def wandb_row(file: str, place: int, entry: Entry, step: str, choice: Choice) -> Iterator[Logged | Rejected]:
+def wandb_row(file: str, place: int, entry: LogRecord, step: str, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """A row of the history; nothing where it holds no number."""
     values = wandb_numbers(entry, choice, step)
     if not values:
@@ -44,7 +44,7 @@ def wandb_row(file: str, place: int, entry: Entry, step: str, choice: Choice) ->
         yield Logged(file, place, own, values)
 
 
-def wandb_numbers(entry: Entry, choice: Choice, step: str) -> dict[str, float]:
+def wandb_numbers(entry: LogRecord, choice: LogChoices, step: str) -> dict[str, float]:
     """The numbers of a row, without W&B's own names. Parts of histograms, tables and pictures are no numbers of the trainer."""
     kinds = tuple(name.removesuffix("_type") for name in entry.values if name.endswith("._type"))
     found = {}
@@ -59,9 +59,9 @@ def wandb_numbers(entry: Entry, choice: Choice, step: str) -> dict[str, float]:
     return found
 
 
-def swanlab_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def swanlab_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The numbers of a log of SwanLab. Each has its own step."""
-    health = Health()
+    health = LogDamage()
     with path.open("rb") as file:
         if file.read(len(SWANLAB)) != SWANLAB:
             raise UnsafeFile("it is no log of SwanLab of the form that 0.10 writes")
@@ -73,7 +73,7 @@ def swanlab_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
     yield from damage(path.name, health)
 
 
-def _swanlab_numbers(file: str, place: int, record: bytes, choice: Choice) -> Iterator[Logged]:
+def _swanlab_numbers(file: str, place: int, record: bytes, choice: LogChoices) -> Iterator[Logged]:
     for field, content in message_fields(record):
         if field != _SCALAR or not isinstance(content, bytes):
             continue
@@ -91,7 +91,7 @@ def _swanlab_numbers(file: str, place: int, record: bytes, choice: Choice) -> It
         yield Logged(file, place, step, {text: struct.unpack("<d", value)[0]})
 
 
-def damage(file: str, health: Health) -> Iterator[Rejected]:
+def damage(file: str, health: LogDamage) -> Iterator[Rejected]:
     """A line for what could not be read."""
     if health.damaged:
         yield Rejected(file, None, None, f"{health.damaged} damaged parts were skipped; their rows are missing")

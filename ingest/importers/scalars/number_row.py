@@ -40,7 +40,7 @@ class Logged:
 
 
 @dataclass
-class Choice:
+class LogChoices:
     """The choices of the user, and the facts that were noticed while a log was read."""
 
     step: str | None = None
@@ -69,7 +69,7 @@ def number(value: object) -> float | None:
         return float("inf") if value > 0 else float("-inf")
 
 
-def numbers(values: Mapping[str, Any], choice: Choice, step: str | None = None) -> dict[str, float]:
+def numbers(values: Mapping[str, Any], choice: LogChoices, step: str | None = None) -> dict[str, float]:
     """The numbers of a row, nested names joined by "/". Another value is counted by its name; null is nothing."""
     found: dict[str, float] = {}
     for name, value in flat(values):
@@ -111,7 +111,7 @@ def without_place(row: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(((name, reason) for name, reason in EVENTS.items() if name in row), None)
 
 
-def step_field(rows: Iterable[Mapping[str, Any]], choice: Choice, other: str = "") -> str:
+def step_field(rows: Iterable[Mapping[str, Any]], choice: LogChoices, other: str = "") -> str:
     """The field of the step: the chosen one, else the first of STEP_NAMES that any of the first rows has.
 
     other: what it is where none has one; empty: SourceError.

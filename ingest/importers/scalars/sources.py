@@ -11,11 +11,11 @@ from ratioscope.errors import ConfigError, RatioscopeError, SourceError, UnsafeF
 from ..compression import plain_name
 from ..containers import Content, container_of, content
 from ..detection import candidates, fitting
-from ..restricted.budget import Budget, Limits
+from ..restricted.budget import Allowance, FileLimits
 from ..samples import LOGPROBS, Rejected
 from .event_files import event_rows
 from .framed_logs import SWANLAB, WANDB, is_log, swanlab_rows, wandb_rows
-from .number_row import STEP_NAMES, Choice, Logged, flat, number
+from .number_row import STEP_NAMES, LogChoices, Logged, flat, number
 from .stores import mlflow_rows, tables, trackio_rows
 from .text_files import FIREWORKS_STEPS, fireworks_rows, table_rows, trainer_state_rows, verl_rows
 
@@ -33,7 +33,7 @@ class ScalarSource:
     """Names of its files, as patterns."""
     known: Callable[[Path], bool]
     """Whether a file whose name fits is of this kind, by its content."""
-    rows: Callable[[Path, Choice], Iterator[Logged | Rejected]]
+    rows: Callable[[Path, LogChoices], Iterator[Logged | Rejected]]
     lacks: str = ""
     """The values that it lacks beside tokens."""
 
@@ -70,7 +70,7 @@ def is_table(path: Path) -> bool:
 
 def _has_marks(path: Path, rows: Sequence[Any]) -> bool:
     """True if the rows are those of a dump, by its name and its fields."""
-    return fitting(Content(rows=iter(rows)), candidates(path.name), Budget())[0] is not None
+    return fitting(Content(rows=iter(rows)), candidates(path.name), Allowance())[0] is not None
 
 
 def _is_fireworks(path: Path) -> bool:
@@ -98,7 +98,7 @@ def _is_number(value: Any) -> bool:
 
 def _first_rows(path: Path, most: int = 8) -> list[Any]:
     try:
-        with content(path, container_of(path.name) or "", {}, Limits(_FIRST * 64)) as opened:
+        with content(path, container_of(path.name) or "", {}, FileLimits(_FIRST * 64)) as opened:
             rows = opened.whole if isinstance(opened.whole, list) else opened.rows or ()
             return list(islice(rows, most))
     except (RatioscopeError, KeyError, OSError):
@@ -145,7 +145,7 @@ _MOST_FILES = 10_000
 
 
 @dataclass(frozen=True)
-class Found:
+class LogFiles:
     """The files of one log, in the order of their starts."""
 
     source: ScalarSource
@@ -166,14 +166,14 @@ def log_kind(path: Path) -> ScalarSource | None:
     return next((each for each in SOURCES if _fits(each, path)), None)
 
 
-def found(path: Path, wanted: ScalarSource | None = None) -> Found | None:
+def found(path: Path, wanted: ScalarSource | None = None) -> LogFiles | None:
     """The log at a path: a file, or a folder of the files of one run. None where there is none; SourceError for several.
 
     Without a wanted source a folder is searched for files of loggers alone, because any dump may be a table.
     """
     if path.is_file():
         source = wanted or log_kind(path)
-        return None if source is None else Found(source, (path,))
+        return None if source is None else LogFiles(source, (path,))
     if not path.is_dir():
         raise SourceError(f"{path}: there is no such file or folder; check the path")
     kinds = (wanted,) if wanted is not None else SOURCES[:-1]
@@ -186,19 +186,19 @@ def found(path: Path, wanted: ScalarSource | None = None) -> Found | None:
     return None
 
 
-def _of_one_run(path: Path, source: ScalarSource, files: Sequence[Path]) -> Found:
+def _of_one_run(path: Path, source: ScalarSource, files: Sequence[Path]) -> LogFiles:
     """Event files of a folder continue each other, a trainer_state.json holds all earlier ones; of others one may be there."""
     if source.name == "tensorboard" and len({file.parent for file in files}) == 1:
-        return Found(source, tuple(sorted(files, key=lambda file: (_time(file), file.name))))
+        return LogFiles(source, tuple(sorted(files, key=lambda file: (_time(file), file.name))))
     if source.name == "trainer-state":
         newest = max(files, key=lambda file: (_last_step(file), file.as_posix()))
-        return Found(source, (newest,), tuple(file.relative_to(path).as_posix() for file in files if file != newest))
+        return LogFiles(source, (newest,), tuple(file.relative_to(path).as_posix() for file in files if file != newest))
     if len(files) > 1:
         few = ", ".join(file.relative_to(path).as_posix() for file in files[:5])
         raise SourceError(
             f"{path} holds {len(files)} files of {source.title}, each of a run of its own: {few}; name one"
         )
-    return Found(source, tuple(files))
+    return LogFiles(source, tuple(files))
 
 
 def _time(file: Path) -> int:
@@ -209,7 +209,7 @@ def _time(file: Path) -> int:
 
 def _last_step(file: Path) -> int:
     try:
-        with content(file, "json", {}, Limits(_FIRST * 4096)) as opened:
+        with content(file, "json", {}, FileLimits(_FIRST * 4096)) as opened:
             step = opened.whole.get("global_step") if isinstance(opened.whole, dict) else None
     except UnsafeFile:
         return -1

@@ -14,14 +14,14 @@ from ratioscope.inside import open_regular
 
 from ..databases import database_rows
 from ..samples import Rejected
-from .number_row import Choice, Logged, number, numbers, whole_step
+from .number_row import LogChoices, Logged, number, numbers, whole_step
 
 _LARGEST = 1.7976931348623157e308
 """MLflow's number for infinity, which SQL has not."""
 _SHOWN = 8
 
 
-def mlflow_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def mlflow_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The metrics of one run of MLflow, in the order in which they were stored."""
     runs = {row["run_uuid"]: str(row.get("name") or "") for row in _rows(path, "runs") if _is_kept(row)}
     own = chosen_run(path, runs, choice)
@@ -47,7 +47,7 @@ def _is_kept(row: Mapping[str, Any]) -> bool:
     return row.get("lifecycle_stage") != "deleted"
 
 
-def trackio_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def trackio_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The rows of one run of trackio."""
     runs = {row.get("run_id") or row["run_name"]: str(row["run_name"]) for row in _rows(path, "metrics")}
     own = chosen_run(path, runs, choice)
@@ -57,7 +57,7 @@ def trackio_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
             yield from _trackio_row(path, place, row, choice)
 
 
-def _trackio_row(path: Path, place: int, row: Mapping[str, Any], choice: Choice) -> Iterator[Logged | Rejected]:
+def _trackio_row(path: Path, place: int, row: Mapping[str, Any], choice: LogChoices) -> Iterator[Logged | Rejected]:
     text = row.get("metrics")
     try:
         values = loaded(text if isinstance(text, bytes) else str(text).encode())
@@ -74,7 +74,7 @@ def _trackio_row(path: Path, place: int, row: Mapping[str, Any], choice: Choice)
         yield Logged(path.name, place, step, own)
 
 
-def chosen_run(path: Path, runs: Mapping[str, str], choice: Choice) -> str:
+def chosen_run(path: Path, runs: Mapping[str, str], choice: LogChoices) -> str:
     """The id of the run: the only one, or the one that the user named by its id or name. SourceError otherwise."""
     found = [own for own, name in runs.items() if choice.run in (own, name)] if choice.run else list(runs)
     if len(found) == 1:
@@ -103,7 +103,7 @@ def _rows(path: Path, table: str) -> Iterator[dict[str, Any]]:
         yield from database_rows(file, table)
 
 
-def _look_for_journal(path: Path, choice: Choice) -> None:
+def _look_for_journal(path: Path, choice: LogChoices) -> None:
     journal = path.with_name(f"{path.name}-wal")
     if journal.is_file() and journal.stat().st_size:
         choice.notes.append(

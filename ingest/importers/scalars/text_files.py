@@ -8,35 +8,35 @@ from typing import Any
 from ratioscope.errors import UnsafeFile
 
 from ..containers import container_of, content
-from ..restricted.budget import Limits
+from ..restricted.budget import FileLimits
 from ..row import Unreadable
 from ..samples import Rejected
-from .number_row import Choice, Logged, flat, number, numbers, step_field, whole_step, without_place
+from .number_row import LogChoices, Logged, flat, number, numbers, step_field, whole_step, without_place
 
-Row = Mapping[str, Any]
+LoggedRow = Mapping[str, Any]
 LOOKED_AT = 20
 _FACTOR = 64 << 20
 """Memory that a JSON file that is read whole may take."""
 
 
-def table_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def table_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """A row of numbers in each line, the step among them."""
-    with content(path, container_of(path.name) or "json lines", {}, Limits(_FACTOR * 16)) as opened:
+    with content(path, container_of(path.name) or "json lines", {}, FileLimits(_FACTOR * 16)) as opened:
         rows = opened.rows if opened.rows is not None else _of_list(path, opened.whole)
         if container_of(path.name) == "csv":
             rows = map(_with_numbers, rows)
         yield from logged_rows(path.name, rows, choice)
 
 
-def verl_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def verl_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """Lines {"step": N, "data": {name: number}}."""
-    with content(path, "json lines", {}, Limits()) as opened:
+    with content(path, "json lines", {}, FileLimits()) as opened:
         yield from logged_rows(path.name, map(_unpacked, opened.rows or ()), choice)
 
 
-def trainer_state_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def trainer_state_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """The list `log_history` of a trainer_state.json."""
-    with content(path, "json", {}, Limits(_FACTOR * 16)) as opened:
+    with content(path, "json", {}, FileLimits(_FACTOR * 16)) as opened:
         whole = opened.whole
         rows = whole.get("log_history") if isinstance(whole, dict) else None
         if not isinstance(rows, list):
@@ -48,9 +48,9 @@ FIREWORKS_STEPS = frozenset(("train/step", "rollout/step", "producer/event"))
 """Fields of which each record of the Fireworks cookbook has one."""
 
 
-def fireworks_rows(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def fireworks_rows(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     """Records of the trainer; `step` is theirs. The cookbook writes null for what is not finite."""
-    with content(path, "json lines", {}, Limits()) as opened:
+    with content(path, "json lines", {}, FileLimits()) as opened:
         yield from logged_rows(path.name, map(_with_nan, opened.rows or ()), choice)
 
 
@@ -62,7 +62,7 @@ def _with_nan(row: Any) -> Any:
     )
 
 
-def logged_rows(file: str, rows: Iterable[Any], choice: Choice) -> Iterator[Logged | Rejected]:
+def logged_rows(file: str, rows: Iterable[Any], choice: LogChoices) -> Iterator[Logged | Rejected]:
     """Each row as numbers with a step. A row that is no object, or has no whole step, is rejected."""
     every = iter(rows)
     first = list(islice(every, LOOKED_AT))
@@ -84,7 +84,7 @@ def logged_rows(file: str, rows: Iterable[Any], choice: Choice) -> Iterator[Logg
             yield Logged(file, place, own, values)
 
 
-def no_step(row: Row, step: str) -> str:
+def no_step(row: LoggedRow, step: str) -> str:
     """Why a row has no step."""
     if row.get(step) is None:
         return f"it has no {step}, by which its numbers have a place in the run"

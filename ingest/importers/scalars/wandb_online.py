@@ -13,9 +13,9 @@ from typing import Any
 from ratioscope.errors import ConfigError, MissingExtra, SourceError
 
 from ..samples import Rejected
-from ..wandb_log import Entry
+from ..wandb_log import LogRecord
 from .framed_logs import wandb_row
-from .number_row import Choice, Logged, step_field
+from .number_row import LogChoices, Logged, step_field
 from .sources import ScalarSource
 
 SCHEME = "wandb:"
@@ -32,7 +32,7 @@ def is_online(source: Path) -> bool:
 
 
 def online_rows(
-    source: Path, choice: Choice, *, api: Any = None, sleep: Callable[[float], object] = time.sleep
+    source: Path, choice: LogChoices, *, api: Any = None, sleep: Callable[[float], object] = time.sleep
 ) -> Iterator[Logged | Rejected]:
     """The rows of a run of the server. api: a wandb.Api (Any: wandb is an optional package), or what stands in for it."""
     name = "/".join(source.parts[1:])
@@ -45,7 +45,7 @@ def online_rows(
     place = 0
     for part in (first, rows):
         for row in part:
-            yield from wandb_row(name, place, Entry("history", _dotted(row)), step, choice)
+            yield from wandb_row(name, place, LogRecord("history", _dotted(row)), step, choice)
             place += 1
 
 
@@ -110,7 +110,7 @@ def _api() -> Any:
     return wandb.Api(timeout=30)
 
 
-def _nothing(path: Path, choice: Choice) -> Iterator[Logged | Rejected]:
+def _nothing(path: Path, choice: LogChoices) -> Iterator[Logged | Rejected]:
     raise ConfigError(f"{path} is no run of W&B's server; wanted wandb://ENTITY/PROJECT/RUN")
 
 

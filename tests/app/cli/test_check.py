@@ -13,7 +13,7 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.gate_files import junit, summary
 from ratioscope.collectors.collector import Collector
 from ratioscope.errors import ConfigError
-from ratioscope.ingest.analysis.gate_outcomes import Outcome, outcomes
+from ratioscope.ingest.analysis.gate_outcomes import DemandOutcome, outcomes
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.definitions.registry import BY_NAME
 from ratioscope.metrics.diagnosis.catalogue import CAUSE
@@ -173,7 +173,7 @@ def test_outcomes_go_to_json_junit_and_the_summary_of_a_workflow(
 
 
 def test_hostile_text_of_a_run_ends_no_element_cell_or_line() -> None:
-    hostile = Outcome("verdict", "failed", "x", "\x1b[31m<b>|`\n# [a](http://x) ]]>\ud800\x00")
+    hostile = DemandOutcome("verdict", "failed", "x", "\x1b[31m<b>|`\n# [a](http://x) ]]>\ud800\x00")
     xml = ElementTree.fromstring(junit("\x00<run>", [hostile]))
     message = xml.find(".//failure")
     assert message is not None and "\x1b" not in str(message.get("message"))

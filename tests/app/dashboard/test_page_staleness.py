@@ -14,7 +14,7 @@ from ratioscope.app.figures.html.both_sides import both_sides
 from ratioscope.app.figures.lags import lag_shares, lags_over_steps
 from ratioscope.app.presentation.lag_words import lag_answer
 from ratioscope.collectors.collector import Collector
-from ratioscope.ingest.analysis.comparability import Compared, comparability
+from ratioscope.ingest.analysis.comparability import ComparedSetting, comparability
 from ratioscope.ingest.analysis.lag_over_steps import lag_over_steps, lag_table
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.analysis.decomposition import decomposition
@@ -135,7 +135,7 @@ def test_what_does_not_add_up_is_drawn_and_said() -> None:
 
 
 def test_hostile_settings_are_text() -> None:
-    html = both_sides([Compared("<script>", "<img src=x onerror=1>", "</td>", "differs", "why", "a.<b>")])
+    html = both_sides([ComparedSetting("<script>", "<img src=x onerror=1>", "</td>", "differs", "why", "a.<b>")])
     assert "<script" not in html and "<img" not in html and html.count("</td>") == 5
 
 

@@ -27,7 +27,7 @@ from ratioscope.app.export.wandb.session import demand_login
 from ratioscope.app.export.wandb.sync import Sync
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.analysis.events_and_alerts import events_and_alerts
-from ratioscope.ingest.importers.wandb_log import Entry, Health, entries
+from ratioscope.ingest.importers.wandb_log import LogDamage, LogRecord, entries
 from ratioscope.ingest.run import open_run
 from ratioscope.metrics.distribution import EDGES
 
@@ -65,18 +65,18 @@ def logs(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "sent").rglob("run-*.wandb"))
 
 
-def sent(log: Path) -> list[Entry]:
-    health = Health()
+def sent(log: Path) -> list[LogRecord]:
+    health = LogDamage()
     found = list(entries(log, health))
-    assert health == Health()
+    assert health == LogDamage()
     return found
 
 
-def of(kind: str, found: Sequence[Entry]) -> list[dict[str, Any]]:
+def of(kind: str, found: Sequence[LogRecord]) -> list[dict[str, Any]]:
     return [entry.values for entry in found if entry.kind == kind]
 
 
-def steps(found: Sequence[Entry]) -> list[dict[str, Any]]:
+def steps(found: Sequence[LogRecord]) -> list[dict[str, Any]]:
     return [row for row in of("history", found) if "ratioscope/step" in row]
 
 

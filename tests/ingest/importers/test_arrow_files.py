@@ -17,11 +17,11 @@ from support.imported import imported
 
 from ratioscope.ingest.importers.arrow_rows import arrow_rows
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import Limits
-from ratioscope.ingest.importers.samples import Rejected, Sample
+from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 
-SMALL = Limits(nbytes=1 << 20)
+SMALL = FileLimits(nbytes=1 << 20)
 
 
 def table() -> pa.Table:
@@ -211,7 +211,7 @@ def test_a_cut_file_gives_the_rows_before_the_cut_or_none_and_is_named(name: str
         (tmp_path / name).write_bytes(whole[:length])
         found = list(read(opened(tmp_path / name, Options()), Options()))
         assert isinstance(found[-1], Rejected), length
-        assert all(isinstance(one, Sample) for one in found[:-1]) and len(found) <= ROWS + 1
+        assert all(isinstance(one, RecordedRow) for one in found[:-1]) and len(found) <= ROWS + 1
 
 
 @pytest.mark.parametrize("name", ["stream.arrow", "zstd.arrow", "file.arrow", "polars.feather"])
@@ -224,5 +224,5 @@ def test_a_damaged_arrow_file_gives_rows_and_reasons_alone(name: str, tmp_path: 
         for _ in range(rng.randint(1, 4)):
             data[rng.randrange(len(data))] = rng.choice((rng.randrange(256), 0, 255, 128))
         (tmp_path / name).write_bytes(data)
-        options_ = Options(limits=Limits(nbytes=1 << 26))
-        assert all(isinstance(one, Sample | Rejected) for one in read(opened(tmp_path / name, options_), options_))
+        options_ = Options(limits=FileLimits(nbytes=1 << 26))
+        assert all(isinstance(one, RecordedRow | Rejected) for one in read(opened(tmp_path / name, options_), options_))

@@ -29,15 +29,15 @@ from support.imported import DUMPS, imported, rejected
 
 from ratioscope.app.cli.importing import RejectedRows, Written, unique
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import Limits
-from ratioscope.ingest.importers.samples import Rejected, Sample
+from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 
 COLUMNS = ("rollout_logprobs", "old_logprobs", "mask", "token_ids", "prompt_ids")
-OPTIONS = Options(limits=Limits(nbytes=1 << 28))
+OPTIONS = Options(limits=FileLimits(nbytes=1 << 28))
 
 
-def outcomes(path: Path) -> tuple[list[Sample], list[Rejected]]:
+def outcomes(path: Path) -> tuple[list[RecordedRow], list[Rejected]]:
     """What an import would write and list, with duplicates; an import itself is made by a few tests alone."""
     done, found = Written(), read(opened(path, OPTIONS), OPTIONS)
     with RejectedRows(path.parent / "rejected.jsonl", done, strict=False) as listing:
@@ -47,7 +47,7 @@ def outcomes(path: Path) -> tuple[list[Sample], list[Rejected]]:
     return samples, done.first_rejected
 
 
-def demand_exact(found: list[Sample], columns: Columns, kept: list[int]) -> None:
+def demand_exact(found: list[RecordedRow], columns: Columns, kept: list[int]) -> None:
     """The samples are those rows of the file, value for value."""
     assert [sample.row for sample in found] == kept
     for sample in found:
@@ -194,7 +194,7 @@ JUNK: tuple[Any, ...] = (
 )
 
 
-def shown(sample: Sample) -> dict[str, Any]:
+def shown(sample: RecordedRow) -> dict[str, Any]:
     return {name: plain(value) for name, value in sample.values.items()}
 
 

@@ -15,21 +15,21 @@ from ratioscope.app.cli.importing import write
 from ratioscope.errors import SourceError
 from ratioscope.ingest.importers.formats import FORMATS
 from ratioscope.ingest.importers.reading import read
-from ratioscope.ingest.importers.restricted.budget import Limits
-from ratioscope.ingest.importers.samples import Rejected, Sample
+from ratioscope.ingest.importers.restricted.budget import FileLimits
+from ratioscope.ingest.importers.samples import RecordedRow, Rejected
 from ratioscope.ingest.importers.source_files import Options, opened
 
-OPTIONS = Options(limits=Limits(nbytes=1 << 28))
+OPTIONS = Options(limits=FileLimits(nbytes=1 << 28))
 
 
-def outcomes(path: Path, options: Options = OPTIONS) -> list[Sample | Rejected]:
+def outcomes(path: Path, options: Options = OPTIONS) -> list[RecordedRow | Rejected]:
     try:
         return list(read(opened(path, options), options))
     except SourceError as error:  # a file of no kind that is read
         return [Rejected(path.name, None, None, str(error))]
 
 
-def demand_written(found: list[Sample | Rejected], folder: Path) -> None:
+def demand_written(found: list[RecordedRow | Rejected], folder: Path) -> None:
     """Every outcome is a row of the run, or a line of its list of rejected rows."""
     done = write(folder / "run", found, name="x", trainer=None, config={}, strict=False)
     assert done.rows + done.rejected == len(found)
@@ -39,7 +39,7 @@ def demand_written(found: list[Sample | Rejected], folder: Path) -> None:
 def test_a_sound_row_is_imported(shape: Shape, tmp_path: Path) -> None:
     shape.write(tmp_path / shape.file, [shape.row])
     found = outcomes(tmp_path / shape.file)
-    assert found and all(isinstance(one, Sample) for one in found), found
+    assert found and all(isinstance(one, RecordedRow) for one in found), found
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -77,7 +77,7 @@ def test_lines_as_other_programs_end_and_encode_them(kind: str, tmp_path: Path) 
     data, samples, rejected = LINES[kind]
     (tmp_path / "rows.jsonl").write_bytes(data)
     found = outcomes(tmp_path / "rows.jsonl")
-    assert [isinstance(one, Sample) for one in found].count(True) == samples, found
+    assert [isinstance(one, RecordedRow) for one in found].count(True) == samples, found
     assert [isinstance(one, Rejected) for one in found].count(True) == rejected, found
 
 
@@ -120,7 +120,7 @@ def test_a_row_with_an_empty_prompt_spoils_none_beside_it(tmp_path: Path) -> Non
     shape.write(tmp_path / shape.file, rows)
     (tmp_path / "run").mkdir()
     demand_written(found := outcomes(tmp_path / shape.file), tmp_path)
-    assert all(isinstance(one, Sample) for one in found)
+    assert all(isinstance(one, RecordedRow) for one in found)
 
 
 FILES = sorted(path for path in DUMPS.rglob("*") if path.is_file() and path.name != "expected.json")
@@ -141,5 +141,5 @@ def test_a_damaged_file_gives_rows_and_reasons_alone(path: Path, seed: int) -> N
         (Path(folder) / "run").mkdir()
         Path(folder, path.name).write_bytes(data)
         found = outcomes(Path(folder, path.name))
-        assert all(isinstance(one, Sample | Rejected) for one in found)
+        assert all(isinstance(one, RecordedRow | Rejected) for one in found)
         demand_written(found, Path(folder))

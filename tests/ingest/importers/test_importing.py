@@ -25,10 +25,10 @@ from ratioscope.app.cli import main
 from ratioscope.app.cli.importing import new_run
 from ratioscope.ingest.importers.reading import read
 from ratioscope.ingest.importers.row import Row
-from ratioscope.ingest.importers.samples import Rejected, Sample, sample
+from ratioscope.ingest.importers.samples import RecordedRow, Rejected, sample
 from ratioscope.ingest.importers.source_files import Options, opened
 from ratioscope.ingest.importers.steps import STEPS
-from ratioscope.ingest.importers.table import Part, column, columns
+from ratioscope.ingest.importers.table import FileKind, column, columns
 
 ROWS: list[dict[str, Any]] = [
     {"step": step, "sample_id": f"s{step}-{n}", "lp": [-0.5, -0.25 * n, -1.0], "train": [-0.5, -0.5, -1.0],
@@ -282,10 +282,10 @@ def test_a_file_that_decodes_to_too_much_is_refused_before_it_is_decoded(
 
 
 def test_a_message_of_a_role_is_found_in_a_conversation() -> None:
-    part = Part("", "", "json lines", columns("prompt_texts = chat | role(user)\nrollout_logprobs = lp"))
+    part = FileKind("", "", "json lines", columns("prompt_texts = chat | role(user)\nrollout_logprobs = lp"))
     chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
     found = sample(part, Row({"chat": chat, "lp": [-1.0]}, None, {"row": 0}), "f")
-    assert isinstance(found, Sample) and found.values["prompt_texts"] == "c"
+    assert isinstance(found, RecordedRow) and found.values["prompt_texts"] == "c"
     assert isinstance(sample(part, Row({"chat": chat}, None, {"row": 0}), "f"), Rejected)
 
 
@@ -299,7 +299,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(tmp_path: Path) -> None:
         reading = opened(tmp_path / "rows.jsonl", options)
         tracemalloc.start()
         try:
-            assert sum(isinstance(one, Sample) for one in read(reading, options)) == rows
+            assert sum(isinstance(one, RecordedRow) for one in read(reading, options)) == rows
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

@@ -12,7 +12,7 @@ from support.imported import DUMPS, imported, rejected, rows_of
 
 from ratioscope.app.cli import main
 from ratioscope.ingest.importers.join_store import decoded, encoded
-from ratioscope.ingest.importers.samples import Sample
+from ratioscope.ingest.importers.samples import RecordedRow
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -106,7 +106,7 @@ def test_a_row_comes_back_from_the_disk_as_it_was(tokens: list[int], logprobs: l
         "rollout_logprobs": np.array(logprobs, np.float32),
         "extra": {"a": text},
     }
-    found = decoded(encoded(Sample(3, values, {"k": text}, "file", 7)))
+    found = decoded(encoded(RecordedRow(3, values, {"k": text}, "file", 7)))
     assert (found.step, found.keys, found.file, found.row, found.values["extra"]) == (
         3,
         {"k": text},

@@ -17,13 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ratioscope.errors import UnsafeFile
-from ratioscope.ingest.importers.restricted.budget import Budget, Limits
+from ratioscope.ingest.importers.restricted.budget import Allowance, FileLimits
 from ratioscope.ingest.importers.restricted.inert import Instance, opened
-from ratioscope.ingest.importers.restricted.names import PLAIN, Names, classes, enumeration
+from ratioscope.ingest.importers.restricted.names import PLAIN, InertNames, classes, enumeration
 from ratioscope.ingest.importers.restricted.opcodes import OPERATIONS, REFUSED
 from ratioscope.ingest.importers.restricted.plain_value import plain_value
 
-SMALL = Limits(nbytes=1 << 20)
+SMALL = FileLimits(nbytes=1 << 20)
 PLAIN_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**100), 2**100) | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
@@ -31,8 +31,8 @@ PLAIN_VALUES = st.recursive(
 )
 
 
-def read(data: bytes, names: Names = PLAIN, limits: Limits | None = None) -> Any:
-    return plain_value(data, names, Budget(limits))
+def read(data: bytes, names: InertNames = PLAIN, limits: FileLimits | None = None) -> Any:
+    return plain_value(data, names, Allowance(limits))
 
 
 @given(value=PLAIN_VALUES, protocol=st.integers(0, 5))
@@ -218,4 +218,4 @@ def test_memory_stays_below_what_is_charged(size: int) -> None:
     stream = io.BytesIO()
     pickle.dump({"floats": [float(n) for n in range(size // 10)], "text": "x" * size}, stream)
     with pytest.raises(UnsafeFile, match="decodes to more"):
-        read(stream.getvalue(), limits=Limits(nbytes=size // 4))
+        read(stream.getvalue(), limits=FileLimits(nbytes=size // 4))

@@ -14,11 +14,11 @@ from ratioscope.app.cli import main
 from ratioscope.errors import SourceError
 from ratioscope.ingest.analysis.grades import verdict_of
 from ratioscope.ingest.importers.samples import Rejected
-from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS, Names, is_metric, likely_trainer, why_own
+from ratioscope.ingest.importers.scalars.agreement import AGREEMENTS, LoggedMetrics, is_metric, likely_trainer, why_own
 from ratioscope.ingest.importers.scalars.attempts import MOST_ATTEMPTS, Attempts
 from ratioscope.ingest.importers.scalars.event_files import event_rows
 from ratioscope.ingest.importers.scalars.framed_logs import swanlab_rows
-from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.metrics.dialects import NAMES, dialect
 
 DATA = ROOT / "tests" / "data" / "scalars"
@@ -142,12 +142,12 @@ def test_rows_that_are_none_are_listed_with_file_row_field_and_reason(tmp_path: 
 
 def test_a_cut_event_file_gives_what_lies_before_the_cut(tmp_path: Path) -> None:
     data = (DATA / "events.out.tfevents.1795466719.node7").read_bytes()
-    whole = list(event_rows(DATA / "events.out.tfevents.1795466719.node7", Choice()))
+    whole = list(event_rows(DATA / "events.out.tfevents.1795466719.node7", LogChoices()))
     assert len(whole) == 15 and all(isinstance(row, Logged) for row in whole)
     for cut in range(40, len(data), 37):
         path = tmp_path / "events.out.tfevents.1.x"
         path.write_bytes(data[:cut])
-        rows = list(event_rows(path, Choice()))
+        rows = list(event_rows(path, LogChoices()))
         own = [row for row in rows if isinstance(row, Logged)]
         assert [str(row.values) for row in own] == [
             str(row.values) for row in whole[: len(own)] if isinstance(row, Logged)
@@ -159,11 +159,11 @@ def test_a_cut_event_file_gives_what_lies_before_the_cut(tmp_path: Path) -> None
 def test_a_flipped_bit_is_told_and_alters_no_number(name: str, tmp_path: Path) -> None:
     reader = event_rows if "events" in name else swanlab_rows
     data = (DATA / name).read_bytes()
-    known = {str(row.values) for row in reader(DATA / name, Choice()) if isinstance(row, Logged)}
+    known = {str(row.values) for row in reader(DATA / name, LogChoices()) if isinstance(row, Logged)}
     for at in range(60, len(data), 41):
         path = tmp_path / name
         path.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
-        rows = list(reader(path, Choice()))
+        rows = list(reader(path, LogChoices()))
         assert {str(row.values) for row in rows if isinstance(row, Logged)} <= known
         assert any(isinstance(row, Rejected) for row in rows)
 
@@ -183,16 +183,16 @@ def test_a_store_of_several_runs_wants_one_of_them(tmp_path: Path) -> None:
 
 
 def test_a_definition_that_changed_is_drawn_only_for_a_known_version() -> None:
-    assert Names("verl", "0.9.1").metric(K3) == "mismatch/kl_k3"
-    assert Names("verl", "0.7.1").metric(K3) is None and Names("verl").metric(K3) is None
+    assert LoggedMetrics("verl", "0.9.1").metric(K3) == "mismatch/kl_k3"
+    assert LoggedMetrics("verl", "0.7.1").metric(K3) is None and LoggedMetrics("verl").metric(K3) is None
     assert "since verl 0.8.0" in why_own(K3, "verl", None) and "0.7.1 is older" in why_own(K3, "verl", "0.7.1")
-    both = Names("verl", "0.9.1")
+    both = LoggedMetrics("verl", "0.9.1")
     assert [both.metric(K3), both.metric("mismatch/mismatch_k3_kl"), both.metric(K3)] == [
         "mismatch/kl_k3", None, "mismatch/kl_k3",
     ]  # fmt: skip
     assert both.why_own("mismatch/mismatch_k3_kl") == f"mismatch/kl_k3 is drawn from {K3}"
     assert (
-        Names("nemo_rl", given={"train/gen_kl_error": "mismatch/kl_k3"}).metric("train/gen_kl_error")
+        LoggedMetrics("nemo_rl", given={"train/gen_kl_error": "mismatch/kl_k3"}).metric("train/gen_kl_error")
         == "mismatch/kl_k3"
     )
 
@@ -286,5 +286,5 @@ def test_a_damaged_file_of_scalars_is_set_aside_and_repaired(tmp_path: Path) -> 
 def test_a_name_that_changed_its_meaning_is_a_metric_only_where_both_agree(
     trainer: str | None, version: str | None, name: str, metric: str | None
 ) -> None:
-    names = Names(trainer, version)
+    names = LoggedMetrics(trainer, version)
     assert names.metric(name) == metric and (metric or names.why_own(name))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ratioscope.errors import UnsafeFile
-from ratioscope.ingest.importers.restricted.budget import Budget, Limits
+from ratioscope.ingest.importers.restricted.budget import Allowance, FileLimits
 from ratioscope.ingest.importers.restricted.torch_files import saved
 
 TYPES = (
@@ -29,8 +29,8 @@ def file_of(value: Any, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def read(data: bytes, limits: Limits | None = None) -> Any:
-    return saved(memoryview(data), {}, Budget(limits))
+def read(data: bytes, limits: FileLimits | None = None) -> Any:
+    return saved(memoryview(data), {}, Allowance(limits))
 
 
 @pytest.mark.parametrize("is_archive", [True, False], ids=["archive", "older form"])
@@ -133,7 +133,7 @@ HOSTILE = {
 def test_a_crafted_archive_is_refused_and_its_trick_named(trick: str) -> None:
     data, named = HOSTILE[trick]
     with pytest.raises(UnsafeFile, match=named):
-        read(data, Limits(nbytes=1 << 28))
+        read(data, FileLimits(nbytes=1 << 28))
 
 
 def test_members_over_one_another_are_refused() -> None:
@@ -153,11 +153,11 @@ def test_an_archive_within_a_value_is_read_under_the_same_limits() -> None:
     from ratioscope.ingest.importers.restricted.torch_files import embedded
 
     inner = file_of(torch.zeros(1000))
-    assert embedded((inner,), Budget()).shape == (1000,)
+    assert embedded((inner,), Allowance()).shape == (1000,)
     with pytest.raises(UnsafeFile, match="decodes to more"):
-        embedded((inner,), Budget(Limits(nbytes=1000)))
+        embedded((inner,), Allowance(FileLimits(nbytes=1000)))
     with pytest.raises(UnsafeFile, match="no bytes"):
-        embedded((pickle,), Budget())
+        embedded((pickle,), Allowance())
 
 
 def test_every_changed_byte_of_an_archive_is_refused_or_changes_nothing() -> None:
@@ -165,6 +165,6 @@ def test_every_changed_byte_of_an_archive_is_refused_or_changes_nothing() -> Non
     for at in range(len(PLAIN)):
         changed = PLAIN[:at] + bytes([PLAIN[at] ^ 0x41]) + PLAIN[at + 1 :]
         try:
-            assert read(changed, Limits(nbytes=1 << 20)).tolist() == wanted, at
+            assert read(changed, FileLimits(nbytes=1 << 20)).tolist() == wanted, at
         except UnsafeFile:
             pass

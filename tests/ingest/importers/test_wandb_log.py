@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ratioscope.app.cli import UNREADABLE, main
 from ratioscope.errors import ConfigError, SourceError
-from ratioscope.ingest.importers.wandb_log import BLOCK, MAGIC, Entry, Health, entries, records, wandb_file
+from ratioscope.ingest.importers.wandb_log import BLOCK, MAGIC, LogDamage, LogRecord, entries, records, wandb_file
 from ratioscope.ingest.importers.wandb_scalars import likely_dialect
 
 ROWS = 400
@@ -41,20 +41,20 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(home.rglob("run-theirs.wandb"))
 
 
-def read(content: bytes, path: Path) -> tuple[list[Entry], Health]:
+def read(content: bytes, path: Path) -> tuple[list[LogRecord], LogDamage]:
     path.write_bytes(content)
-    health = Health()
+    health = LogDamage()
     return list(entries(path, health)), health
 
 
-def rows(found: list[Entry]) -> list[dict[str, object]]:
+def rows(found: list[LogRecord]) -> list[dict[str, object]]:
     return [entry.values for entry in found if entry.kind == "history"]
 
 
 def test_every_row_of_wandb_is_read_with_equal_values(log: Path) -> None:
-    health = Health()
+    health = LogDamage()
     found = list(entries(wandb_file(log.parent), health))
-    assert health == Health() and log.stat().st_size > 10 * BLOCK
+    assert health == LogDamage() and log.stat().st_size > 10 * BLOCK
     own = rows(found)
     assert [(row["_step"], row["rollout_corr/kl"], row["a.b"], len(str(row["text"]))) for row in own] == [
         (step, step / 7, step, step * 137 % 9000) for step in range(ROWS)
@@ -68,12 +68,12 @@ def test_every_row_of_wandb_is_read_with_equal_values(log: Path) -> None:
 
 def test_a_log_that_was_cut_or_still_grows_gives_the_rows_before_the_end(log: Path, tmp_path: Path) -> None:
     content = log.read_bytes()
-    whole = list(records(io.BytesIO(content), Health()))
+    whole = list(records(io.BytesIO(content), LogDamage()))
     boundaries = range(BLOCK, len(content), BLOCK)
     assert len(boundaries) > 10
     before = 0
     for cut in sorted({at + by for at in boundaries for by in (-8, -7, -1, 0, 1, 6, 7, 8)}):
-        health = Health()
+        health = LogDamage()
         own = list(records(io.BytesIO(content[:cut]), health))
         assert own == whole[: len(own)] and before <= len(own) < len(whole) and health.damaged == 0
         before = len(own)
@@ -95,7 +95,7 @@ def test_a_flipped_bit_costs_rows_and_never_alters_one(log: Path, tmp_path: Path
 
 @given(st.binary(max_size=300))
 def test_any_bytes_end_the_reader_in_order(content: bytes) -> None:
-    health = Health()
+    health = LogDamage()
     assert list(records(io.BytesIO(MAGIC + content), health)) == []  # no digest of 32 bits is met by chance
     assert health.damaged or health.torn or not any(content[:7])  # zeros are room that was never written
 

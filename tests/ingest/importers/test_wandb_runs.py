@@ -15,7 +15,7 @@ from ratioscope import open_run
 from ratioscope.app.cli import main
 from ratioscope.errors import ConfigError, SourceError
 from ratioscope.ingest.importers.samples import Rejected
-from ratioscope.ingest.importers.scalars.number_row import Choice, Logged
+from ratioscope.ingest.importers.scalars.number_row import LogChoices, Logged
 from ratioscope.ingest.importers.scalars.wandb_online import PAGE, TRIES, is_online, online_rows
 
 WRITE = """
@@ -98,7 +98,7 @@ SOURCE = Path("wandb://team/project/abc")
 
 def test_every_page_is_read_once_and_in_order() -> None:
     api = StandIn(rows_of(PAGE + 7))
-    found = [row for row in online_rows(SOURCE, Choice(), api=api) if isinstance(row, Logged)]
+    found = [row for row in online_rows(SOURCE, LogChoices(), api=api) if isinstance(row, Logged)]
     assert [(row.step, row.values) for row in found] == [(at, {"loss": at / 4}) for at in range(PAGE + 7)]
     assert api.asked == [(0, PAGE), (PAGE, 2 * PAGE), (2 * PAGE, 2 * PAGE + 13)]
 
@@ -106,18 +106,18 @@ def test_every_page_is_read_once_and_in_order() -> None:
 def test_a_page_that_fails_is_asked_for_again_from_its_first_row() -> None:
     waited: list[float] = []
     api = StandIn(rows_of(9), failures=TRIES - 1)
-    assert len(list(online_rows(SOURCE, Choice(), api=api, sleep=waited.append))) == 9
+    assert len(list(online_rows(SOURCE, LogChoices(), api=api, sleep=waited.append))) == 9
     assert api.asked == [(0, 17)] * TRIES and waited == [1.0, 2.0, 4.0]
     with pytest.raises(SourceError, match="502 Bad Gateway"):
-        list(online_rows(SOURCE, Choice(), api=StandIn(rows_of(9), failures=TRIES), sleep=waited.append))
+        list(online_rows(SOURCE, LogChoices(), api=StandIn(rows_of(9), failures=TRIES), sleep=waited.append))
 
 
 def test_a_row_without_a_step_and_a_name_of_no_run_are_told() -> None:
     rows = [*rows_of(3), {"_step": 9, "val": 1.0}]
-    (odd,) = [row for row in online_rows(SOURCE, Choice(), api=StandIn(rows)) if isinstance(row, Rejected)]
+    (odd,) = [row for row in online_rows(SOURCE, LogChoices(), api=StandIn(rows)) if isinstance(row, Rejected)]
     assert (odd.row, odd.field) == (3, "train/global_step")
     with pytest.raises(ConfigError, match="ENTITY/PROJECT/RUN"):
-        list(online_rows(Path("wandb://team/abc"), Choice(), api=StandIn([])))
+        list(online_rows(Path("wandb://team/abc"), LogChoices(), api=StandIn([])))
     with pytest.raises(SourceError, match="could not find run"):
-        list(online_rows(Path("wandb://team/project/other"), Choice(), api=StandIn([])))
+        list(online_rows(Path("wandb://team/project/other"), LogChoices(), api=StandIn([])))
     assert is_online(SOURCE) and not is_online(Path("wandb/offline-run-1"))

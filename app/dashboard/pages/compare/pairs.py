@@ -5,7 +5,7 @@ from functools import partial
 import polars as pl
 import streamlit as st
 
-from ratioscope.ingest.analysis.prompt_tables import KEYS, METRICS, Key, of_metric
+from ratioscope.ingest.analysis.prompt_tables import KEYS, METRICS, PromptKey, of_metric
 from ratioscope.ingest.jobs.pair_job import PairJob, RunSteps
 from ratioscope.metrics.analysis.comparison import Paired, paired
 
@@ -44,13 +44,13 @@ def pair_by_pair(a: ComparedRun, b: ComparedRun, gap: str) -> None:
         st.caption(f":material/info: The last reading {why}.")
 
 
-def _name(a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> str:
+def _name(a: ComparedRun, b: ComparedRun, key: PromptKey, gap: str) -> str:
     """The name of the job for these sides. A growing run is read up to its newest step at the start of the job."""
     sides = [(side.letter, side.typed, tuple(shown.path for shown in side.views)) for side in (a, b)]
     return repr(("pairs", key, gap, sides))
 
 
-def _offer(job: PairJob | None, name: str, a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> None:
+def _offer(job: PairJob | None, name: str, a: ComparedRun, b: ComparedRun, key: PromptKey, gap: str) -> None:
     """The button that starts the job, unless it is running or has nothing new to read."""
     recorded = [tuple(side.recorded(shown)) for side in (a, b) for shown in side.views]
     if job is not None and (job.progress.at_work or (job.progress.state == "done" and job.work.steps == recorded)):
@@ -65,12 +65,12 @@ def _offer(job: PairJob | None, name: str, a: ComparedRun, b: ComparedRun, key: 
     )
 
 
-def _start(name: str, a: ComparedRun, b: ComparedRun, key: Key, gap: str) -> None:
+def _start(name: str, a: ComparedRun, b: ComparedRun, key: PromptKey, gap: str) -> None:
     parts = [RunSteps(side.letter, shown.run, side.range_of(shown)) for side in (a, b) for shown in side.views]
     jobs().read_pairs(name, parts, key, gap)
 
 
-def _show(job: PairJob, metric: str, key: Key) -> None:
+def _show(job: PairJob, metric: str, key: PromptKey) -> None:
     one, other = job.work.table("A"), job.work.table("B")
     pairs = paired(of_metric(one, metric), of_metric(other, metric))
     st.markdown(f"**{label(paired_sentence(pairs, metric, key))}**")
@@ -78,7 +78,7 @@ def _show(job: PairJob, metric: str, key: Key) -> None:
     numbers_behind(partial(_joined, one, other, metric), "pair_numbers", "numbers of the pairs")
 
 
-def _why_none(pairs: Paired, key: Key) -> None:
+def _why_none(pairs: Paired, key: PromptKey) -> None:
     if not pairs.pairs:
         how = {"prompt_text": "log prompt_texts", "group_id": "log group_ids", "sequence_id": "log sequence_ids"}[key]
         st.caption(f"To pair by {key}, {how} with Collector.log in both runs, and keep the token rows.")
