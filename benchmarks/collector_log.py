@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ratioscope import Collector
-from ratioscope.collectors.writing.sink import Outcome
+from ratioscope.collectors.writing.sink import RowsOutcome
 
 NAMES = ("rollout_logprobs", "old_logprobs", "current_logprobs")
 
@@ -90,9 +90,9 @@ class _HeldUp:
     def open(self) -> int:
         return 0
 
-    def write(self, step: int, rows: Any, earlier: Any, tally: Any, late: str | None) -> Outcome:
+    def write(self, step: int, rows: Any, earlier: Any, tally: Any, late: str | None) -> RowsOutcome:
         self._gate.wait()
-        return Outcome(len(rows), 0)
+        return RowsOutcome(len(rows), 0)
 
     def say(self, entry: Any) -> None:
         self._gate.wait()

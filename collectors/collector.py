@@ -40,16 +40,16 @@ from .process.failures import let_go
 from .process.notice import warn
 from .process.ranks import label, part_of, part_of_parent, rank_told
 from .process.trainer_process import TrainerProcess
-from .self_noise import Score, SecondForward, SelfNoise, self_noise_of
+from .self_noise import Scorer, SecondForward, SelfNoise, self_noise_of
 from .unfit_call import keeps_unfit_calls
 from .writing.backlog import LEAST_BYTES, Backlog
 from .writing.live_scalars import LiveScalars
 from .writing.run_file import launch, run_info, start_run
 from .writing.sink import Sink
-from .writing.task import Task
+from .writing.task import WriterTask
 from .writing.writer import Writer
 from .writing.writer_process import PROCESS, WriterProcess
-from .writing.writer_thread import BeginItem, DroppedItem, EventItem, Item, Target, WeightsItem, WriterThread
+from .writing.writer_thread import BeginItem, DroppedItem, EventItem, Item, RowTarget, WeightsItem, WriterThread
 
 PerToken = Any
 """A padded `(B, T)` array, one list or array per sequence, or one flat array cut by `lengths`; of numpy, torch (any device,
@@ -132,7 +132,7 @@ class Collector:
         self._info = run_info(name or self.run_dir.name, trainer, config)
         if resolution is not None:
             self._info["resolution"] = resolution_of(resolution)
-        self._task = Task(
+        self._task = WriterTask(
             root=str(self.run_dir), info=self._info, rank=rank, attempt=start, versions=versions,
             budget=None if budget is None else asdict(budget), scalars=scalars, dialect=dialect,
             part_of=part_of(known_rank), queue_batches=queue_batches, queue_bytes=queue_bytes, waits=when_full == "wait",
@@ -232,7 +232,7 @@ class Collector:
                 self._refuse(step, offered, refused, "")
 
     @keeps_unfit_calls(dict[str, list[Any]])
-    def read_again(self, step: SupportsIndex, sequences: int, score: Score, model: Any) -> dict[str, list[Any]]:
+    def read_again(self, step: SupportsIndex, sequences: int, score: Scorer, model: Any) -> dict[str, list[Any]]:
         """Readings for `log`: the log-probs of a few of its sequences by a second forward, `trainer_again`; see `self_noise`.
 
         {} without the option, at most steps, and if the forward fails, which is counted. sequences: number of them in the call
@@ -438,7 +438,7 @@ class Collector:
         texts = None if self._decode is None else TokenTexts(self._decode)
         return BatchRows(self._ledger, self._copies, warn, texts, self._texts.rows)
 
-    def _writer(self) -> Target:
+    def _writer(self) -> RowTarget:
         """The writer: a process, or this thread if no process can be started or processes have ended too often."""
         failures = self.counts.failures.get(PROCESS, 0)
         if self._has_process and failures < _MOST_PROCESSES:

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from .adapter import AdapterModule
 from .watching.hooks import Hook
-from .watching.source import Function, Source
+from .watching.source import SourceFunction, SourceTree
 
 
 @dataclass(frozen=True)
-class Found:
+class HookedFunction:
     """A hook, and the function that it would watch."""
 
     hook: Hook
-    function: Function | None
+    function: SourceFunction | None
     """None if the source has no such function."""
     lacking: tuple[str, ...]
     """Parameters that the adapter reads by name and that the function does not have."""
@@ -41,16 +41,16 @@ class Found:
 class Drift:
     """The functions that an adapter finds in the source of its trainer."""
 
-    found: tuple[Found, ...]
+    found: tuple[HookedFunction, ...]
     """Every hook; empty if the trainer is not there."""
 
     @property
-    def fatal(self) -> tuple[Found, ...]:
+    def fatal(self) -> tuple[HookedFunction, ...]:
         """The hooks for which the trainer would be refused."""
         return tuple(one for one in self.found if one.is_fatal)
 
     @property
-    def changed(self) -> tuple[Found, ...]:
+    def changed(self) -> tuple[HookedFunction, ...]:
         """The hooks whose function has no parameter of a name that the adapter reads: what this holds is not recorded."""
         return tuple(one for one in self.found if one.lacking)
 
@@ -60,7 +60,7 @@ class Drift:
         return not self.fatal and any(one.function is not None and one.hook.needed for one in self.found)
 
 
-def drift(adapter: AdapterModule, source: Source) -> Drift:
+def drift(adapter: AdapterModule, source: SourceTree) -> Drift:
     """Looks every hook of an adapter up in the source. An adapter of a user's own will do.
 
     A hook whose package is not there at all is left out. Arguments are compared for looks in the adapter's own folder.
@@ -71,16 +71,16 @@ def drift(adapter: AdapterModule, source: Source) -> Drift:
     return Drift(tuple(_found(hook, source, reads) for hook in hooks if there[hook.module.partition(".")[0]]))
 
 
-def _found(hook: Hook, source: Source, reads: dict[str, set[str]]) -> Found:
+def _found(hook: Hook, source: SourceTree, reads: dict[str, set[str]]) -> HookedFunction:
     function = source.function(hook.module, hook.name)
     if function is None:
-        return Found(hook, None, (), _reason(hook, source), source.has_module(hook.module))
+        return HookedFunction(hook, None, (), _reason(hook, source), source.has_module(hook.module))
     looks = [name for name in (hook.before, hook.after, hook.swap, hook.replace) if name]
     wanted = set[str]().union(*(reads.get(look, set()) for look in looks))
-    return Found(hook, function, tuple(sorted(wanted - set(function.parameters))), "")
+    return HookedFunction(hook, function, tuple(sorted(wanted - set(function.parameters))), "")
 
 
-def _reason(hook: Hook, source: Source) -> str:
+def _reason(hook: Hook, source: SourceTree) -> str:
     if not source.has_module(hook.module):
         return f"no module {hook.module}"
     owner, _, name = hook.name.rpartition(".")

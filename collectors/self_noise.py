@@ -21,7 +21,7 @@ AGAIN = "trainer_again"
 """The name of the reading."""
 ENOUGH = 3
 """After so many failures in a row no second forward is made any more."""
-Score = Callable[[list[int]], Sequence[Any]]
+Scorer = Callable[[list[int]], Sequence[Any]]
 """Takes places of sequences in a batch; returns the trainer's log-probs of each, (T_i,)."""
 
 
@@ -76,7 +76,7 @@ class SecondForward:
         self._is_over = False
         self._last: int | None = None
 
-    def read(self, step: int, rows: int, score: Score, model: Any) -> dict[str, list[Any]]:
+    def read(self, step: int, rows: int, score: Scorer, model: Any) -> dict[str, list[Any]]:
         """{"trainer_again": log-probs per sequence, None where it was not read}; {} if it is not time, or if it failed.
 
         model: a torch module or several, whose state is put back afterwards.

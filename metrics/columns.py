@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Pair:
+class ShiftedPair:
     """The later logprob of each token, and the earlier one `shift` positions before it in the same sequence."""
 
     exists: Operand
@@ -57,7 +57,7 @@ class TokenColumns:
     """1 if the token is in `finite` and has an entropy."""
     surprisal_gap: Operand
     """-later - entropy; 0 outside `has_entropy`."""
-    pairs: Mapping[int, Pair]
+    pairs: Mapping[int, ShiftedPair]
     """shift -> Pair."""
 
 
@@ -126,9 +126,9 @@ def log_weights(earlier: Operand, later: Operand, mask: Operand, xp: Namespace) 
     return token, xp.where(token, later - earlier, -infinity)
 
 
-def _pair(shifted: Operand, later: Operand, finite: Operand, xp: Namespace) -> Pair:
+def _pair(shifted: Operand, later: Operand, finite: Operand, xp: Namespace) -> ShiftedPair:
     exists = finite & xp.isfinite(shifted)
-    return Pair(exists * 1.0, xp.where(exists, shifted, 0.0), xp.where(exists, later, 0.0))
+    return ShiftedPair(exists * 1.0, xp.where(exists, shifted, 0.0), xp.where(exists, later, 0.0))
 
 
 def sequence_columns(sums: Mapping[str, Operand], xp: Namespace) -> SequenceColumns:

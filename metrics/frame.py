@@ -12,9 +12,9 @@ from ratioscope.record import GAPS, sides
 from .definitions.registry import METRICS
 from .definitions.tail import TAILS
 from .merging import KEYS, LISTS, merge
-from .metric import Metric, Reading, Tail
-from .readings import gap_values
+from .metric import Metric, Quantity, Tail
 from .statistic import Statistic
+from .table_metrics import gap_values
 
 
 def metric_frame(
@@ -72,7 +72,7 @@ def _reads(metric: Metric, tail: Tail) -> bool:
         need = waiting.pop()
         if need == tail:
             return True
-        waiting += need.needs if isinstance(need, Reading) else ()
+        waiting += need.needs if isinstance(need, Quantity) else ()
     return False
 
 

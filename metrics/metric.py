@@ -13,7 +13,7 @@ from ratioscope.record import GAPS, kin
 
 from .statistic import Statistic, product
 
-Kind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
+MetricKind = Literal["mean", "share", "count", "extreme", "ratio", "correlation", "shape", "z"]
 """The way a value is computed. share: a part of a count, in [0, 1]; shape: of a distribution; z: a value / its standard
 error."""
 Topic = Literal["divergence", "weights and ESS", "tails", "perplexity", "agreement", "honesty", "faults", "counts"]
@@ -32,17 +32,17 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Quantity:
     """A value computed from merged statistics, one per group."""
 
-    needs: tuple["Statistic | Tail | Reading", ...]
+    needs: tuple["Statistic | Tail | Quantity", ...]
     """The arguments of `value`, in order."""
     value: Callable[..., Floats]
     """A vectorised function of arrays of shape (groups,); NaN means not available."""
 
     @property
     def statistics(self) -> tuple[Statistic, ...]:
-        """The Statistics that it needs, directly or through other readings."""
+        """The Statistics that it needs, directly or through other quantities."""
         return statistics_of(self.needs)
 
 
@@ -70,11 +70,11 @@ class Metric:
     """In plain characters; x, S, m and w as in docs/metrics.md."""
     meaning: str
     """Meaning of the value, in one or two sentences."""
-    needs: tuple[Statistic | Tail | Reading, ...]
+    needs: tuple[Statistic | Tail | Quantity, ...]
     """The arguments of `value`, in order."""
     value: Callable[..., Floats]
     """A vectorised function of arrays of shape (groups,); NaN means not available."""
-    error: Reading | None = None
+    error: Quantity | None = None
     """The standard error; None if the metric has none."""
     gaps: tuple[str, ...] = ALL_GAPS
     """The gaps that have the metric."""
@@ -94,7 +94,7 @@ class Metric:
     """Why the value can be missing although its gap is on record; follows "not available, because"."""
     title: str = field(kw_only=True)
     """The name in words, for the head of a chart or card; the gap follows it after a comma."""
-    kind: Kind = field(kw_only=True)
+    kind: MetricKind = field(kw_only=True)
     """The way the value is computed."""
     topic: Topic = field(kw_only=True)
     """The question that the metric answers."""
@@ -130,13 +130,13 @@ class Metric:
         return statistics_of(self.needs + (self.error.needs if self.error else ()))
 
 
-def statistics_of(needs: Iterable[Statistic | Tail | Reading]) -> tuple[Statistic, ...]:
-    """The Statistics among these needs and the needs of their readings, each once."""
+def statistics_of(needs: Iterable[Statistic | Tail | Quantity]) -> tuple[Statistic, ...]:
+    """The Statistics among these needs and the needs of their quantities, each once."""
     statistics: dict[Statistic, None] = {}
     for need in needs:
         if isinstance(need, Statistic):
             statistics[need] = None
-        elif isinstance(need, Reading):
+        elif isinstance(need, Quantity):
             statistics.update(dict.fromkeys(need.statistics))
     return tuple(statistics)
 
@@ -152,7 +152,7 @@ def clusters_of(count: Statistic) -> Statistic:
     return Statistic(f"clusters_of_{count.name}", lambda sums, xp: (sums[count.name] > 0) * 1.0, "cluster")
 
 
-def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -> Reading:
+def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -> Quantity:
     """Standard error of scale * total / count, both sums over tokens, with sequences as the independent units.
 
     Delta method (ratio estimator): sqrt(m/(m-1) * sum_i (a_i - mean * n_i)^2) / sum_i n_i over the m sequences of the
@@ -166,7 +166,7 @@ def clustered_error(total: Statistic, count: Statistic, *, scale: float = 1.0) -
         spread = np.maximum(aa - 2 * mean * an + mean**2 * nn, 0.0)
         return np.where(m > 1, abs(scale) * np.sqrt(spread * ratio(m, m - 1)) / n, np.nan)
 
-    return Reading(needs, value)
+    return Quantity(needs, value)
 
 
 def error_of_mean(total: Floats, total_of_squares: Floats, count: Floats) -> Floats:

@@ -40,7 +40,7 @@ class Astray(SourceError, OSError):
 
 
 @dataclass(frozen=True, order=True)
-class Entry:
+class FolderEntry:
     """A name in a folder, and the type bits of its mode (0: it was removed since)."""
 
     name: str
@@ -125,13 +125,13 @@ def is_file(root: Path, path: str | PurePath) -> bool:
         return False
 
 
-def entries(root: Path, path: str | PurePath, most: int | None = None) -> Iterator[Entry]:
+def entries(root: Path, path: str | PurePath, most: int | None = None) -> Iterator[FolderEntry]:
     """The entries of a folder, in no order. most: number of names that are looked at."""
     with folder(root, path) as descriptor:
         yield from _listed(descriptor, most)
 
 
-def entries_at(outer: int, name: str, most: int | None = None) -> Iterator[Entry]:
+def entries_at(outer: int, name: str, most: int | None = None) -> Iterator[FolderEntry]:
     """The same for a folder directly below that of this descriptor: a third of the calls, which a far store answers late."""
     descriptor = _entered(outer, name)
     try:
@@ -145,12 +145,12 @@ def kind(mode: int) -> str:
     return next((words for test, words in _KINDS if test(mode)), "not a regular file")
 
 
-def _listed(descriptor: int, most: int | None) -> Iterator[Entry]:
+def _listed(descriptor: int, most: int | None) -> Iterator[FolderEntry]:
     with os.scandir(descriptor) as found:
         for place, entry in enumerate(found):
             if place == most:
                 return
-            yield Entry(entry.name, _type(entry))
+            yield FolderEntry(entry.name, _type(entry))
 
 
 def _entered(outer: int, name: str) -> int:

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
-from .redaction import REDACTED, Name, is_secret, name_of, without_secrets
+from .redaction import REDACTED, NameSecrecy, is_secret, name_of, without_secrets
 
 T = TypeVar("T")
 DEPTH, MEMBERS, CHARACTERS, NAMED = 12, 10_000, 1 << 18, 100
@@ -55,14 +55,14 @@ def kept(config: Any, text: Callable[[str], str] = str) -> Kept:
     """
     found = Kept()
     try:
-        plain = _Walk(found, text).plain(config, Name.PLAIN, ())
+        plain = _Walk(found, text).plain(config, NameSecrecy.PLAIN, ())
     except Exception as error:
         plain = _because(error)
     found.settings = plain if isinstance(plain, dict) else {} if config is None else {"config": plain}
     return found
 
 
-Place = tuple[str, ...]
+SettingPath = tuple[str, ...]
 
 
 class _Walk:
@@ -72,7 +72,7 @@ class _Walk:
         self._found, self._text = found, text
         self._members, self._characters = MEMBERS, CHARACTERS
 
-    def plain(self, value: Any, name: Name, path: Place) -> Any:
+    def plain(self, value: Any, name: NameSecrecy, path: SettingPath) -> Any:
         """The value in types JSON knows, as it stands under such a name."""
         self._members -= 1
         if len(path) > DEPTH or self._is_spent:
@@ -82,13 +82,13 @@ class _Walk:
         except Exception as error:
             return self._because(error)
 
-    def _plain(self, value: Any, name: Name, path: Place) -> Any:
+    def _plain(self, value: Any, name: NameSecrecy, path: SettingPath) -> Any:
         if value is None or value is True or value is False:
             return value
         if isinstance(value, Enum):
             return self.plain(value.value if isinstance(value.value, (str, int, float)) else value.name, name, path)
         if isinstance(value, (Integral, Real)):
-            return self._secret(path) if name == Name.STRONG else _number(value)
+            return self._secret(path) if name == NameSecrecy.STRONG else _number(value)
         if isinstance(value, (str, PurePath)):
             return self._plain_text(str.__str__(value) if isinstance(value, str) else str(value), name, path)
         if isinstance(value, (bytes, bytearray)):
@@ -102,7 +102,7 @@ class _Walk:
         is_worded = any((base.__module__, base.__name__) in _WORDED for base in type(value).__mro__)
         return str(value) if is_worded else f"<{_type(value)}>"
 
-    def _plain_text(self, text: str, name: Name, path: Place) -> str:
+    def _plain_text(self, text: str, name: NameSecrecy, path: SettingPath) -> str:
         seen = text[: _LONGEST + _EDGE]  # some characters beyond the cut, so that a secret across it is seen whole
         if text == REDACTED or is_secret(name, seen) or without_secrets(seen) != seen:
             return self._secret(path)
@@ -110,16 +110,20 @@ class _Walk:
         self._characters -= len(text)
         return self._text(text)
 
-    def _dictionary(self, members: Iterable[tuple[Any, Callable[[], Any]]], under: Name, path: Place) -> dict[str, Any]:
+    def _dictionary(
+        self, members: Iterable[tuple[Any, Callable[[], Any]]], under: NameSecrecy, path: SettingPath
+    ) -> dict[str, Any]:
         pairs = [(self._key(key, under, at), read) for at, (key, read) in enumerate(self._some(members))]
-        secrecy = next((_implied_secrecy(read) for key, read in pairs if key.lower() in ("name", "key")), Name.PLAIN)
+        secrecy = next(
+            (_implied_secrecy(read) for key, read in pairs if key.lower() in ("name", "key")), NameSecrecy.PLAIN
+        )
         found: dict[str, Any] = {}
         for key, read in pairs:
             if self._is_spent:
                 return found | {"...": "..."}
             key = f"{key} ({len(found)})" if key in found else key
-            kind = max(name_of(key), secrecy if key.lower() == "value" else Name.PLAIN)
-            kind = Name.PLAIN if secrecy and key.lower() in ("name", "key") else kind
+            kind = max(name_of(key), secrecy if key.lower() == "value" else NameSecrecy.PLAIN)
+            kind = NameSecrecy.PLAIN if secrecy and key.lower() in ("name", "key") else kind
             self._characters -= len(key)
             try:
                 found[key] = self.plain(read(), max(under, kind), (*path, key))
@@ -140,34 +144,34 @@ class _Walk:
         """As many as may still be kept, and one more to tell that there are."""
         return list(islice(members, max(self._members, 0) + 1))
 
-    def _key(self, key: Any, under: Name, place: int) -> str:
+    def _key(self, key: Any, under: NameSecrecy, place: int) -> str:
         """The key as text. Below a secret's name a key that is no plain name may be the secret."""
         key = key.decode("latin-1") if isinstance(key, bytes) else key
         parts = key if isinstance(key, tuple) else (key,)
-        text = ", ".join(str(_Walk(Kept(), str).plain(part, Name.PLAIN, ())) for part in parts[:DEPTH])
+        text = ", ".join(str(_Walk(Kept(), str).plain(part, NameSecrecy.PLAIN, ())) for part in parts[:DEPTH])
         text = text if len(text) <= 200 else f"{text[:200]}..."
-        if text == REDACTED or (under >= Name.SECRET and sum(letter.isdigit() for letter in text) > 3):
+        if text == REDACTED or (under >= NameSecrecy.SECRET and sum(letter.isdigit() for letter in text) > 3):
             self._secret((f"[key {place}]",))
             return f"{REDACTED} {place}"
         return self._text(text)
 
-    def _list(self, value: Iterable[Any], name: Name, path: Place) -> list[Any]:
+    def _list(self, value: Iterable[Any], name: NameSecrecy, path: SettingPath) -> list[Any]:
         """Items; of arguments, the one after `--api-key`, of a pair the second."""
-        items, found, before = self._some(value), list[Any](), Name.PLAIN
+        items, found, before = self._some(value), list[Any](), NameSecrecy.PLAIN
         is_pair = len(items) == 2
         for place, item in enumerate(items):
             if self._is_spent:
                 found.append("...")
                 break
             is_option = isinstance(item, str) and item.startswith("--")
-            found.append(self.plain(item, max(name, Name.PLAIN if is_option else before), (*path, f"[{place}]")))
+            found.append(self.plain(item, max(name, NameSecrecy.PLAIN if is_option else before), (*path, f"[{place}]")))
             is_name = is_option or (isinstance(item, str) and (item.startswith("-") or (is_pair and place == 0)))
-            before = name_of(item) if is_name and "=" not in item else Name.PLAIN
+            before = name_of(item) if is_name and "=" not in item else NameSecrecy.PLAIN
             if isinstance(item, str) and item in ("-u", "-p") and _is_secret_after(items[: place + 2]):
-                before = Name.SECRET
+                before = NameSecrecy.SECRET
         return sorted(found, key=repr) if isinstance(value, Set) else found
 
-    def _secret(self, path: Place) -> str:
+    def _secret(self, path: SettingPath) -> str:
         if len(self._found.secrets) < NAMED:
             self._found.secrets.append(".".join(path).replace(".[", "["))
         else:
@@ -181,13 +185,13 @@ def _is_secret_after(arguments: list[Any]) -> bool:
     return isinstance(arguments[-1], str) and not without_secrets(line).endswith(arguments[-1])
 
 
-def _implied_secrecy(read: Callable[[], Any]) -> Name:
+def _implied_secrecy(read: Callable[[], Any]) -> NameSecrecy:
     """The secrecy that the name implies for the value, in {"name": "HF_TOKEN", "value": ...}."""
     try:
         name = read()
     except Exception:
-        return Name.PLAIN
-    return name_of(name) if isinstance(name, str) else Name.PLAIN
+        return NameSecrecy.PLAIN
+    return name_of(name) if isinstance(name, str) else NameSecrecy.PLAIN
 
 
 def _members_of(value: Any) -> Iterator[tuple[Any, Callable[[], Any]]] | None:

@@ -83,7 +83,7 @@ MASK_REASONS = ("kept", "low", "high", "sequence", "veto", "off_policy", "length
 because a text per token costs a Python object; one list for all trainers, because shares of two runs are to be compared. New
 reasons are added at the end."""
 
-Kind = Literal["bool", "int16", "int32", "int64", "float32", "float64", "string"]
+FieldType = Literal["bool", "int16", "int32", "int64", "float32", "float64", "string"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Field:
 
     name: str
     """Name of the column."""
-    kind: Kind
+    kind: FieldType
     """Type of a value."""
     per: Literal["sequence", "token", "prompt"]
     """One value for a row; or a list with one for each token of the response, or of the prompt."""
@@ -208,7 +208,7 @@ PROMPT_FIELDS = tuple(field.name for field in RECORD if field.per == "prompt")
 SLICED_BY = ("mask", "replica", "rollout_version_min", "trainer_version", "turn")
 """Columns that the written statistics depend on and that a process may record of sequences another one measures."""
 
-_ARROW: dict[Kind, pa.DataType] = {
+_ARROW: dict[FieldType, pa.DataType] = {
     "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float32": pa.float32(), "float64": pa.float64(), "string": pa.string(),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from enum import IntEnum
 REDACTED = "[redacted]"
 
 
-class Name(IntEnum):
+class NameSecrecy(IntEnum):
     """The degree to which the name of a setting makes its value a secret."""
 
     PLAIN = 0
@@ -141,7 +141,7 @@ _STEM = re.compile(
 _REST = re.compile(r"[^\r\n\"']*")
 
 
-def name_of(name: str) -> Name:
+def name_of(name: str) -> NameSecrecy:
     """The secrecy that the name of a setting implies for its value, however the name is written.
 
     >>> [name_of(name).name for name in ("wandbApiKey", "prompt_key", "max_tokens", "HF_TOKEN", "db-password")]
@@ -151,21 +151,27 @@ def name_of(name: str) -> Name:
     while len(words) > 1 and words[-1] in _TAILS:
         words.pop()
     if any(word in name for word in _ELSEWHERE):
-        return Name.STRONG
+        return NameSecrecy.STRONG
     if not words or name in _FOLDERS:
-        return Name.PLAIN
+        return NameSecrecy.PLAIN
     head, others = words[-1], set(words[:-1])
     if head in _STRONG or head.endswith(_STRONG_ENDINGS):
-        return Name.STRONG
+        return NameSecrecy.STRONG
     if others & _STRONG or _joined(head):
-        return Name.SECRET
+        return NameSecrecy.SECRET
     if head in ("token", "tokens", "pat"):
-        return Name.PLAIN if others & _ORDINARY_TOKENS else Name.SECRET
+        return NameSecrecy.PLAIN if others & _ORDINARY_TOKENS else NameSecrecy.SECRET
     if head in ("key", "keys"):
-        return Name.STRONG if others & _SECRET_KEYS else Name.PLAIN if others & _ORDINARY_KEYS else Name.WEAK
+        return (
+            NameSecrecy.STRONG
+            if others & _SECRET_KEYS
+            else NameSecrecy.PLAIN
+            if others & _ORDINARY_KEYS
+            else NameSecrecy.WEAK
+        )
     if head == "pass":
-        return Name.PLAIN if others & _ORDINARY_PASSES else Name.SECRET
-    return Name.WEAK if head in _HEADS or (head in _SERVICES and not others) else Name.PLAIN
+        return NameSecrecy.PLAIN if others & _ORDINARY_PASSES else NameSecrecy.SECRET
+    return NameSecrecy.WEAK if head in _HEADS or (head in _SERVICES and not others) else NameSecrecy.PLAIN
 
 
 def _joined(word: str) -> bool:
@@ -173,11 +179,11 @@ def _joined(word: str) -> bool:
     return any(word.endswith(end) and word.removesuffix(end) in _SECRET_KEYS for end in ("key", "keys", "token"))
 
 
-def is_secret(name: Name, text: str) -> bool:
+def is_secret(name: NameSecrecy, text: str) -> bool:
     """True if a text under such a name is a secret because of the name."""
-    if name == Name.PLAIN or _SPECIAL.fullmatch(text):
+    if name == NameSecrecy.PLAIN or _SPECIAL.fullmatch(text):
         return False
-    return name > Name.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text))
+    return name > NameSecrecy.WEAK or not (len(text) <= 32 and _ORDINARY.fullmatch(text))
 
 
 def without_secrets(text: str) -> str:
@@ -215,8 +221,8 @@ def _without_assigned(text: str) -> str:
         name, separator, value = (part or "" for part in (found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)))
         begin, end, kind = found.end() - len(value), found.end(), name_of(name)
         if ":" in separator and value[0] not in "\"'[{\\":  # a header, YAML, or prose
-            kind = Name.WEAK if kind == Name.SECRET and name.isalpha() and name.islower() else kind
-            end = max(end, begin + len(_REST.match(text, begin)[0])) if kind == Name.STRONG else end  # type: ignore[index]
+            kind = NameSecrecy.WEAK if kind == NameSecrecy.SECRET and name.isalpha() and name.islower() else kind
+            end = max(end, begin + len(_REST.match(text, begin)[0])) if kind == NameSecrecy.STRONG else end  # type: ignore[index]
         is_one = is_secret(kind, value.strip("\\\"'")) and text[begin:end] != REDACTED
         parts += [text[at:begin], REDACTED] if is_one else [text[at:begin]]
         at = end if is_one else begin

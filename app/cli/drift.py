@@ -16,7 +16,7 @@ from .terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
     from ratioscope.collectors.adapter import AdapterModule
-    from ratioscope.collectors.drift import Drift, Found
+    from ratioscope.collectors.drift import Drift, HookedFunction
 
     from .own_trainer import Script
 
@@ -27,14 +27,14 @@ def check(trainer: str | None, folder: Path | None, as_json: bool) -> None:
     trainer: a name, or the file of an adapter or of a training script; None for all.
     """
     from ratioscope.collectors.drift import drift
-    from ratioscope.collectors.watching.source import Source
+    from ratioscope.collectors.watching.source import SourceTree
 
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; wanted a checkout of a trainer, or a folder of checkouts")
     if trainer is not None and trainer.endswith(".py") and (script := _script(Path(trainer))) is not None:
         _tell_script(trainer, script, as_json)
         return
-    source = Source(folder)
+    source = SourceTree(folder)
     found = {title: drift(adapter, source) for title, adapter in _adapters(trainer)}
     if as_json:
         print_json({title: _facts(one) for title, one in found.items()})
@@ -155,15 +155,15 @@ def _reasons(one: Drift) -> Iterator[str]:
             yield f"{_kind(hit)}: {_name(hit)} has no parameter {', '.join(hit.lacking)}"
 
 
-def _name(hit: Found) -> str:
+def _name(hit: HookedFunction) -> str:
     return f"{hit.hook.module}.{hit.hook.name}"
 
 
-def _kind(hit: Found) -> str:
+def _kind(hit: HookedFunction) -> str:
     return "needed" if hit.hook.needed else "optional"
 
 
-def _place(hit: Found) -> str:
+def _place(hit: HookedFunction) -> str:
     return f"{hit.function.file.name}:{hit.function.line}" if hit.function else "not there"
 
 

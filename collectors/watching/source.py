@@ -20,7 +20,7 @@ _FOLLOWED = 12
 
 
 @dataclass(frozen=True)
-class Function:
+class SourceFunction:
     """A function that was found in the source."""
 
     file: Path
@@ -29,7 +29,7 @@ class Function:
     """Names, without the object of a method."""
 
 
-class Source:
+class SourceTree:
     """The modules of a checkout, or of what is installed here."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -45,7 +45,7 @@ class Source:
         """True if the module is there."""
         return self._module(module) is not None
 
-    def function(self, module: str, name: str) -> Function | None:
+    def function(self, module: str, name: str) -> SourceFunction | None:
         """`function` or `Class.method` of a module; None if there is none."""
         return self._find(module, name.split("."), _FOLLOWED)
 
@@ -62,7 +62,7 @@ class Source:
             if isinstance(item, _Def)
         ]
 
-    def _find(self, module: str, path: list[str], left: int) -> Function | None:
+    def _find(self, module: str, path: list[str], left: int) -> SourceFunction | None:
         owner = self._module(module)
         node = None if owner is None else owner.names.get(path[0])
         if owner is None or node is None or left == 0:
@@ -82,7 +82,7 @@ class Source:
         module = self._module(name.module)
         return module is not None and name.name in module.names
 
-    def _method(self, module: str, path: list[str], left: int) -> Function | None:
+    def _method(self, module: str, path: list[str], left: int) -> SourceFunction | None:
         for where, owner in self._classes(module, path[0], left):
             for item in owner.body:
                 if isinstance(item, _Def) and item.name == path[1]:
@@ -98,13 +98,13 @@ class Source:
                 return made
         return None
 
-    def _dataclass(self, module: str, owner: ast.ClassDef) -> Function | None:
+    def _dataclass(self, module: str, owner: ast.ClassDef) -> SourceFunction | None:
         """The `__init__` that a dataclass is given when it is made."""
         file = self._module(module)
         if file is None or not any("dataclass" in ast.unparse(one) for one in owner.decorator_list):
             return None
         fields = (item.target for item in owner.body if isinstance(item, ast.AnnAssign))
-        return Function(file.file, owner.lineno, tuple(one.id for one in fields if isinstance(one, ast.Name)))
+        return SourceFunction(file.file, owner.lineno, tuple(one.id for one in fields if isinstance(one, ast.Name)))
 
     def _classes(self, module: str, name: str, left: int) -> Iterator[tuple[str, ast.ClassDef]]:
         """The class and its base classes, nearest first, each with the module that defines it."""
@@ -217,13 +217,13 @@ class _Module:
         return ".".join([*kept, *([item.module] if item.module else [])])
 
 
-def _function(file: Path, node: object, *, is_method: bool) -> Function | None:
+def _function(file: Path, node: object, *, is_method: bool) -> SourceFunction | None:
     if not isinstance(node, _Def):
         return None
     arguments = node.args
     named = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][int(is_method) :]
     further = [one.arg for one in (arguments.vararg, *arguments.kwonlyargs, arguments.kwarg) if one is not None]
-    return Function(file, node.lineno, (*named, *further))
+    return SourceFunction(file, node.lineno, (*named, *further))
 
 
 def _is_static(node: _Def) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["ok", "degraded", "paused"]
+WritingState = Literal["ok", "degraded", "paused"]
 MOST_SECONDS = 30.0
-MEANING: dict[State, str] = {
+MEANING: dict[WritingState, str] = {
     "ok": "token rows and statistics are written",
     "degraded": "statistics of all tokens are written, token rows are not",
     "paused": "nothing can be written; statistics wait in memory",
@@ -18,11 +18,11 @@ MEANING: dict[State, str] = {
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """A change of the state."""
 
-    before: State
-    now: State
+    before: WritingState
+    now: WritingState
     reason: str
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Health:
 
     most_seconds: float = MOST_SECONDS
     """The longest time between two tries."""
-    state: State = "ok"
+    state: WritingState = "ok"
     reason: str = ""
     """Why the state is not ok."""
     _try_again: float = 0.0
@@ -53,19 +53,19 @@ class Health:
         """Has the next step try again what failed, because the folder has changed."""
         self._try_again = self._wait = 0.0
 
-    def told(self, now: float, *, rows: str | None, statistics: str | None) -> Change | None:
+    def told(self, now: float, *, rows: str | None, statistics: str | None) -> StateChange | None:
         """Takes the result of a step; the change of state that follows, if any.
 
         rows, statistics: why they could not be written; None if they were. If only statistics could not be written the state is
         ok: they wait in memory, and can be computed from the rows.
         """
-        state: State = "ok" if rows is None else "paused" if statistics is not None else "degraded"
+        state: WritingState = "ok" if rows is None else "paused" if statistics is not None else "degraded"
         reason = "" if rows is None else statistics or rows
         if state == "ok":
             self._wait = 0.0
         elif now >= self._try_again:
             self._try_again = now + self._wait
             self._wait = min(self.most_seconds, max(1.0, 2 * self._wait))
-        change = Change(self.state, state, reason) if state != self.state else None
+        change = StateChange(self.state, state, reason) if state != self.state else None
         self.state, self.reason = state, reason
         return change

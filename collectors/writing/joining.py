@@ -33,7 +33,7 @@ Opening = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class WriterPlace:
     """The place of a writer in a run."""
 
     attempt: int
@@ -44,7 +44,7 @@ class Place:
     """The pool or parent that the process belongs to, see ranks.py; None for a process with a rank of its own."""
 
 
-def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | None = None) -> Place:
+def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | None = None) -> WriterPlace:
     """The place of this writer: in the latest attempt, or in a new one if the whole job was started again.
 
     The job was started again if the launcher gives this start another name, or if an earlier writer of the rank has ended and
@@ -60,7 +60,7 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     strangers = [writer for writer in others if not _is_same_start(writer, own)]
     _refuse(root, [writer for writer in strangers if writer.get("rank") == rank and _is_running(writer, pid)])
     if _is_named(own) and any(_is_named(str(writer.get("launch"))) for writer in strangers):
-        return Place(latest + 1, (), part_of)
+        return WriterPlace(latest + 1, (), part_of)
     before = [writer for writer in others if writer.get("rank") == rank]
     ended = [writer for writer in before if writer in strangers or not _is_running(writer)]
     of_ray = in_ray_worker()
@@ -70,8 +70,8 @@ def place_in_run(root: Path, rank: int, part_of: str | None = None, pid: int | N
     goes_on = len(others) < len(of_latest) or len(ended) < len(before) or not before
     is_same = is_certain(own) and not any(writer in strangers for writer in before)
     if goes_on or is_same or any(_is_at_work(writer, own, pid) for writer in others if writer not in before):
-        return Place(latest, takes_over, part_of)
-    return Place(latest + 1, (), part_of)
+        return WriterPlace(latest, takes_over, part_of)
+    return WriterPlace(latest + 1, (), part_of)
 
 
 def logs_beside(root: Path, writer: str) -> list[str]:

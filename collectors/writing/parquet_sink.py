@@ -30,7 +30,7 @@ from ..process.ranks import in_ray_worker
 from ..process.trainer_process import trainer_process
 from .commit_log import CommitLog
 from .durable_file import is_taken
-from .health import Change, Health
+from .health import Health, StateChange
 from .joining import logs_beside, place_in_run
 from .live_scalars import LiveScalars
 from .measured_steps import LoopsFor, MeasuredSteps, numpy_alone
@@ -40,14 +40,14 @@ from .run_file import launch, note_attempt, run_id, start_run
 from .run_files import RunFiles
 from .sampling import chosen
 from .segments import Segments
-from .sink import Outcome, StepRows, Unsaved
+from .sink import RowsOutcome, StepRows, Unsaved
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _PendingFile:
     """A token file that was to be written."""
 
-    outcome: Outcome
+    outcome: RowsOutcome
     entry: dict[str, Any] = field(default_factory=dict)
     """The line that commits it; empty if it could not be written."""
 
@@ -107,18 +107,18 @@ class ParquetSink:
         assert self._attempt is not None
         return self._attempt
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> RowsOutcome:
         return self.write_steps([StepRows(step, rows, earlier)], tally, late)[0]
 
-    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[RowsOutcome]:
         self._recorded.clear()
-        outcomes = list[Outcome]()
+        outcomes = list[RowsOutcome]()
         while left := steps[len(outcomes) :]:
             self._segments.roll_over(left[0].step)
             outcomes += self._commit(left[: self._segments.room], tally, late)
         return outcomes
 
-    def _commit(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+    def _commit(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[RowsOutcome]:
         """Writes a token file for each step, the segment with the statistics of all, and all lines at once."""
         newest = steps[-1].step
         self._newest_step = max(newest, self._newest_step)
@@ -219,7 +219,7 @@ class ParquetSink:
         share = self._spending.share(budget, step, tokens_of(rows))
         return chosen(rows, share, worst=budget.worst, seed=budget.seed)
 
-    def _say_change(self, step: int, change: Change | None) -> None:
+    def _say_change(self, step: int, change: StateChange | None) -> None:
         if change is not None:
             warn("%s: step %d: %s", self._root, step, change)
             self._event(step, layout.STATE, str(change), state=change.now)
@@ -248,18 +248,18 @@ class ParquetSink:
             **({"takes_over": list(self._takes_over)} if self._takes_over else {}),
         }
 
-    def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> _Tried:
+    def _tried(self, in_the_way: str | None, part: StepRows, tally: Tally) -> _PendingFile:
         """Writes the token file of a step, unless something is in the way."""
         if in_the_way is not None:
-            return _Tried(Outcome(0, 0, 0, in_the_way))
+            return _PendingFile(RowsOutcome(0, 0, 0, in_the_way))
         try:
             recorded = self._kept(part.step, part.rows)
             self._recorded[part.step] = recorded["sequence_id"]
             left_out = len(part.rows) - len(recorded)
             entry = self._token_file(part.step, recorded, left_out, tally)
         except Exception as error:  # it costs this step alone
-            return _Tried(Outcome(0, 0, 0, reason_of(error)))
-        return _Tried(Outcome(len(recorded), entry["tokens"], left_out), entry)
+            return _PendingFile(RowsOutcome(0, 0, 0, reason_of(error)))
+        return _PendingFile(RowsOutcome(len(recorded), entry["tokens"], left_out), entry)
 
     def _token_file(self, step: int, rows: pa.Table, left_out: int, tally: Tally) -> dict[str, Any]:
         reserve = self._control.now.disk_reserve

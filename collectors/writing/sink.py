@@ -29,7 +29,7 @@ class Unsaved:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RowsOutcome:
     """The fate of the rows of a step that a sink was given."""
 
     rows: int
@@ -69,7 +69,7 @@ class Sink(Protocol):
         """Makes the sink ready and returns the attempt that the rows belong to. The caller repeats it until it succeeds."""
         ...
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> RowsOutcome:
         """Makes the rows of a step and their statistics durable. Raises if it could do neither.
 
         earlier: the rows of the same step that were written just before, if the step comes in parts. tally: counts of sequences
@@ -86,7 +86,7 @@ class Sink(Protocol):
 class TakesSteps(Sink, Protocol):
     """A sink that makes several steps durable for less than one after the other."""
 
-    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+    def write_steps(self, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[RowsOutcome]:
         """`write` for each of the steps, which are few, small, and in order. Returns the outcome of each."""
         ...
 
@@ -116,7 +116,7 @@ class KeepsReadings(Sink, Protocol):
         ...
 
 
-def outcomes(sink: Sink, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[Outcome]:
+def outcomes(sink: Sink, steps: Sequence[StepRows], tally: Tally, late: str | None) -> list[RowsOutcome]:
     """Has the sink write the steps: together if it can."""
     if len(steps) > 1 and isinstance(sink, TakesSteps):
         return sink.write_steps(steps, tally, late)

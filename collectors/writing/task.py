@@ -14,7 +14,7 @@ from .parquet_sink import ParquetSink
 
 
 @dataclass(frozen=True)
-class Task:
+class WriterTask:
     """The task of a writer, as JSON can hold it."""
 
     root: str

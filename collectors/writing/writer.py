@@ -18,7 +18,7 @@ from ratioscope.layout import CLOSE, DROPPED, EVENT, TAKEN
 
 from ..batch.records import of_attempt, tokens_of
 from ..process.counts import Dropped, Ledger, reason_of
-from .sink import KeepsReadings, Outcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
+from .sink import KeepsReadings, RowsOutcome, Sink, StepRows, TakesSteps, Unsaved, outcomes, saved, unsaved
 from .step_buffer import SMALL_BYTES, StepBuffer
 from .taken import Taken
 
@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _TakenRows:
     """Rows of a step that were taken out of the buffer."""
 
     part: StepRows
@@ -61,7 +61,7 @@ class Writer:
         self._buffer = StepBuffer()
         self._current = 0  # the step whose rows came last
         self._written: tuple[int, pa.Table] | None = None
-        self._last: tuple[int, Outcome] | None = None  # step that was written last
+        self._last: tuple[int, RowsOutcome] | None = None  # step that was written last
         self._unsaid: deque[Mapping[str, Any]] = deque(maxlen=_UNSAID)
         self._refused: list[Dropped] = []
         self._taken = Taken()
@@ -189,7 +189,7 @@ class Writer:
         for group in list(self._buffer.groups(steps, most)):
             self._write_group([taken for step in group if (taken := self._taken_out(step)) is not None])
 
-    def _taken_out(self, step: int) -> _Taken | None:
+    def _taken_out(self, step: int) -> _TakenRows | None:
         """The rows of a step, taken out of the buffer; None if they are of no use any more, or cannot be put together."""
         batches, readings = self._buffer.take_out(step)
         sequences = sum(batch.num_rows for batch in batches)
@@ -199,12 +199,12 @@ class Writer:
         try:
             rows = _table(batches)
             earlier = self._written[1] if self._written is not None and self._written[0] == step else None
-            return _Taken(StepRows(step, rows, earlier), tokens_of(rows), readings)
+            return _TakenRows(StepRows(step, rows, earlier), tokens_of(rows), readings)
         except Exception as error:
             self.drop(step, sequences, NOT_WRITTEN, reason_of(error))
             return None
 
-    def _write_group(self, group: list[_Taken]) -> None:
+    def _write_group(self, group: list[_TakenRows]) -> None:
         if not group:
             return
         parts, tally = [each.part for each in group], self._ledger.counts.sequences
@@ -224,7 +224,7 @@ class Writer:
                 self._fail(each.part.step, failure)
         self.say_dropped()
 
-    def _read(self, step: int, readings: Mapping[str, list[pa.RecordBatch]], outcome: Outcome) -> Iterator[str]:
+    def _read(self, step: int, readings: Mapping[str, list[pa.RecordBatch]], outcome: RowsOutcome) -> Iterator[str]:
         """Writes the readings of the rows of a step that were just written. Yields why one was not."""
         for name, batches in readings.items():
             try:
@@ -244,7 +244,7 @@ class Writer:
         except Exception:
             return None
 
-    def _settle(self, step: int, outcome: Outcome, sequences: int, tokens: int) -> None:
+    def _settle(self, step: int, outcome: RowsOutcome, sequences: int, tokens: int) -> None:
         """Counts what became of the rows of a step."""
         if outcome.refused is not None:
             self._refused.append(Dropped(step, STATISTICS_ONLY, outcome.refused, sequences, tokens))

@@ -26,7 +26,7 @@ from ..process.notice import warn
 from ..process.trainer_process import TrainerProcess, as_variable
 from .frames import write_frame
 from .pipe_end import PipeEnd
-from .task import Task
+from .task import WriterTask
 
 ENDED = "the writer's process ended"
 PROCESS = "writer's process"
@@ -50,7 +50,7 @@ class WriterProcess:
 
     def __init__(
         self,
-        task: Task,
+        task: WriterTask,
         process: TrainerProcess,
         ledger: Ledger,
         scalars: Callable[[int, dict[str, float]], None],
@@ -204,7 +204,7 @@ class WriterProcess:
             done(False)
 
 
-def _started(task: Task, process: TrainerProcess) -> tuple[PipeEnd, PipeEnd]:
+def _started(task: WriterTask, process: TrainerProcess) -> tuple[PipeEnd, PipeEnd]:
     """Starts the program; our ends of the pipes to it and from it. None stays open where it cannot be started."""
     with ExitStack() as ours, ExitStack() as theirs:
         from_it, its_output = os.pipe()

@@ -31,7 +31,7 @@ from ..process.trainer_process import trainer_process
 from .backlog import Backlog
 from .frames import read_frame
 from .live_scalars import LiveScalars
-from .task import Task
+from .task import WriterTask
 from .writer import Writer
 from .writer_thread import IDLE_SECONDS
 
@@ -61,7 +61,7 @@ def _serve(replies: _Replies) -> None:
     if start is None:
         return
     logging.getLogger("ratioscope").addHandler(_Said(replies))
-    program = _Program(Task(**start[0]), replies)
+    program = _Program(WriterTask(**start[0]), replies)
     replies.send(ready=os.getpid())
     threading.Thread(target=program.read, name="frames", daemon=True).start()
     program.run()
@@ -115,7 +115,7 @@ class _AtWork:
 class _Program:
     """The two threads of the process: one reads frames, the other writes."""
 
-    def __init__(self, task: Task, replies: _Replies) -> None:
+    def __init__(self, task: WriterTask, replies: _Replies) -> None:
         self._replies = replies
         self._frames: queue.SimpleQueue[tuple[dict[str, Any], Any, Callable[[], None]]] = queue.SimpleQueue()
         self._backlog = Backlog(task.queue_batches, task.queue_bytes)

@@ -28,7 +28,7 @@ _EVENTS = 10_000  # waiting events and flushes beside the batches; some megabyte
 Done = Callable[[bool], None]
 
 
-class Target(Protocol):
+class RowTarget(Protocol):
     """The object that writes: a Writer on this thread, or a WriterProcess. Its methods do not raise."""
 
     @property
@@ -134,7 +134,7 @@ class WriterThread:
     def __init__(
         self,
         make_rows: Callable[[], BatchRows],
-        make_target: Callable[[], Target],
+        make_target: Callable[[], RowTarget],
         ledger: Ledger,
         *,
         backlog: Backlog,
@@ -278,7 +278,7 @@ class WriterThread:
         except Empty:
             return _Flush(void), _nothing
 
-    def _handle(self, item: Item, settled: Callable[[], None], rows: BatchRows, target: Target) -> None:
+    def _handle(self, item: Item, settled: Callable[[], None], rows: BatchRows, target: RowTarget) -> None:
         if self._is_abandoned and not isinstance(item, _Stop):
             settled()
             return

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ratioscope.errors import SourceError
-from ratioscope.inside import Entry, entries, entries_at, folder, kind
+from ratioscope.inside import FolderEntry, entries, entries_at, folder, kind
 from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS
 from ratioscope.record import reading_fault
 
@@ -129,7 +129,7 @@ def _files(root: Path, path: str, ending: str, into: set[str], result: Listing) 
     _take(path, ending, _visible(path, partial(entries, root, path), result), (into, result))
 
 
-def _take(path: str, ending: str, found: Sequence[Entry], to: tuple[set[str], Listing]) -> None:
+def _take(path: str, ending: str, found: Sequence[FolderEntry], to: tuple[set[str], Listing]) -> None:
     """Sorts the entries of a folder into files of the run and foreign ones."""
     into, result = to
     for entry in found:
@@ -144,15 +144,15 @@ def _take(path: str, ending: str, found: Sequence[Entry], to: tuple[set[str], Li
             into.add(own)
 
 
-_FolderEntries = list[Entry] | str
+_FolderEntries = list[FolderEntry] | str
 """The entries of a folder, or why it cannot be listed."""
 
 
-def _visible(path: str, listed: Callable[[int], Iterator[Entry]], result: Listing) -> list[Entry]:
+def _visible(path: str, listed: Callable[[int], Iterator[FolderEntry]], result: Listing) -> list[FolderEntry]:
     return _counted(path, _listed(listed, result), result)
 
 
-def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _FolderEntries:
+def _listed(listed: Callable[[int], Iterator[FolderEntry]], result: Listing) -> _FolderEntries:
     try:
         most = _MOST_ENTRIES - result.entries + 1
         return [entry for entry in listed(most) if not entry.name.startswith((".", "_"))]
@@ -164,7 +164,7 @@ def _listed(listed: Callable[[int], Iterator[Entry]], result: Listing) -> _Folde
         return f"it cannot be listed: {error.strerror}"
 
 
-def _counted(path: str, found: _FolderEntries, result: Listing) -> list[Entry]:
+def _counted(path: str, found: _FolderEntries, result: Listing) -> list[FolderEntry]:
     """The entries, if all of them may still be looked at."""
     if isinstance(found, str):
         result.foreign[path] = found

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ratioscope.errors import RatioscopeError, SourceError
-from ratioscope.inside import Entry, entries, open_regular, status
+from ratioscope.inside import FolderEntry, entries, open_regular, status
 from ratioscope.layout import COMMITS, OVERALL, READINGS, SCALARS, STATISTICS, TOKENS, step_spans
 from ratioscope.metrics.engines.arrow_columns import pc
 from ratioscope.metrics.engines.join import joined
@@ -130,7 +130,7 @@ def temporary(catalog: Catalog) -> Iterator[Remove]:
                 yield Remove(f"{folder}/{entry.name}" if folder else entry.name)
 
 
-def _entries(catalog: Catalog, folder: str) -> list[Entry]:
+def _entries(catalog: Catalog, folder: str) -> list[FolderEntry]:
     """The entries of a folder of the run, by name; none where it is missing or leads out of the run."""
     try:
         return sorted(entries(catalog.root, folder))

@@ -18,8 +18,8 @@ from ..definitions.registry import METRICS
 from ..engines.numpy_engine import statistics
 from ..engines.slices import Labels
 from ..metric import Metric, Tail
-from ..readings import Readings
 from ..statistic import NEUTRAL, Combine, Statistic
+from ..table_metrics import TableMetrics
 
 FOLD: Mapping[Combine, np.ufunc] = {"sum": np.add, "max": np.maximum, "logsumexp": np.logaddexp}
 
@@ -45,7 +45,7 @@ def _step_errors(part: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gap_errors(rows: pl.DataFrame, gap: str) -> dict[str, float | None]:
-    readings = Readings(lambda need: _without_each(rows, need))
+    readings = TableMetrics(lambda need: _without_each(rows, need))
     metrics = [metric for metric in METRICS if gap in metric.gaps and metric.error and not _reads_a_tail(metric)]
     return {metric.name: _spread(readings.read(metric)) for metric in metrics}
 

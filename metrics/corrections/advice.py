@@ -29,7 +29,7 @@ WORTH = 0.05
 """A correction makes a difference if it lowers the risk of no correction by at least this share. A convention."""
 FEW = 5
 """With fewer steps than this no correction is recommended. A convention."""
-Outcome = Literal[
+AdviceOutcome = Literal[
     "repair the records first", "none is needed", "none makes a difference", "none helps for sure", "one helps"
 ]
 
@@ -38,7 +38,7 @@ Outcome = Literal[
 class Advice:
     """Advice on corrections, for a person to read."""
 
-    outcome: Outcome
+    outcome: AdviceOutcome
     best: str | None
     """Name of the recommended correction; None if none is recommended."""
     title: str

@@ -65,7 +65,7 @@ class Normalise:
     """The mean over the remaining tokens, or the mean of the mean weights of the remaining sequences."""
 
 
-Step = Weigh | Reject | Normalise
+CorrectionStep = Weigh | Reject | Normalise
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Correction:
     """A named tuple of steps."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[CorrectionStep, ...]
     gap: WeightedGap = "mismatch"
     """The log-ratio that the steps read; `total` for a trainer without `old` log-probs (bypass, off-policy IS)."""
     source: str = ""

@@ -19,9 +19,9 @@ from ratioscope.errors import ConfigError
 from ..distribution import EDGES, LEVELS, THRESHOLDS, Histogram, Level, bucket_of
 from .correction import Correction, Reject, Weigh, WeightedGap
 
-Rule = Literal["truncate", "mask", "reject"]
-RULES: tuple[Rule, ...] = ("truncate", "mask", "reject")
-RULE_BY_NAME: dict[str, Rule] = {rule: rule for rule in RULES}
+ThresholdRule = Literal["truncate", "mask", "reject"]
+RULES: tuple[ThresholdRule, ...] = ("truncate", "mask", "reject")
+RULE_BY_NAME: dict[str, ThresholdRule] = {rule: rule for rule in RULES}
 LEVEL_BY_NAME: dict[str, Level] = {level: level for level in LEVELS}
 CAPS = tuple(float(threshold) for threshold in THRESHOLDS if threshold > 1)
 FLOORS = tuple(float(threshold) for threshold in THRESHOLDS if threshold < 1)
@@ -32,7 +32,7 @@ _BY: dict[Level, Literal["token", "sum", "mean"]] = {"token": "token", "sequence
 class Threshold:
     """A rule with its bounds, 0 <= low < high."""
 
-    rule: Rule
+    rule: ThresholdRule
     level: Level = "token"
     """Level of the bounded weights: tokens, sequences, or geometric means of sequences."""
     low: float = 0.0
@@ -84,7 +84,7 @@ def place(bound: float) -> tuple[int, bool]:
 
 
 @dataclass(frozen=True)
-class Sides:
+class BoundSides:
     """For each bucket, on which side of the bounds it lies; exactly one of the four is true."""
 
     inside: Booleans
@@ -97,13 +97,13 @@ class Sides:
     """A bound lies within the bucket."""
 
 
-def sides(buckets: Integers, threshold: Threshold) -> Sides:
+def sides(buckets: Integers, threshold: Threshold) -> BoundSides:
     """On which side of the bounds each of these buckets lies."""
     (bottom, low_cuts), (top, high_cuts) = place(threshold.low), place(threshold.high)
     below = buckets < bottom if low_cuts else buckets <= bottom
     above = buckets > top if threshold.high < inf else np.zeros(len(buckets), np.bool_)
     cut = ((buckets == bottom) & low_cuts) | ((buckets == top) & high_cuts)
-    return Sides(~below & ~above & ~cut, below, above, cut)
+    return BoundSides(~below & ~above & ~cut, below, above, cut)
 
 
 def treated(part: Histogram, threshold: Threshold) -> tuple[Histogram, int]:

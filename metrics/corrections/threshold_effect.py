@@ -15,9 +15,9 @@ from ratioscope.arrays import Floats, Integers
 
 from ..distribution import EDGES, Histogram, Interval, Level
 from ..reduction import first_of_each
-from .threshold import CAPS, Rule, Sides, Threshold, sides
+from .threshold import CAPS, BoundSides, Threshold, ThresholdRule, sides
 
-Pair = tuple[Floats, Floats]
+Intervals = tuple[Floats, Floats]
 """(lower ends, upper ends) of intervals."""
 VALUES = (
     "clipped_share",
@@ -41,7 +41,7 @@ def threshold_effects(distribution: pl.DataFrame, threshold: Threshold) -> pl.Da
     starts = first_of_each(steps)
     names = ("bucket", "count", "log_sum_weight", "log_sum_square_weight")
     columns = [distribution[name].to_numpy().astype(np.float64) for name in names]
-    count, effects = _effects(_Rows.of(columns, starts, threshold), threshold)
+    count, effects = _effects(_Buckets.of(columns, starts, threshold), threshold)
     values = {f"{name}{end}": effects[name][at] for name in VALUES for at, end in enumerate(("", "_most"))}
     return pl.DataFrame({"step": steps[starts], "weights": count.astype(np.int64), **values})
 
@@ -51,13 +51,13 @@ def whole_effect(part: Histogram, threshold: Threshold) -> dict[str, Interval]:
     if not len(part.counts):
         return dict.fromkeys(VALUES, Interval(np.nan, np.nan))
     columns = (part.buckets, part.counts, part.log_sum_weights, part.log_sum_square_weights)
-    rows = _Rows.of([np.asarray(c, np.float64) for c in columns], np.zeros(1, np.int64), threshold)
+    rows = _Buckets.of([np.asarray(c, np.float64) for c in columns], np.zeros(1, np.int64), threshold)
     _, effects = _effects(rows, threshold)
     return {name: Interval(float(least[0]), float(most[0])) for name, (least, most) in effects.items()}
 
 
 def frontier(
-    part: Histogram, level: Level, *, rules: Sequence[Rule] = ("truncate", "mask"), low: float = 0.0
+    part: Histogram, level: Level, *, rules: Sequence[ThresholdRule] = ("truncate", "mask"), low: float = 0.0
 ) -> pl.DataFrame:
     """One row per rule and published cap above `low`: rule, cap and each of VALUES (lower ends; exact for a published low)."""
     thresholds = [Threshold(rule, level, low, cap) for rule in rules for cap in CAPS if cap > low]
@@ -69,7 +69,7 @@ def frontier(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Buckets:
     """The occupied buckets of all groups, one row each, the rows of a group next to each other. A group is a step.
 
     Weights are in a unit of their group, so that none overflows.
@@ -86,22 +86,22 @@ class _Rows:
     """The sum of their squares."""
     one: Floats
     """A weight of 1, in the unit of the group."""
-    ends: Pair
+    ends: Intervals
     """The weights at the edges of the bucket."""
-    bounds: Pair
+    bounds: Intervals
     """The floor and the cap of the threshold."""
     unit: Floats
     """The unit of each group, a weight."""
 
     @staticmethod
-    def of(columns: Sequence[Floats], starts: Integers, threshold: Threshold) -> "_Rows":
+    def of(columns: Sequence[Floats], starts: Integers, threshold: Threshold) -> "_Buckets":
         buckets, number = columns[0].astype(np.int64), columns[1]
         with np.errstate(all="ignore"):
             log_unit = _log_unit(columns[2] - np.log(number), starts, threshold)
             each = np.repeat(log_unit, np.diff(np.append(starts, len(buckets))))
             low, high = np.concatenate(([-np.inf], EDGES))[buckets], np.concatenate((EDGES, [np.inf]))[buckets]
             one = np.exp(-each)
-            return _Rows(
+            return _Buckets(
                 starts,
                 buckets,
                 number,
@@ -127,7 +127,7 @@ def _log_unit(log_means: Floats, starts: Integers, threshold: Threshold) -> Floa
     return np.minimum(largest, log(threshold.high)) if threshold.high < inf else largest
 
 
-def _effects(rows: _Rows, threshold: Threshold) -> tuple[Floats, dict[str, Pair]]:
+def _effects(rows: _Buckets, threshold: Threshold) -> tuple[Floats, dict[str, Intervals]]:
     """(number of weights, VALUES) of each group."""
     side_of = sides(rows.buckets, threshold)
     with np.errstate(all="ignore"):
@@ -154,7 +154,7 @@ def _effects(rows: _Rows, threshold: Threshold) -> tuple[Floats, dict[str, Pair]
         }
 
 
-def _zero_share(rows: _Rows, threshold: Threshold, n: Floats) -> Pair:
+def _zero_share(rows: _Buckets, threshold: Threshold, n: Floats) -> Intervals:
     """The share of weights of 0, which lie in the first bucket; 0 if a floor lifts them."""
     share = rows.total(rows.number * (rows.buckets == 0)) / n * (threshold.low == 0)
     return share, share
@@ -181,10 +181,10 @@ class _Left:
     """The largest v in a cut bucket; 0 without one."""
 
     @property
-    def sums(self) -> Pair:
+    def sums(self) -> Intervals:
         return self.sum + self.least, self.sum + self.most
 
-    def ess(self, n: Floats) -> Pair:
+    def ess(self, n: Floats) -> Intervals:
         """(least, greatest) ESS. A square over a linear function of a is convex: least where stationary, greatest at an end."""
 
         def at(a: Floats, slope: Floats) -> Floats:
@@ -196,7 +196,7 @@ class _Left:
         highest = np.fmax(at(self.least, self.flattest), at(self.most, self.flattest))
         return np.minimum(lowest, 1.0), np.minimum(highest, 1.0)
 
-    def variance(self, n: Floats, scale: Floats) -> Pair:
+    def variance(self, n: Floats, scale: Floats) -> Intervals:
         """(least, greatest) variance. It is concave in a: greatest at its stationary point, least at an end."""
 
         def at(a: Floats, slope: Floats) -> Floats:
@@ -207,7 +207,7 @@ class _Left:
         return scale * ends, scale * at(stationary, self.steepest)
 
 
-def _left(rows: _Rows, threshold: Threshold, side_of: Sides) -> _Left:
+def _left(rows: _Buckets, threshold: Threshold, side_of: BoundSides) -> _Left:
     """The sums after the threshold. side_of: the side of each row of `rows`."""
     low, high = rows.bounds
     if threshold.rule == "reject":
@@ -233,7 +233,7 @@ def _left(rows: _Rows, threshold: Threshold, side_of: Sides) -> _Left:
     )
 
 
-def _held(rows: _Rows) -> Pair:
+def _held(rows: _Buckets) -> Intervals:
     """(least, greatest) sum of the weights of each bucket after truncation.
 
     If one bound cuts the bucket, v is concave or convex in w: its mean lies between the value of the chord at the mean of w
@@ -248,7 +248,7 @@ def _held(rows: _Rows) -> Pair:
     return rows.number * least, rows.number * np.where(both, largest, np.maximum(chord, at_mean))
 
 
-def _bias(rows: _Rows, threshold: Threshold, side_of: Sides) -> Pair:
+def _bias(rows: _Buckets, threshold: Threshold, side_of: BoundSides) -> Intervals:
     """(least, greatest) sum of |v - w| in each bucket."""
     if threshold.rule == "reject":
         # 1/2 is an edge: in a bucket either |1 - w| or |0 - w| is the smaller one for all its weights.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import SAMPLED, Metric, Reading, clustered_error, error_of_log_sums, error_of_mean, log_mean, ratio
+from ..metric import SAMPLED, Metric, Quantity, clustered_error, error_of_log_sums, error_of_mean, log_mean, ratio
 from ..statistic import Statistic
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
@@ -33,7 +33,7 @@ def _mean_of_logs(log_total: Floats, n: Floats) -> Floats:
     return np.exp(log_mean(log_total, n))
 
 
-def _z_metric(level: str, needs: tuple[Reading | Statistic, ...], value: Callable[..., Floats]) -> Metric:
+def _z_metric(level: str, needs: tuple[Quantity | Statistic, ...], value: Callable[..., Floats]) -> Metric:
     return Metric(
         f"mean_weight_{level}_z", "1", f"(mean_weight_{level} - 1) / (sd of the weights / sqrt({level}s))",
         f"The distance of mean_weight_{level} from 1 in standard errors. If it exceeds 5 in size and the mean is off by more "
@@ -54,7 +54,7 @@ METRICS = (
     Metric("mean_weight_sequence", "1", "mean over sequences of exp(S)",
            "The mean weight of whole sequences: 1 under the conditions of mean_weight_token.",
            needs=(SEQUENCE_POWERS[0], SEQUENCES), value=_mean_of_logs, gaps=SAMPLED, level="sequence",
-           error=Reading((*SEQUENCE_POWERS[:2], SEQUENCES), error_of_log_sums), estimator="mean", range="[0, inf)",
+           error=Quantity((*SEQUENCE_POWERS[:2], SEQUENCES), error_of_log_sums), estimator="mean", range="[0, inf)",
            weighting="every sequence counts once", absent="a slice by token has no whole sequences",
            kind="mean", topic="honesty", neutral=1.0, title="Mean weight per sequence"),
     _z_metric("sequence", (SEQUENCE_SHAPE, *SEQUENCE_POWERS[:2], SEQUENCES), _z_of_logs),

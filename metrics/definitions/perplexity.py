@@ -7,7 +7,7 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from ..columns import SequenceColumns
-from ..metric import ALL_GAPS, Metric, Reading, error_of_log_sums, error_of_mean, log_mean, ratio
+from ..metric import ALL_GAPS, Metric, Quantity, error_of_log_sums, error_of_mean, log_mean, ratio
 from ..statistic import Namespace, Operand, Statistic
 from .validity import SEQUENCES
 
@@ -56,7 +56,7 @@ def _mean_of_logs(log_total: Floats, n: Floats) -> Floats:
 def _linear(title: str, name: str, of: Surprise, formula: str, meaning: str, gaps: tuple[str, ...]) -> Metric:
     return Metric(
         name, "nats", formula, meaning, title=title, needs=(of.total, SEQUENCES), value=ratio,
-        error=Reading((of.total, of.squares, SEQUENCES), error_of_mean), gaps=gaps, level="sequence",
+        error=Quantity((of.total, of.squares, SEQUENCES), error_of_mean), gaps=gaps, level="sequence",
         estimator="mean", weighting="every sequence counts once", absent="a slice by token has no whole sequences",
         kind="mean", topic="perplexity",
     )  # fmt: skip
@@ -67,7 +67,7 @@ def _exponential(
 ) -> Metric:
     return Metric(
         name, "1", formula, meaning, title=title, needs=(of.log_total, SEQUENCES), value=_mean_of_logs,
-        error=Reading((of.log_total, of.log_squares, SEQUENCES), error_of_log_sums), gaps=gaps, level="sequence",
+        error=Quantity((of.log_total, of.log_squares, SEQUENCES), error_of_log_sums), gaps=gaps, level="sequence",
         estimator="mean", weighting="every sequence counts once", range="[0, inf)",
         absent="a slice by token has no whole sequences", kind="mean", topic="perplexity", neutral=neutral,
     )  # fmt: skip

@@ -11,16 +11,16 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..columns import SHIFTS, Pair, TokenColumns
+from ..columns import SHIFTS, ShiftedPair, TokenColumns
 from ..metric import ALL_GAPS, SAMPLED, Band, Metric, clustered_error, ratio
 from ..statistic import Operand, Statistic
 from .validity import TOKENS
 
-Sides = Callable[[TokenColumns], tuple[Operand, Operand, Operand]]
+PolicyValues = Callable[[TokenColumns], tuple[Operand, Operand, Operand]]
 """Columns -> (count, earlier, later), each 0 for tokens that do not count."""
 
 
-def moments(name: str, sides: Sides, *, whole: bool = False) -> tuple[Statistic, ...]:
+def moments(name: str, sides: PolicyValues, *, whole: bool = False) -> tuple[Statistic, ...]:
     """Count, sums, sums of squares and sum of products of two columns."""
 
     def statistic(word: str, formula: Callable[[Operand, Operand, Operand], Operand]) -> Statistic:
@@ -44,9 +44,9 @@ def _logprobs(c: TokenColumns) -> tuple[Operand, Operand, Operand]:
     return c.finite, c.earlier * c.finite, c.later
 
 
-def _shifted(shift: int) -> Sides:
+def _shifted(shift: int) -> PolicyValues:
     def sides(c: TokenColumns) -> tuple[Operand, Operand, Operand]:
-        pair: Pair = c.pairs[shift]
+        pair: ShiftedPair = c.pairs[shift]
         return pair.exists, pair.earlier, pair.later
 
     return sides

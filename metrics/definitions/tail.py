@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ratioscope.arrays import Booleans, Floats, Integers
 
-from ..metric import SAMPLED, Band, Metric, Reading, Tail
+from ..metric import SAMPLED, Band, Metric, Quantity, Tail
 from .validity import SEQUENCES, TOKENS
 
 K = 256
@@ -118,8 +118,8 @@ def _side_by_side(tails: Tails) -> Floats:
     return -np.sort(-result, axis=1)
 
 
-TOKEN_SHAPE = Reading((TOKEN_TAIL, TOKENS), tail_shapes)
-SEQUENCE_SHAPE = Reading((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
+TOKEN_SHAPE = Quantity((TOKEN_TAIL, TOKENS), tail_shapes)
+SEQUENCE_SHAPE = Quantity((SEQUENCE_TAIL, SEQUENCES), tail_shapes)
 
 
 def trusted(shape: Floats, n: Floats, *, power: int = 1) -> Booleans:
@@ -131,7 +131,7 @@ def _available(shape: Floats) -> Floats:
     return np.where(np.isfinite(shape), shape, np.nan)
 
 
-def _pareto_k(level: Literal["token", "sequence"], shape: Reading) -> Metric:
+def _pareto_k(level: Literal["token", "sequence"], shape: Quantity) -> Metric:
     return Metric(
         f"pareto_k_{level}", "1", f"tail shape of the weights from the {K} largest",
         "The shape of the upper tail of the weights. Above a threshold that depends on the sample size, a few weights dominate, "

@@ -13,7 +13,7 @@ import numpy as np
 
 from ratioscope.arrays import Floats
 
-from ..metric import SAMPLED, Band, Metric, Reading, clustered_error, clusters_of, error_of_log_sums, log_mean, ratio
+from ..metric import SAMPLED, Band, Metric, Quantity, clustered_error, clusters_of, error_of_log_sums, log_mean, ratio
 from ..statistic import Namespace, Operand, Statistic, product
 from .tail import SEQUENCE_SHAPE, TOKEN_SHAPE, trusted
 from .validity import SEQUENCES, TOKENS
@@ -80,17 +80,17 @@ def _where_trusted(shape: Floats, n: Floats, error: Floats) -> Floats:
     return np.where(trusted(shape, n, power=2), error, np.nan)
 
 
-def _ess_token_error() -> Reading:
+def _ess_token_error() -> Quantity:
     n, a, b = TOKENS, SUM_WEIGHT, SUM_SQUARE_WEIGHT
     pairs = ((n, n), (n, a), (n, b), (a, a), (a, b), (b, b))
 
     def value(shape: Floats, n: Floats, a: Floats, b: Floats, m: Floats, *products: Floats) -> Floats:
         return _where_trusted(shape, n, _ess_error(products, (n, a, b), m))
 
-    return Reading((TOKEN_SHAPE, n, a, b, clusters_of(n), *(product(*pair) for pair in pairs)), value)
+    return Quantity((TOKEN_SHAPE, n, a, b, clusters_of(n), *(product(*pair) for pair in pairs)), value)
 
 
-def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
+def _ess_power_error(powers: tuple[Statistic, ...]) -> Quantity:
     def value(first: Floats, second: Floats, third: Floats, fourth: Floats, n: Floats) -> Floats:
         # In units of the root mean square weight nothing overflows before the fourth power itself does.
         unit = log_mean(second, n) / 2
@@ -98,25 +98,25 @@ def _ess_power_error(powers: tuple[Statistic, ...]) -> Reading:
         third, fourth = np.exp(third - 3 * unit), np.exp(fourth - 4 * unit)
         return _ess_error((n, a, b, b, third, fourth), (n, a, b), n)
 
-    return Reading((*powers, SEQUENCES), value)
+    return Quantity((*powers, SEQUENCES), value)
 
 
-def _ess_sequence_error() -> Reading:
+def _ess_sequence_error() -> Quantity:
     plain = _ess_power_error(SEQUENCE_POWERS)
 
     def value(shape: Floats, *sums: Floats) -> Floats:
         return _where_trusted(shape, sums[-1], plain.value(*sums))
 
-    return Reading((SEQUENCE_SHAPE, *plain.needs), value)
+    return Quantity((SEQUENCE_SHAPE, *plain.needs), value)
 
 
-def _chi2_token_error() -> Reading:
+def _chi2_token_error() -> Quantity:
     plain = clustered_error(SUM_SQUARE_WEIGHT, TOKENS)
 
     def value(shape: Floats, *sums: Floats) -> Floats:
         return _where_trusted(shape, sums[1], plain.value(*sums))
 
-    return Reading((TOKEN_SHAPE, *plain.needs), value)
+    return Quantity((TOKEN_SHAPE, *plain.needs), value)
 
 
 def _chi2_sequence_error(shape: Floats, log_squares: Floats, log_fourths: Floats, n: Floats) -> Floats:
@@ -183,7 +183,7 @@ METRICS = (
     Metric("chi2_sequence", "1", "mean over sequences of exp(2S), minus 1",
            "Chi-squared divergence of whole sequences. Noise alone makes it grow with length. A lower bound if k-hat fails.",
            needs=(SEQUENCE_POWERS[1], SEQUENCES), value=lambda b, n: np.expm1(log_mean(b, n)),
-           error=Reading((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
+           error=Quantity((SEQUENCE_SHAPE, SEQUENCE_POWERS[1], SEQUENCE_POWERS[3], SEQUENCES), _chi2_sequence_error),
            gaps=SAMPLED, level="sequence", estimator="mean", direction="chi2(later || earlier)", range="[-1, inf)",
            weighting="every sequence counts once", absent=_NO_SEQUENCES, kind="mean", topic="weights and ESS", bound="at least",
            title="Chi-squared per sequence"),

@@ -9,7 +9,7 @@ from ratioscope.arrays import Booleans
 from .evidence import Evidence
 from .share import Share
 
-Kind = Literal["changed numbers", "recorded label", "place", "cluster", "tail", "rest"]
+UndoKind = Literal["changed numbers", "recorded label", "place", "cluster", "tail", "rest"]
 """The way a fault is undone: numbers are changed back, or tokens are left out by a label, place, cluster or tail.
 
 rest: the cause is named by elimination."""
@@ -48,7 +48,7 @@ class Cause:
     """Its name in JSON, settings and links."""
     title: str
     """The fault in a few words."""
-    kind: Kind
+    kind: UndoKind
     test: Callable[[Evidence], Result]
     """Tests the signature and undoes the fault."""
     undoing: str

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ratioscope.arrays import Booleans
 
 from ..grading.finding import Confidence
-from .cause import Cause, Kind
+from .cause import Cause, UndoKind
 from .evidence import Evidence
 from .share import Share
 
@@ -18,7 +18,7 @@ CERTAIN = (
     "banned_tokens", "grammar",
 )  # fmt: skip
 """Causes whose signature is a proof, however small their share is."""
-AT_BEST: Mapping[Kind, Confidence] = {
+AT_BEST: Mapping[UndoKind, Confidence] = {
     "changed numbers": "high", "recorded label": "high", "place": "high", "cluster": "medium", "tail": "medium", "rest": "low",
 }  # fmt: skip
 """The level of a cause without a doubt. Nothing but the absence of other patterns speaks for a cause by elimination."""

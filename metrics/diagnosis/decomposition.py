@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from .catalogue import CAUSES
-from .cause import Cause, Kind, Result
+from .cause import Cause, Result, UndoKind
 from .causes.numerics import HEALTHY, HEAVY, Noise, noise
 from .confidence import CERTAIN, confidence, doubts
 from .diagnosis import CannotTell, Diagnosis, Excluded, Likely
@@ -28,7 +28,7 @@ EXACT = 1e-9
 """Mean K3 in nats/token of two sides that both compute in float32; less has no cause."""
 LOOSE = 0.5
 """If a cause without a clear signature may still explain more than this share, it is not excluded."""
-BONUS: Mapping[Kind, float] = {
+BONUS: Mapping[UndoKind, float] = {
     "changed numbers": 0.1, "recorded label": 0.25, "place": 0.0, "cluster": -0.2, "tail": -0.4, "rest": -1.0,
 }  # fmt: skip
 """Between causes that explain nearly as much, the more specific one is named first: it had less freedom to fit."""

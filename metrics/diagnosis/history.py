@@ -9,7 +9,7 @@ from ratioscope.arrays import Booleans, Floats, Integers
 
 from .step_noise import MANY_STEPS, least_errors, weights_of
 
-Kind = Literal["flat", "jump", "rise", "sawtooth"]
+CourseShape = Literal["flat", "jump", "rise", "sawtooth"]
 LEAST_STEPS = 4
 """The least number of steps that have a course."""
 CLEAR = 5.0
@@ -56,7 +56,7 @@ class History:
 class Course:
     """The course of a history."""
 
-    kind: Kind
+    kind: CourseShape
     onset: int = 0
     """The first step of the new level or of the rise; of a sawtooth the first step of its first tooth."""
     factor: float = 1.0

@@ -8,7 +8,7 @@ from ratioscope.arrays import Booleans, Integers
 from .evidence import Evidence
 from .once import once
 
-Words = npt.NDArray[np.uint64]
+Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -31,7 +31,7 @@ def firsts(evidence: Evidence) -> Booleans:
     return first
 
 
-def _hash_so_far(evidence: Evidence) -> Words:
+def _hash_so_far(evidence: Evidence) -> Hashes:
     """A hash of the ids of the response up to and including each token, shape (tokens,)."""
     place, token = evidence.position.astype(np.uint64), evidence.facts["token"].astype(np.uint64)
     with np.errstate(over="ignore"):

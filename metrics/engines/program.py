@@ -11,7 +11,7 @@ from functools import cache
 
 from ratioscope.record import kin
 
-from ..columns import SHIFTS, Pair, token_columns
+from ..columns import SHIFTS, ShiftedPair, token_columns
 from ..metric import SAMPLED
 from ..statistic import Combine, Statistic
 from .expressions import Graph, Symbol
@@ -92,7 +92,7 @@ def neighbour_programs(gap: str) -> Mapping[int, tuple[Program, tuple[int, ...]]
     for distance in sorted({*map(abs, SHIFTS)}) if levels.whole and kin(gap) in SAMPLED else ():
         graph = Graph(frozenset(APART))
         one, earlier, later, earlier_behind, later_behind = graph.constant(1.0), *map(graph.column, APART)
-        pairs = {distance: Pair(one, earlier, later_behind), -distance: Pair(one, earlier_behind, later)}
+        pairs = {distance: ShiftedPair(one, earlier, later_behind), -distance: ShiftedPair(one, earlier_behind, later)}
         places, values = list[int](), list[Symbol]()
         for place, statistic in enumerate(levels.whole):
             with suppress(KeyError):  # it is about another distance
@@ -130,7 +130,7 @@ def _weighted(graph: Graph, value: Symbol, statistic: Statistic) -> Symbol:
 class _Neighbour:
     """The one column that formulas of neighbours read."""
 
-    pairs: Mapping[int, Pair]
+    pairs: Mapping[int, ShiftedPair]
 
 
 def _program(

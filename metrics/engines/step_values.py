@@ -11,8 +11,8 @@ from ratioscope.record import GAPS
 
 from ..definitions.tail import K
 from ..metric import Tail
-from ..readings import gap_values
 from ..statistic import Statistic
+from ..table_metrics import gap_values
 from .arrow_columns import pc
 
 _MERGED: dict[str, Callable[[Any], Any]] = {"sum": np.sum, "max": np.max, "logsumexp": np.logaddexp.reduce}

@@ -20,8 +20,8 @@ from ..columns import SHIFTS, TokenColumns, sequence_columns, token_columns
 from ..definitions.registry import statistics_of
 from ..definitions.tail import TAILS, K
 from ..metric import SAMPLED, Tail
-from ..readings import gap_values
 from ..statistic import NEUTRAL, Combine, Statistic
+from ..table_metrics import gap_values
 
 Tensor = torch.Tensor
 PREFIX = "ratioscope"

@@ -32,7 +32,7 @@ class _Series:
     """The place of each row in the order from the best to the worst."""
 
 
-_Every = Mapping[tuple[str, str], _Series]
+_SeriesOfGaps = Mapping[tuple[str, str], _Series]
 """(signal, gap) -> its rows."""
 
 
@@ -120,7 +120,7 @@ def worst_step(graded: pl.DataFrame, rules: Rules = RULES) -> int | None:
     return None if episode is None else episode.peak
 
 
-def _spell(word: str, rows: list[dict[str, Any]], series: _Every) -> Spell:
+def _spell(word: str, rows: list[dict[str, Any]], series: _SeriesOfGaps) -> Spell:
     signal, gap = _deciding([(row["signal"], row["gap"]) for row in rows])
     own, first, last = series[signal, gap], rows[0]["step"], rows[-1]["step"]
     begin, end = np.searchsorted(own.steps, [first, last + 1])
@@ -129,7 +129,7 @@ def _spell(word: str, rows: list[dict[str, Any]], series: _Every) -> Spell:
     return Spell(word, first, last, len(rows), signal, gap, peak["step"], _in_words(peak))
 
 
-def _series(graded: pl.DataFrame, rules: Rules) -> _Every:
+def _series(graded: pl.DataFrame, rules: Rules) -> _SeriesOfGaps:
     parts = graded.sort("step", maintain_order=True).partition_by("signal", "gap", as_dict=True)
     return {
         (str(signal), str(gap)): _Series(

@@ -29,7 +29,7 @@ from ..metric import Metric
 from .finding import Severity
 from .signals import ERRORS
 
-Answer = Literal["fail", "allow"]
+CauseRule = Literal["fail", "allow"]
 ANY = "*"
 """The name that stands for every cause without a line of its own."""
 ALLOW = "allow"
@@ -86,7 +86,7 @@ class Gate:
     verdict: Severity | None = Severity.ACT
     """The least severity of the verdict that fails; None: the verdict is not asked."""
     bounds: tuple[Bound, ...] = ()
-    causes: Mapping[str, Answer] | None = None
+    causes: Mapping[str, CauseRule] | None = None
     """Code of a cause, or ANY -> whether it fails; None: no diagnosis is made."""
     exact: bool = False
     """True if every token's two log-probs must be equal to the last bit."""
@@ -167,10 +167,10 @@ def _number(given: Mapping[str, Any], key: str, place: str) -> float | None:
     return float(value)
 
 
-def _causes(given: Any, codes: tuple[str, ...], place: str) -> dict[str, Answer] | None:
+def _causes(given: Any, codes: tuple[str, ...], place: str) -> dict[str, CauseRule] | None:
     if given is None:
         return None
-    answers: dict[str, Answer] = {}
+    answers: dict[str, CauseRule] = {}
     demand_known(demand_table(given, place), (*codes, ANY), place)
     for code, answer in given.items():
         if answer not in ("fail", ALLOW):

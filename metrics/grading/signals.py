@@ -33,7 +33,7 @@ SURPRISED = (4.0, 6.0)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """The measurements of a signal at each step; every field has shape (steps,)."""
 
     value: Floats
@@ -56,7 +56,7 @@ class Signal:
     title: str
     """The problem, in a few words."""
     gaps: tuple[str, ...]
-    measure: Callable[[MetricValues, Floats], Measured]
+    measure: Callable[[MetricValues, Floats], Measurements]
     """(metrics of a gap, its floor at each step) -> what is graded."""
     watch: float
     """The least tested value that is graded watch."""
@@ -86,16 +86,16 @@ def at_least(value: Floats, error: Floats) -> Floats:
     return np.where(value > 0, value * np.exp(-ERRORS * relative), value)
 
 
-def _kl(column: MetricValues, floor: Floats) -> Measured:
+def _kl(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
-    return Measured(value, at_least(value, column("kl_k3_se")))
+    return Measurements(value, at_least(value, column("kl_k3_se")))
 
 
-def _kl_over_floor(column: MetricValues, floor: Floats) -> Measured:
+def _kl_over_floor(column: MetricValues, floor: Floats) -> Measurements:
     value = column("kl_k3")
     sure = at_least(value, column("kl_k3_se"))
     times = sure / np.maximum(np.where(floor < HEALTHY_K3, floor, np.nan), SAME)
-    return Measured(value, np.where(sure < HEALTHY_K3, np.minimum(times, _harm(sure)), times), floor)
+    return Measurements(value, np.where(sure < HEALTHY_K3, np.minimum(times, _harm(sure)), times), floor)
 
 
 def _harm(k3: Floats) -> Floats:
@@ -108,54 +108,54 @@ def _harm(k3: Floats) -> Floats:
     return np.asarray(act * (k3 / HEALTHY_K3) ** power)
 
 
-def _chi2_of_ess(level: str) -> Callable[[MetricValues, Floats], Measured]:
-    def measure(column: MetricValues, floor: Floats) -> Measured:
+def _chi2_of_ess(level: str) -> Callable[[MetricValues, Floats], Measurements]:
+    def measure(column: MetricValues, floor: Floats) -> Measurements:
         ess = column(f"ess_{level}")
         value = 1 / ess - 1
         error = column(f"ess_{level}_se") / ess**2
         # Without an error k-hat has failed: the sample shows too little of the tail, and the value is a lower bound.
-        return Measured(value, np.where(np.isnan(error), value, at_least(value, error)), bound=np.isnan(error))
+        return Measurements(value, np.where(np.isnan(error), value, at_least(value, error)), bound=np.isnan(error))
 
     return measure
 
 
-def _share(metric: str) -> Callable[[MetricValues, Floats], Measured]:
-    def measure(column: MetricValues, floor: Floats) -> Measured:
+def _share(metric: str) -> Callable[[MetricValues, Floats], Measurements]:
+    def measure(column: MetricValues, floor: Floats) -> Measurements:
         value = column(metric)
-        return Measured(value, at_least(value, column(f"{metric}_se")))
+        return Measurements(value, at_least(value, column(f"{metric}_se")))
 
     return measure
 
 
-def _share_of_tokens(count: str) -> Callable[[MetricValues, Floats], Measured]:
-    def measure(column: MetricValues, floor: Floats) -> Measured:
+def _share_of_tokens(count: str) -> Callable[[MetricValues, Floats], Measurements]:
+    def measure(column: MetricValues, floor: Floats) -> Measurements:
         tokens = column("tokens") + column("non_finite")
         value = column(count) / np.where(tokens > 0, tokens, np.nan)
-        return Measured(value, value)
+        return Measurements(value, value)
 
     return measure
 
 
-def _uncorrelated(column: MetricValues, floor: Floats) -> Measured:
+def _uncorrelated(column: MetricValues, floor: Floats) -> Measurements:
     value = column("logprob_correlation")
     different = at_least(column("kl_k3"), column("kl_k3_se")) >= HEALTHY_K3
     # If all probabilities are near 1, rounding alone determines the correlation, but then K3 is tiny.
-    return Measured(
+    return Measurements(
         value, np.where(different & (column("tokens") >= 200), 1 - value, np.where(np.isnan(value), np.nan, 0.0))
     )
 
 
-def _dishonest(column: MetricValues, floor: Floats) -> Measured:
+def _dishonest(column: MetricValues, floor: Floats) -> Measurements:
     z, mean = column("mean_weight_token_z"), column("mean_weight_token")
-    return Measured(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
+    return Measurements(mean, np.where(np.abs(mean - 1) > 0.01, np.abs(z), 0.0 * z))
 
 
-def _surprised(column: MetricValues, floor: Floats) -> Measured:
+def _surprised(column: MetricValues, floor: Floats) -> Measurements:
     z, gap = np.abs(column("surprisal_gap_z")), column("surprisal_gap")
     watch, act = SURPRISED
     size = np.abs(gap) / CLEAR_SURPRISAL
     # If two gaps are too small for act, the larger one is the worse.
-    return Measured(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
+    return Measurements(gap, np.where(size > 1, z, np.minimum(z, watch + 0.999 * (act - watch) * size)))
 
 
 def _ess_of_chi2(chi2: float) -> float:

@@ -11,7 +11,7 @@ from .tables import table
 
 Condition = Mapping[str, Any]
 """`key` and one test, as faults.toml explains. `Any`: the wanted value."""
-Settings = Mapping[str, str]
+FaultSettings = Mapping[str, str]
 """Dotted key -> value as JSON or plain text."""
 
 ELSEWHERE = re.compile(r"\b(eval|evaluation|val|val_kwargs|validation|judge|critic|ref|reward\w*)\.")
@@ -51,7 +51,7 @@ def faults() -> tuple[Fault, ...]:
     return tuple(Fault(**{**row, "when": tuple(row["when"])}) for row in table("faults")["fault"])
 
 
-def faults_in(settings: Settings, trainer: str | None) -> tuple[FoundFault, ...]:
+def faults_in(settings: FaultSettings, trainer: str | None) -> tuple[FoundFault, ...]:
     """The faults that these settings betray. trainer: of the run; None finds faults of engines alone."""
     own = [each for each in faults() if each.trainer in ("*", trainer)]
     met = [(each, [_met(condition, settings) for condition in each.when]) for each in own]
@@ -62,7 +62,7 @@ def _joined(found: list[dict[str, str] | None]) -> dict[str, str]:
     return {key: value for part in found if part is not None for key, value in part.items()}
 
 
-def _met(condition: Condition, settings: Settings) -> dict[str, str] | None:
+def _met(condition: Condition, settings: FaultSettings) -> dict[str, str] | None:
     """The settings that meet a condition, {} if it is met by an absence; None if it is not met."""
     (test, wanted), key = next((k, v) for k, v in condition.items() if k != "key"), condition["key"]
     values = _at(key, settings)
@@ -75,7 +75,7 @@ def _met(condition: Condition, settings: Settings) -> dict[str, str] | None:
     return found or None
 
 
-def _at(key: str, settings: Settings) -> dict[str, str]:
+def _at(key: str, settings: FaultSettings) -> dict[str, str]:
     """The settings whose key ends so, without those of evaluation and of other models."""
     ends = {name: value for name, value in settings.items() if name == key or name.endswith(f".{key}")}
     return {name: value for name, value in ends.items() if not ELSEWHERE.search(name)}

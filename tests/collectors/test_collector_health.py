@@ -19,7 +19,7 @@ from ratioscope.collectors.process.counts import Tally
 from ratioscope.collectors.writing.health import Health
 from ratioscope.collectors.writing.parquet_sink import ParquetSink
 from ratioscope.collectors.writing.segments import Segments
-from ratioscope.collectors.writing.sink import Outcome
+from ratioscope.collectors.writing.sink import RowsOutcome
 from ratioscope.collectors.writing.step_statistics import part_statistics
 
 
@@ -109,7 +109,7 @@ def test_a_writer_that_cannot_keep_up_keeps_the_statistics(tmp_path: Path) -> No
     pressures: list[str | None] = [None, "the disk is too slow", None]
 
     class Late(ParquetSink):
-        def write(self, step: int, rows: pa.Table, earlier: Any, tally: Tally, late: str | None) -> Outcome:
+        def write(self, step: int, rows: pa.Table, earlier: Any, tally: Tally, late: str | None) -> RowsOutcome:
             return super().write(step, rows, earlier, tally, pressures.pop(0))
 
     with Collector(run, sink=lambda: Late(run, {"name": "run"}, rank=0)) as collector:

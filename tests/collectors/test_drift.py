@@ -10,7 +10,7 @@ import pytest
 from ratioscope.collectors.drift import drift
 from ratioscope.collectors.trainers import ADAPTERS, adapter_named
 from ratioscope.collectors.watching.hooks import Hook
-from ratioscope.collectors.watching.source import Source
+from ratioscope.collectors.watching.source import SourceTree
 
 FILES = {
     "mine/__init__.py": "raise SystemExit('a trainer was imported')",
@@ -85,7 +85,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_functions_are_found_in_the_source_and_nothing_runs(checkout: Path) -> None:
-    source = Source(checkout)
+    source = SourceTree(checkout)
     found = {place: source.function(*place) for place in FOUND}
     assert {place: one and one.parameters for place, one in found.items()} == FOUND
     assert source.has_package("mine") and source.has_module("mine.batch") and not source.has_package("another")
@@ -95,7 +95,7 @@ def test_functions_are_found_in_the_source_and_nothing_runs(checkout: Path) -> N
 def test_the_source_of_an_installed_trainer_tells_what_python_tells(name: str) -> None:
     adapter = adapter_named(name)
     assert adapter is not None
-    found = drift(adapter.load(), Source())
+    found = drift(adapter.load(), SourceTree())
     assert found.would_record and found.found
     for one in found.found:
         module = __import__(one.hook.module, fromlist=["x"])
@@ -143,7 +143,7 @@ def test_a_missing_function_or_parameter_is_named_with_what_is_there(checkout: P
     module: Any = ModuleType("adapter")
     module.__file__ = str(file)
     exec(compile(LOOKS, file, "exec"), vars(module))
-    found = drift(module, Source(checkout))
+    found = drift(module, SourceTree(checkout))
     assert [one.hook.name for one in found.found] == ["Loop.update", "Loop.upd", "Lop.update", "f"]
     update, renamed, classless, later = found.found
     assert update.lacking == ("rows",) and not update.reason
@@ -157,5 +157,5 @@ def test_a_trainer_of_which_only_optional_functions_are_there_would_not_be_recor
     class Adapter:
         HOOKS = (Hook("mine.loop", "chosen", needed=False), Hook("mine.later", "f"))
 
-    found = drift(Adapter, Source(checkout))  # type: ignore[arg-type]
+    found = drift(Adapter, SourceTree(checkout))  # type: ignore[arg-type]
     assert not found.fatal and not found.would_record

@@ -11,7 +11,7 @@ from support.histograms import from_row
 from support.ragged import sampled_rows, stats, table
 
 from ratioscope.metrics import distribution
-from ratioscope.metrics.corrections.threshold import Rule, Threshold
+from ratioscope.metrics.corrections.threshold import Threshold, ThresholdRule
 from ratioscope.metrics.corrections.threshold_effect import whole_effect
 from ratioscope.metrics.definitions.tail import K
 from ratioscope.metrics.distribution import (
@@ -40,11 +40,15 @@ def clipped_share(part: Histogram, *, low: float = 0.0, high: float = math.inf) 
     return whole_effect(part, Threshold("mask", "token", low, high))["clipped_share"]
 
 
-def mass_removed(part: Histogram, *, low: float = 0.0, high: float = math.inf, how: Rule = "truncate") -> Interval:
+def mass_removed(
+    part: Histogram, *, low: float = 0.0, high: float = math.inf, how: ThresholdRule = "truncate"
+) -> Interval:
     return whole_effect(part, Threshold(how, "token", low, high))["mass_removed"]
 
 
-def ess_after(part: Histogram, *, low: float = 0.0, high: float = math.inf, how: Rule = "truncate") -> Interval:
+def ess_after(
+    part: Histogram, *, low: float = 0.0, high: float = math.inf, how: ThresholdRule = "truncate"
+) -> Interval:
     return whole_effect(part, Threshold(how, "token", low, high))["ess_after"]
 
 
@@ -102,7 +106,7 @@ def test_weights_of_zero_lie_in_the_first_bucket() -> None:
     high=BOUND.filter(lambda c: c > 1),
     how=st.sampled_from(["truncate", "mask"]),
 )
-def test_at_published_thresholds_everything_is_exact(x: Ratios, low: float, high: float, how: Rule) -> None:
+def test_at_published_thresholds_everything_is_exact(x: Ratios, low: float, high: float, how: ThresholdRule) -> None:
     part = histogram(x)
     w, after = np.exp(x), treated(x, low, high, how)
     share = clipped_share(part, low=low, high=high)
@@ -118,7 +122,9 @@ def test_at_published_thresholds_everything_is_exact(x: Ratios, low: float, high
 
 @examples
 @given(x=RATIOS, low=st.floats(0.0, 1.0), high=ANYWHERE, how=st.sampled_from(["truncate", "mask"]))
-def test_between_thresholds_the_interval_holds_the_truth(x: Ratios, low: float, high: float, how: Rule) -> None:
+def test_between_thresholds_the_interval_holds_the_truth(
+    x: Ratios, low: float, high: float, how: ThresholdRule
+) -> None:
     assume(low < high)  # empty bounds are refused
     part = histogram(x)
     w, after = np.exp(x), treated(x, low, high, how)

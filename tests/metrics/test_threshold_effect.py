@@ -15,7 +15,7 @@ from support.real_runs import records
 from ratioscope.errors import ConfigError
 from ratioscope.ingest.statistics.distributions import distribution_frame
 from ratioscope.metrics.corrections.effect import SUMS, correction_sums, effect_values
-from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Rule, Threshold, place, treated
+from ratioscope.metrics.corrections.threshold import CAPS, FLOORS, RULES, Threshold, ThresholdRule, place, treated
 from ratioscope.metrics.corrections.threshold_effect import VALUES, frontier, threshold_effects, whole_effect
 from ratioscope.metrics.distribution import LEVELS, Histogram, histogram
 from ratioscope.metrics.engines.numpy_engine import statistics
@@ -51,7 +51,9 @@ def oracle(x: Any, threshold: Threshold) -> dict[str, float]:
 
 @given(weights, st.sampled_from(RULES), st.sampled_from((0.0, *FLOORS)), st.sampled_from((*CAPS, math.inf)))
 @settings(max_examples=150)
-def test_at_published_thresholds_the_effect_is_that_of_the_weights(x: Any, rule: Rule, low: float, high: float) -> None:
+def test_at_published_thresholds_the_effect_is_that_of_the_weights(
+    x: Any, rule: ThresholdRule, low: float, high: float
+) -> None:
     threshold = Threshold(rule, "token", low, high)
     found, wanted = whole_effect(histogram(x), threshold), oracle(x, threshold)
     assert threshold.exact
@@ -63,7 +65,7 @@ def test_at_published_thresholds_the_effect_is_that_of_the_weights(x: Any, rule:
 
 @given(weights, st.sampled_from(RULES), st.floats(0, 1), st.floats(1.001, 20))
 @settings(max_examples=200)
-def test_in_between_the_interval_holds_the_value(x: Any, rule: Rule, low: float, high: float) -> None:
+def test_in_between_the_interval_holds_the_value(x: Any, rule: ThresholdRule, low: float, high: float) -> None:
     threshold = Threshold(rule, "token", low, high)
     found, wanted = whole_effect(histogram(x), threshold), oracle(x, threshold)
     for name in VALUES:
@@ -115,7 +117,7 @@ def test_intervals_are_no_wider_than_those_of_the_edges_alone(how: Any) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_token_thresholds_have_the_effect_that_token_rows_tell(rule: Rule) -> None:
+def test_token_thresholds_have_the_effect_that_token_rows_tell(rule: ThresholdRule) -> None:
     table, threshold = records("trl_vllm_stale4"), Threshold(rule, "token", 0.5, 2.0)
     frame = pl.DataFrame(statistics(table))
     found = threshold_effects(distribution_frame(frame, "token", "mismatch"), threshold)
@@ -159,7 +161,7 @@ def test_the_frontier_trades_what_is_removed_for_what_is_left() -> None:
 
 @given(weights, st.sampled_from(RULES), st.sampled_from(FLOORS), st.sampled_from(CAPS))
 @settings(max_examples=60)
-def test_what_is_left_is_counted_where_it_lies(x: Any, rule: Rule, low: float, high: float) -> None:
+def test_what_is_left_is_counted_where_it_lies(x: Any, rule: ThresholdRule, low: float, high: float) -> None:
     left, removed = treated(histogram(x), Threshold(rule, "token", low, high))
     w = np.exp(x)
     assert left.counts.sum() + removed == len(x)

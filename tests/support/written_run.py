@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from ratioscope.collectors.batch.records import tokens_of
 from ratioscope.collectors.process.counts import Tally
-from ratioscope.collectors.writing.sink import Outcome
+from ratioscope.collectors.writing.sink import RowsOutcome
 from ratioscope.layout import decode_line
 from ratioscope.record import arrow_schema
 
@@ -46,13 +46,13 @@ class CollectingSink:
     def open(self) -> int:
         return 0
 
-    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> Outcome:
+    def write(self, step: int, rows: pa.Table, earlier: pa.Table | None, tally: Tally, late: str | None) -> RowsOutcome:
         self.is_waiting.set()
         assert self.gate.wait(60)
         if step in self.failing:
             raise self.failing[step]
         self.rows.append((step, rows))
-        return Outcome(len(rows), tokens_of(rows))
+        return RowsOutcome(len(rows), tokens_of(rows))
 
     def say(self, entry: Mapping[str, Any]) -> None:
         self.lines.append(dict(entry))

@@ -95,7 +95,7 @@ def _growth(evidence: Evidence) -> float:
     return float(sizes[evidence.position >= high].mean() - sizes[evidence.position <= low].mean())
 
 
-class Spread(NamedTuple):
+class TokenSpread(NamedTuple):
     """The spread of tokens over the sequences. A choice that rounding tips falls on tokens at random, on both sides of 0."""
 
     negative: float
@@ -106,15 +106,15 @@ class Spread(NamedTuple):
     """Variance of their number per sequence, relative to independent tokens."""
 
 
-def _spread(evidence: Evidence, chosen: Booleans) -> Spread:
+def _spread(evidence: Evidence, chosen: Booleans) -> TokenSpread:
     if not chosen.any():
-        return Spread(0.5, 1.0, 1.0)
+        return TokenSpread(0.5, 1.0, 1.0)
     next_to = (np.diff(evidence.row) == 0) & (np.diff(evidence.position) == 1)
     both, first = (chosen[1:] & chosen[:-1] & next_to).sum(), (chosen[:-1] & next_to).sum()
     lengths = np.bincount(evidence.row_codes)
     expected = lengths * chosen.mean()
     counts = np.bincount(evidence.row_codes, chosen, minlength=evidence.rows)
-    return Spread(
+    return TokenSpread(
         float((evidence.log_ratio[chosen] < 0).mean()),
         float(both / max(first, 1) / chosen.mean()),
         float(((counts - expected) ** 2).sum() / expected.sum()),

@@ -35,7 +35,7 @@ LEAST_PAIRS, STANDS_OUT = 6, 3.0
 """The least pairs of bad places at the distance of a chunk, and their ratio to the pairs at a mean distance."""
 
 
-class Places(NamedTuple):
+class PlaceSizes(NamedTuple):
     """Sizes at each place (prompt, position), in two halves of the prompt's responses."""
 
     cell: Integers
@@ -53,7 +53,7 @@ class Places(NamedTuple):
 
 
 @once
-def places(evidence: Evidence) -> Places:
+def places(evidence: Evidence) -> PlaceSizes:
     """The sizes at the places of prompts. A text that several responses share is counted once: it is one measurement."""
     prompt, row = prompts(evidence), evidence.row_codes
     of_row = prompt[evidence.starts]
@@ -70,14 +70,14 @@ def places(evidence: Evidence) -> Places:
         known.append(counts > 0)
     both = known[0] & known[1]
     agreement = correlation(means[0][both], means[1][both]) if both.sum() >= LEAST_CELLS else 0.0
-    return Places(cell, half, (means[0], means[1]), (known[0], known[1]), agreement, int(both.sum()))
+    return PlaceSizes(cell, half, (means[0], means[1]), (known[0], known[1]), agreement, int(both.sum()))
 
 
 def _without_mean(values: Floats, index: Integers) -> Floats:
     return values - mean_by(index, values, int(index.max(initial=-1)) + 1)[0][index]
 
 
-def _high(evidence: Evidence, found: Places) -> tuple[Booleans, Booleans]:
+def _high(evidence: Evidence, found: PlaceSizes) -> tuple[Booleans, Booleans]:
     """True where a place is bad by one half of the prompt's responses, and by the other half.
 
     The share of the bad places is the one that separates the distances of the other half best, see `separation`.
@@ -92,7 +92,7 @@ def _high(evidence: Evidence, found: Places) -> tuple[Booleans, Booleans]:
     return first, second
 
 
-def _foretold(found: Places, first: Booleans, second: Booleans) -> Booleans:
+def _foretold(found: PlaceSizes, first: Booleans, second: Booleans) -> Booleans:
     """Tokens at places that the other half of the prompt's responses finds bad."""
     return np.where(found.half == 0, second[found.cell], first[found.cell])
 

@@ -37,7 +37,7 @@ TOGETHER = 1.7
 """A clearly negative token so many times likelier right after another one is part of a span."""
 
 
-class Shape(NamedTuple):
+class MassByEntropy(NamedTuple):
     """How the lost mass depends on the entropy."""
 
     one_sided: float
@@ -67,7 +67,7 @@ def _lost_mass(evidence: Evidence) -> Floats:
 
 
 @once
-def _shape(evidence: Evidence) -> Shape:
+def _shape(evidence: Evidence) -> MassByEntropy:
     x, entropy = evidence.log_ratio, _entropy(evidence)
     noise = np.quantile(x, 0.95) if len(x) else 0.0
     beyond = np.abs(x) > max(noise, 1e-3)
@@ -77,7 +77,7 @@ def _shape(evidence: Evidence) -> Shape:
         rise = slope(x[high], over=entropy[high])
         plateau = float(np.exp(x[high].mean()))
     largest = np.sort(evidence.distance)[::-1]
-    return Shape(
+    return MassByEntropy(
         float((x[beyond] < 0).mean()) if beyond.any() else 0.5,
         float(((evidence.earlier > SURE_TOKEN) & (evidence.later < -1e-3)).mean()),
         plateau,
@@ -86,7 +86,7 @@ def _shape(evidence: Evidence) -> Shape:
     )
 
 
-def _sampler(shape: Shape, evidence: Evidence) -> tuple[str, float | None]:
+def _sampler(shape: MassByEntropy, evidence: Evidence) -> tuple[str, float | None]:
     """(the most likely sampler, its parameter)."""
     if not evidence.has("entropy"):
         return "top-p, top-k, min-p, a ban or a grammar", None
@@ -112,7 +112,7 @@ def _in_runs(evidence: Evidence) -> float:
     return float(both / first / low[1:][next_to].mean())
 
 
-class Excluded(NamedTuple):
+class Truncation(NamedTuple):
     """Which sampling excludes tokens, and how much of the gap that explains."""
 
     kind: str
@@ -124,7 +124,7 @@ class Excluded(NamedTuple):
 
 
 @once
-def _excluded(evidence: Evidence) -> Excluded:
+def _excluded(evidence: Evidence) -> Truncation:
     mean, error = mean_weight(evidence)
     by_mass = share_explained(evidence, distances(evidence.log_ratio - _lost_mass(evidence)))
     one_sided = share_explained(evidence, _like_positive(evidence))
@@ -136,7 +136,7 @@ def _excluded(evidence: Evidence) -> Excluded:
     regular = by_mass.share > 0.6 * one_sided.share or shape.only_choice > 0.02 or not evidence.has("entropy")
     kind = "truncation" if regular else "grammar" if _in_runs(evidence) > TOGETHER else "banned_tokens"
     explains = by_mass if kind == "truncation" and evidence.has("entropy") else one_sided
-    return Excluded(kind if excludes and explains.share > LEAST_SHARE else "", by_mass, one_sided)
+    return Truncation(kind if excludes and explains.share > LEAST_SHARE else "", by_mass, one_sided)
 
 
 def _tested(evidence: Evidence, kind: str) -> Result:

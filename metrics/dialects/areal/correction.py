@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Reject, Step, Weigh
+from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
 from ...distribution import Level
 from ..settings import changed, yaml_text
 from .settings import GENERATIONS, Rejection, Settings
@@ -56,7 +56,7 @@ def _bound(cap: float | None) -> float:
     return inf if cap is None else cap
 
 
-def _steps(r: Rejection) -> list[Step]:
+def _steps(r: Rejection) -> list[CorrectionStep]:
     low = -inf if r.lower is None else r.lower
     level: Level = "geometric" if r.level == "sequence" and r.metric == "ratio" else "token"
     if r.action == "clamp":
@@ -81,7 +81,7 @@ def _bounded(weigh: Weigh) -> dict[str, Any]:
     return {"level": level, "action": action, **_ratio_bounds(weigh.low, weigh.high)}
 
 
-def _rejecting(weigh: Weigh, step: Step) -> dict[str, Any]:
+def _rejecting(weigh: Weigh, step: CorrectionStep) -> dict[str, Any]:
     if not isinstance(step, Reject):
         raise _no_setting("normalised weights")
     if (weigh.low, weigh.high) != (0.0, inf):

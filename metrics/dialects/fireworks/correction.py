@@ -9,7 +9,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Reject, Step, Weigh
+from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
 from ...distribution import Level
 from ..settings import changed
 from .loss import SAFETY_CLAMP
@@ -28,7 +28,7 @@ def correction_of(settings: Settings) -> Correction:
     if settings.loss == "igpo":
         return Correction("fireworks igpo", (Weigh(log_limit=SAFETY_CLAMP),))
     level: Level = "token" if settings.level == "token" else "geometric"
-    steps: list[Step] = [Weigh(level, high=settings.cap, log_limit=SAFETY_CLAMP)]
+    steps: list[CorrectionStep] = [Weigh(level, high=settings.cap, log_limit=SAFETY_CLAMP)]
     if settings.icepop_threshold is not None:
         steps.append(Reject("weight", "token", 1 / settings.icepop_threshold, settings.icepop_threshold))
     return Correction("fireworks", tuple(steps))
@@ -62,7 +62,7 @@ def _band(weigh: Weigh) -> dict[str, Any]:
     return {}
 
 
-def _icepop(weigh: Weigh, step: Step) -> dict[str, Any]:
+def _icepop(weigh: Weigh, step: CorrectionStep) -> dict[str, Any]:
     if not isinstance(step, Reject) or (step.of, step.by) != ("weight", "token") or weigh.outside == "zero":
         raise _no_setting(f"rejection of {step.of} by {step.by}" if isinstance(step, Reject) else "normalised weights")
     return _band(weigh) | _threshold(weigh.level, step.low, step.high)

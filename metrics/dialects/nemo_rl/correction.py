@@ -10,7 +10,7 @@ from typing import Any
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Reject, Step, Weigh, WeightedGap
+from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh, WeightedGap
 from ...distribution import Level
 from ..settings import changed, yaml_text
 from .settings import Settings
@@ -52,7 +52,7 @@ def settings_for(correction: Correction) -> Settings:
     return replace(settings, version="pr2269") if settings.is_correction_level else settings
 
 
-def _steps(settings: Settings) -> list[Step]:
+def _steps(settings: Settings) -> list[CorrectionStep]:
     level, (low, high) = LEVELS[settings.level], settings.bounds
     if settings.truncation is None:
         return [Weigh(level)]
@@ -76,7 +76,7 @@ def _bounds(weigh: Weigh) -> dict[str, Any]:
     return _truncation("tis" if clamped else "icepop", weigh.low or (None if clamped else 0.0), weigh.high)
 
 
-def _sequence_mask(weigh: Weigh, step: Step) -> dict[str, Any]:
+def _sequence_mask(weigh: Weigh, step: CorrectionStep) -> dict[str, Any]:
     if not isinstance(step, Reject) or (step.of, step.by) != ("weight", "mean"):
         raise _no_setting(f"rejection of {step.of} by {step.by}" if isinstance(step, Reject) else "normalised weights")
     if (weigh.level, weigh.low, weigh.high) != ("token", 0.0, inf):

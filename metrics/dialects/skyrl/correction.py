@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Reject, Step, Weigh
+from ...corrections.correction import Correction, CorrectionStep, Reject, Weigh
 from ..settings import changed, yaml_scalar
 from .settings import ALGORITHM, BLOCKS, WITHOUT_CORRECTION, Settings
 
@@ -57,8 +57,8 @@ def _anchored(settings: Settings) -> Correction:
     return Correction("skyrl rollout_is", (Weigh("token", *bounds, "zero", LOG_LIMIT),), "total")
 
 
-def _steps(settings: Settings) -> list[Step]:
-    steps: list[Step] = []
+def _steps(settings: Settings) -> list[CorrectionStep]:
+    steps: list[CorrectionStep] = []
     if settings.masks_outliers:
         low, high = settings.outlier_token_is_threshold_low, settings.outlier_token_is_threshold_high
         steps.append(Reject("weight", "any", -math.inf if low is None else low, math.inf if high is None else high))
@@ -77,7 +77,7 @@ def _steps(settings: Settings) -> list[Step]:
     return steps
 
 
-def _anchored_settings(steps: Sequence[Step]) -> Settings:
+def _anchored_settings(steps: Sequence[CorrectionStep]) -> Settings:
     step = steps[0] if len(steps) == 1 else None
     if not isinstance(step, Weigh) or step.level != "token":
         raise _no_setting("anything on current / rollout but one bounded weight per token")
@@ -87,7 +87,7 @@ def _anchored_settings(steps: Sequence[Step]) -> Settings:
     return Settings(policy_loss_type="cispo", cispo_anchor="rollout", cispo_eps_clip_low=low, cispo_eps_clip_high=high)
 
 
-def _keys(step: Step) -> dict[str, Any]:
+def _keys(step: CorrectionStep) -> dict[str, Any]:
     """The settings of one step, whatever its place among the steps."""
     if isinstance(step, Weigh):
         return _weight_keys(step)
@@ -124,7 +124,7 @@ def _sequence_mask_keys(metric: str, low: float, high: float) -> dict[str, Any]:
     return {"sequence_mask_metric": metric, f"{name}_low": low, f"{name}_high": high}
 
 
-def _check_order(steps: Sequence[Step]) -> None:
+def _check_order(steps: Sequence[CorrectionStep]) -> None:
     """ConfigError unless outliers come before a token mask, and whole sequences after it, over the tokens that it leaves."""
     masks = [i for i, step in enumerate(steps) if isinstance(step, Reject) and step.by == "token"]
     for i, step in enumerate(steps if masks else ()):

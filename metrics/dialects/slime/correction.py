@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh
+from ...corrections.correction import Correction, CorrectionStep, Normalise, Reject, Weigh
 from ...distribution import Level
 from ..settings import changed, check, yaml_text
 from .config import MIS_RULES
@@ -60,11 +60,11 @@ def settings_for(correction: Correction) -> Settings:
     return settings
 
 
-def _mis_steps(settings: Settings) -> list[Step]:
+def _mis_steps(settings: Settings) -> list[CorrectionStep]:
     level, by = LEVELS[settings.tis_level]
     low, high = settings.tis_bounds
-    normalise: list[Step] = [Normalise("token" if level == "token" else "sequence")]
-    steps: list[Step] = [_weigh(level, low if settings.tis_mode == "clip" else 0.0, high, LOG_LIMIT)]
+    normalise: list[CorrectionStep] = [Normalise("token" if level == "token" else "sequence")]
+    steps: list[CorrectionStep] = [_weigh(level, low if settings.tis_mode == "clip" else 0.0, high, LOG_LIMIT)]
     if settings.tis_mode == "mask":
         steps = [Weigh(level, log_limit=LOG_LIMIT)]
     steps += normalise if settings.tis_batch_normalize else []
@@ -88,7 +88,7 @@ def _hook(step: Weigh, gap: str) -> Settings:
     return Settings(method=method, use_tis=True, tis_clip_low=step.low, tis_clip=step.high)
 
 
-def _mis_keys(steps: Sequence[Step]) -> dict[str, Any]:
+def _mis_keys(steps: Sequence[CorrectionStep]) -> dict[str, Any]:
     """The YAML keys of the MIS example for weights, then their normalisation, then rejection."""
     kinds = [type(step) for step in steps]
     if kinds != sorted(kinds, key=(Weigh, Normalise, Reject).index) or kinds.count(Normalise) > 1:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ratioscope.errors import ConfigError
 
-from ...corrections.correction import Correction, Normalise, Reject, Step, Weigh, WeightedGap
+from ...corrections.correction import Correction, CorrectionStep, Normalise, Reject, Weigh, WeightedGap
 from ..settings import yaml_text
 from .presets import GENERATIONS
 from .ratio import SAFETY_BOUND
@@ -31,7 +31,7 @@ def correction_of(settings: VerlSettings) -> Correction:
 
     verl clamps divergences of single tokens to +-20. A Correction does not, so rows with such tokens may differ.
     """
-    steps: list[Step] = []
+    steps: list[CorrectionStep] = []
     if settings.is_level is not None:
         low = settings.is_lower or 0.0
         outside: Literal["clamp", "zero"] = "zero" if settings.is_lower else "clamp"
@@ -82,7 +82,7 @@ def settings_for(correction: Correction, version: str = "0.9.1") -> VerlSettings
     )
 
 
-def _order(steps: Sequence[Step]) -> None:
+def _order(steps: Sequence[CorrectionStep]) -> None:
     """ConfigError unless weights come first, then their normalisation, then rejections, each over all sampled tokens."""
     kinds = [type(step) for step in steps]
     ordered = sorted(kinds, key=(Weigh, Normalise, Reject).index)

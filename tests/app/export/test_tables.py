@@ -338,7 +338,7 @@ def test_a_changed_formula_changes_the_digest_of_its_columns_and_of_no_other(mon
         else metric
         for metric in registry.METRICS
     ]
-    monkeypatch.setattr("ratioscope.metrics.readings.METRICS", tuple(changed))
+    monkeypatch.setattr("ratioscope.metrics.table_metrics.METRICS", tuple(changed))
     probe.probe_table.cache_clear()
     probe.digest.cache_clear()
     try:

@@ -9,8 +9,8 @@ import streamlit as st
 from ratioscope.errors import ConfigError
 from ratioscope.metrics.corrections.threshold import (
     RULES,
-    Rule,
     Threshold,
+    ThresholdRule,
 )
 from ratioscope.metrics.corrections.threshold_effect import frontier, whole_effect
 from ratioscope.metrics.distribution import LEVELS, Histogram, Interval, Level
@@ -197,7 +197,7 @@ def _curve_of(source: OutcomeSource, threshold: Threshold) -> pl.DataFrame:
     return source.view.figure(_curve, source, threshold.level, _beside(threshold.rule), threshold.low)
 
 
-def _curve(source: OutcomeSource, level: Level, rules: tuple[Rule, ...], low: float) -> pl.DataFrame:
+def _curve(source: OutcomeSource, level: Level, rules: tuple[ThresholdRule, ...], low: float) -> pl.DataFrame:
     return frontier(source.histogram(level), level, rules=rules, low=low)
 
 
@@ -206,7 +206,7 @@ def _chosen(part: Histogram, threshold: Threshold) -> tuple[str, float, float, f
     return threshold.rule, threshold.high, _middle(whole["bias"]), _middle(whole["ess_after"])
 
 
-def _beside(rule: Rule) -> tuple[Rule, ...]:
+def _beside(rule: ThresholdRule) -> tuple[ThresholdRule, ...]:
     return ("truncate", "mask") if rule != "reject" else ("reject",)
 
 

@@ -8,28 +8,28 @@ import numpy as np
 from ratioscope.arrays import Floats
 
 from .definitions.registry import METRICS
-from .metric import Metric, Reading, Tail
+from .metric import Metric, Quantity, Tail
 from .statistic import Statistic
 
 StatisticValues = Callable[[Statistic | Tail], Any]
 """Statistic -> its merged values, one per group, NaN if it was not recorded; Tail -> one array (or None) per group."""
 
 
-class Readings:
+class TableMetrics:
     """Computes metrics from one table. Quantities that several metrics share, such as the fit of a tail, are computed once."""
 
     def __init__(self, values: StatisticValues) -> None:
         self._values = values
-        self._computed: dict[Statistic | Tail | Reading, Any] = {}
+        self._computed: dict[Statistic | Tail | Quantity, Any] = {}
 
-    def read(self, reading: Metric | Reading) -> Floats:
+    def read(self, quantity: Metric | Quantity) -> Floats:
         """The value per group; NaN if it is not available."""
         with np.errstate(all="ignore"):
-            return np.asarray(reading.value(*map(self._need, reading.needs)), np.float64)
+            return np.asarray(quantity.value(*map(self._need, quantity.needs)), np.float64)
 
-    def _need(self, need: Statistic | Tail | Reading) -> Any:
+    def _need(self, need: Statistic | Tail | Quantity) -> Any:
         if need not in self._computed:
-            self._computed[need] = self.read(need) if isinstance(need, Reading) else self._values(need)
+            self._computed[need] = self.read(need) if isinstance(need, Quantity) else self._values(need)
         return self._computed[need]
 
 
@@ -38,11 +38,11 @@ def gap_values(values: StatisticValues, gap: str, names: Container[str] | None =
 
     names: the metrics to compute; None: all of the gap.
     """
-    readings = Readings(values)
+    table = TableMetrics(values)
     result: dict[str, Floats] = {}
     for metric in METRICS:
         if metric.is_of(gap) and (names is None or metric.name in names):
-            result[metric.name] = readings.read(metric)
+            result[metric.name] = table.read(metric)
             if metric.error:
-                result[f"{metric.name}_se"] = readings.read(metric.error)
+                result[f"{metric.name}_se"] = table.read(metric.error)
     return result
