@@ -205,19 +205,13 @@ class WriterHistory:
         return True
 
     def _take(self, entry: Mapping[str, Any]) -> None:
-        taker = {
-            OPEN: self._open, OFFLINE: self._open, COMMIT: self._commit, EVENT: self._event, DROPPED: self._drop,
-            PRUNED: self._prune, MOVED: self._move, NOTED: self._note,
-            READING: self._reading, CLOSE: self._close, CONDENSED: self._condense,
-            OVERALL: self._repeat, WEIGHTS: self._weigh, TAKEN: self._hear_taken, WEIGHT_NAMES: self._name_weights,
-        }  # fmt: skip
-        take = taker.get(str(entry.get("kind")))
+        take = _TAKERS.get(str(entry.get("kind")))
         if take is None:  # a later version wrote this kind of line; it is no part of this schema
             return
         if entry["kind"] in _MORE_THAN_FILES:
             self.fresh = None
         try:
-            take(entry)
+            take(self, entry)
         except SourceError as error:
             self.fresh = None
             self.refused[str(entry.get("file", self.log.file))[:200]] = str(error)
@@ -342,6 +336,17 @@ class WriterHistory:
     def _see(self, entry: Mapping[str, Any]) -> None:
         writers = entry.get("beside")
         self.beside |= {name for name in writers if isinstance(name, str)} if isinstance(writers, list) else set()
+
+
+_TAKERS = {
+    OPEN: WriterHistory._open, OFFLINE: WriterHistory._open, CLOSE: WriterHistory._close,
+    COMMIT: WriterHistory._commit, READING: WriterHistory._reading, OVERALL: WriterHistory._repeat,
+    EVENT: WriterHistory._event, TAKEN: WriterHistory._hear_taken, DROPPED: WriterHistory._drop,
+    WEIGHTS: WriterHistory._weigh, WEIGHT_NAMES: WriterHistory._name_weights,
+    PRUNED: WriterHistory._prune, MOVED: WriterHistory._move, NOTED: WriterHistory._note,
+    CONDENSED: WriterHistory._condense,
+}  # fmt: skip
+"""Kind of line -> the function that takes it."""
 
 
 def _text_or_none(entry: Mapping[str, Any], name: str) -> str | None:

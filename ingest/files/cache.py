@@ -22,7 +22,8 @@ from ratioscope.metrics.engines.statistics_table import schema
 from ratioscope.record import SCHEMA_VERSION
 from ratioscope.version import __version__
 
-from .footers import demand_reasonable, text_leaves
+from .footers import demand_reasonable
+from .leaves import text_leaves
 from .parquet_files import Allowance, Opened, read
 from .quarantine import named_reasons
 

@@ -43,9 +43,3 @@ def recorded_columns(metadata: pq.FileMetaData) -> frozenset[str]:
     chunks = (group.column(index) for group in groups for index in range(metadata.num_columns))
     filled = (c for c in chunks if c.statistics is None or (c.statistics.null_count or 0) < c.num_values)
     return frozenset(chunk.path_in_schema.split(".")[0] for chunk in filled)
-
-
-def text_leaves(metadata: pq.FileMetaData) -> list[str]:
-    """Paths of the columns that hold texts, inside lists too."""
-    columns = (metadata.schema.column(index) for index in range(metadata.num_columns))
-    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]

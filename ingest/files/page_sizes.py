@@ -7,20 +7,19 @@ protocol; only its kind, its two sizes and its number of values are read here (p
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
 from ratioscope.errors import SourceError
 
+from .leaves import leaves
+
 MOST_PAGES = 1 << 18
 """Pages of one file at most; their headers take two seconds to read. By default a page has a megabyte."""
 _ROW = 128
 """Bytes counted for each row, for its place in a table of sequences."""
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
-_LEVELS = 4
-"""Bytes of the two levels (repetition, definition) of a value in a list, while it is decoded."""
 _HEADERS = (1 << 10, 1 << 16, 1 << 22)
 """Numbers of bytes that are read to find a whole header, tried in turn: a header may hold long texts as bounds."""
 _DICTIONARY_PAGE, _MOST_NESTED = 2, 8
@@ -41,9 +40,8 @@ Bytes = Callable[[int, int], bytes]
 """Reads bytes of the file: (offset, number) -> bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A page header."""
+class Header(NamedTuple):
+    """A page header. A tuple, because a dataclass takes four times as long to make, and a segment has 250 of them."""
 
     kind: int
     """The type of the page: data, dictionary, ..."""
@@ -57,12 +55,12 @@ class Header:
     """Bytes of the header itself."""
 
 
-def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str], groups: Collection[int]) -> int:
-    """Bytes that these leaf columns of these row groups need in memory, with texts as dictionaries.
+def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, paths: Collection[str], groups: Collection[int]) -> int:
+    """Bytes that these leaf columns of these row groups need in memory, with texts as dictionaries. paths: of the columns.
 
     SourceError where a page header cannot be read.
     """
-    widths = [(place, width) for place, (path, width) in enumerate(_leaves(metadata)) if path in leaves]
+    widths = [(place, leaf.width) for place, leaf in enumerate(leaves(metadata)) if leaf.path in paths]
     chunks = ((group.column(place), width) for group in map(metadata.row_group, groups) for place, width in widths)
     headers = ((header, width) for chunk, width in chunks for header in _headers(read, chunk))
     total = sum(metadata.row_group(group).num_rows for group in groups) * _ROW
@@ -71,18 +69,6 @@ def decoded_bytes(read: Bytes, metadata: pq.FileMetaData, leaves: Collection[str
             raise SourceError(f"it has more than {MOST_PAGES} pages, the most that are read of one file")
         total += max(header.uncompressed, header.values * width)
     return total
-
-
-def _leaves(metadata: pq.FileMetaData) -> list[tuple[str, int]]:
-    """(path, bytes of one decoded value) of each leaf column."""
-    schema: Any = metadata.schema  # Any: the stubs lack `column`
-    return [(column.path, _width(column)) for column in map(schema.column, range(metadata.num_columns))]
-
-
-def _width(column: pq.ColumnSchema) -> int:
-    """Bytes of one decoded value; for a text, bytes of its dictionary index."""
-    width = _WIDTHS.get(column.physical_type) or max(1, column.length or 1)
-    return width + (_LEVELS if column.max_repetition_level else 0)
 
 
 def _headers(read: Bytes, chunk: pq.ColumnChunkMetaData) -> "list[Header]":
@@ -124,6 +110,7 @@ def _usual(data: bytes) -> Header | None:
     return Header(kind, uncompressed, compressed, values, match.end())
 
 
+@lru_cache(1 << 12)
 def _lone_number(number: bytes) -> int:
     """The value of a number that stands alone."""
     value = 0
@@ -203,9 +190,3 @@ def _skipped(data: bytes, at: int, kind: int, depth: int) -> int:
             at = _skipped(data, at, inner & 15, depth + 1)
         return at + 1
     raise SourceError("its page has a header with a value of an unknown kind")
-
-
-def leaves_of(metadata: pq.FileMetaData, columns: Collection[str]) -> frozenset[str]:
-    """Paths of the leaf columns of these columns."""
-    wanted = frozenset(columns)
-    return frozenset(path for path, _ in _leaves(metadata) if path.partition(".")[0] in wanted)

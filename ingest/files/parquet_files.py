@@ -26,8 +26,9 @@ from ratioscope.record import PROMPT_FIELDS
 
 from ..remote.opening import mirror_at
 from ..remote.side_by_side import side_by_side
-from .footers import demand_reasonable, text_leaves
-from .page_sizes import decoded_bytes, leaves_of
+from .footers import demand_reasonable
+from .leaves import leaves, leaves_of, text_leaves
+from .page_sizes import decoded_bytes
 from .quarantine import named_reasons
 
 MOST_FOOTER = 1 << 22
@@ -106,13 +107,12 @@ class Opened:
     @property
     def leaves(self) -> frozenset[str]:
         """Paths of all its leaf columns."""
-        schema = self.metadata.schema
-        return frozenset(schema.column(place).path for place in range(self.metadata.num_columns))
+        return frozenset(leaf.path for leaf in leaves(self.metadata))
 
-    def demand_small(self, leaves: Collection[str], groups: Collection[int]) -> None:
+    def demand_small(self, paths: Collection[str], groups: Collection[int]) -> None:
         """SourceError where these leaf columns decode to more bytes than allowed."""
-        prompts = frozenset(leaf for leaf in leaves if leaf.partition(".")[0] in PROMPT_FIELDS)
-        others = frozenset(leaves) - prompts
+        prompts = frozenset(path for path in paths if path.partition(".")[0] in PROMPT_FIELDS)
+        others = frozenset(paths) - prompts
         for what, own, expansion in (("data", others, EXPANSION), ("prompts", prompts, TEXT_EXPANSION)):
             decoded = decoded_bytes(self._bytes, self.metadata, own, groups) if own else 0
             self.allowance.take(self.path, what, decoded, expansion * self.nbytes)

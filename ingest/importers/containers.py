@@ -20,7 +20,8 @@ from ratioscope.errors import UnsafeFile
 from ratioscope.flat_json import loaded
 from ratioscope.inside import open_regular
 
-from ..files.page_sizes import decoded_bytes, leaves_of
+from ..files.leaves import leaves_of
+from ..files.page_sizes import decoded_bytes
 from .archives import json_members
 from .arrays import npz, safetensors
 from .arrow_rows import BATCH, arrow_rows, rows_of

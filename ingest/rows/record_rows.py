@@ -89,7 +89,7 @@ def demand_footer(metadata: pq.FileMetaData, file: TokenFile) -> tuple[str, ...]
     return extra
 
 
-_known_columns = KnownSchemas(demand_columns).of
+_known_columns = KnownSchemas(lambda schema: demand_columns(schema.to_arrow_schema())).of
 
 
 def committed_size(file: TokenFile) -> int | None:

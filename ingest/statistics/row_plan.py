@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from ratioscope.layout import joint_writer
 from ratioscope.record import GAPS
@@ -40,32 +42,62 @@ def row_plan(files: Mapping[int, Sequence[TokenFile]], measured: MeasuredGaps) -
 
     Statistics under the pseudo-writer `joint_writer` count all rows of the step, and so stand for every writer.
     """
-    jobs = {step: _step_jobs(step, present, measured) for step, present in files.items()}
-    return RowPlan(
-        {step: per_writer for step, (per_writer, _) in jobs.items() if per_writer is not None},
-        {step: joint for step, (_, joint) in jobs.items() if joint is not None},
-    )
+    per_writer, joint = dict[int, RowJob](), dict[int, RowJob]()
+    missing = cache(_missing)  # most steps of a run are alike
+    for step, present in files.items():
+        contents = tuple(map(_content, present))
+        writers = dict.fromkeys(writer for content in contents for writer, _ in content.policies_by_writer)
+        together = joint_writer(sum(file.rows for file in present))
+        *own, of_all = (frozenset(measured.get((writer, step), ())) for writer in (*writers, together))
+        found = missing(contents, tuple(own), of_all)
+        if found.gaps:
+            per_writer[step] = RowJob(tuple(present[place] for place in found.holders), found.gaps)
+        if found.joint:
+            joint[step] = RowJob(tuple(present), found.joint)
+    return RowPlan(per_writer, joint)
 
 
-def _step_jobs(step: int, present: Sequence[TokenFile], measured: MeasuredGaps) -> tuple[RowJob | None, RowJob | None]:
-    """The two kinds of jobs of one step."""
-    policies = _policies(present)
+class _Content(NamedTuple):
+    """The part of a token file's commit that decides whether its rows are needed."""
+
+    policies_by_writer: tuple[tuple[str, frozenset[str]], ...]
+    slice_columns_by_writer: tuple[tuple[str, frozenset[str]], ...]
+    has_slices: bool
+    unmeasured: bool
+
+
+def _content(file: TokenFile) -> _Content:
+    return _Content(file.policies_by_writer, file.slice_columns_by_writer, file.slices > 0, file.unmeasured)
+
+
+class _Missing(NamedTuple):
+    """The gaps of a step that must be computed from rows."""
+
+    gaps: frozenset[str]
+    """Gaps that single writers lack."""
+    holders: tuple[int, ...]
+    """Places of these writers' files."""
+    joint: frozenset[str]
+    """Gaps that need all files."""
+
+
+def _missing(files: tuple[_Content, ...], measured: tuple[frozenset[str], ...], of_all: frozenset[str]) -> _Missing:
+    """measured: the gaps in the statistics of each writer, in order. of_all: in those that stand for every writer."""
+    policies = _policies(files)
     split = frozenset(gap for gap in GAPS if _is_split(gap, policies.values()))
-    if any(file.slices for file in present):
+    if any(file.has_slices for file in files):
         split |= _gaps_of(frozenset().union(*policies.values()))
-    split |= _without_facts(present, policies)
+    split |= _without_facts(files, policies)
     split |= _gaps_of(
-        frozenset().union(*(held for file in present if file.unmeasured for _, held in file.policies_by_writer))
+        frozenset().union(*(held for file in files if file.unmeasured for _, held in file.policies_by_writer))
     )
-    together = joint_writer(sum(file.rows for file in present))
-    own = {writer: frozenset(measured.get((writer, step), ())) for writer in (*policies, together)}
-    lacking = {writer: _gaps_of(held) - own[writer] for writer, held in policies.items()}
-    split |= _inseparable(present, lacking)
-    joint = split - own[together]
-    lacking = {writer: missing - split - own[together] for writer, missing in lacking.items()}
-    gaps = frozenset(gap for part in lacking.values() for gap in part)
-    holders = tuple(file for file in present if any(lacking[writer] for writer, _ in file.policies_by_writer))
-    return RowJob(holders, gaps) if gaps else None, RowJob(tuple(present), joint) if joint else None
+    lacking = {writer: _gaps_of(held) - own for (writer, held), own in zip(policies.items(), measured, strict=True)}
+    split |= _inseparable(files, lacking)
+    lacking = {writer: gaps - split - of_all for writer, gaps in lacking.items()}
+    holders = (
+        place for place, file in enumerate(files) if any(lacking[writer] for writer, _ in file.policies_by_writer)
+    )
+    return _Missing(frozenset().union(*lacking.values()), tuple(holders), split - of_all)
 
 
 def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:
@@ -74,7 +106,7 @@ def gaps_on_record(files: Mapping[int, Sequence[TokenFile]]) -> frozenset[str]:
     return frozenset(gap for policies in of_steps for gap in _gaps_of(frozenset().union(*policies)))
 
 
-def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
+def _policies(files: Sequence[_Content]) -> dict[str, frozenset[str]]:
     """writer -> the policies it recorded."""
     by_writer: dict[str, frozenset[str]] = {}
     for file in files:
@@ -83,7 +115,7 @@ def _policies(files: Sequence[TokenFile]) -> dict[str, frozenset[str]]:
     return by_writer
 
 
-def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _without_facts(files: Sequence[_Content], policies: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Gaps whose statistics lack a slice: a slice column, such as versions, was recorded only by a writer that cannot measure
     the gap."""
     columns: dict[str, frozenset[str]] = {}
@@ -98,7 +130,7 @@ def _without_facts(files: Sequence[TokenFile], policies: Mapping[str, frozenset[
     return frozenset(gaps)
 
 
-def _inseparable(files: Sequence[TokenFile], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _inseparable(files: Sequence[_Content], lacking: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Gaps that some writers of a merged file lack. Its rows do not name their writer, so they cannot be added for one alone."""
     merged = (
         {writer for writer, _ in file.policies_by_writer}

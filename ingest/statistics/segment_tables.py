@@ -4,7 +4,7 @@ Rows of segments that may still be replaced are kept in memory. The gaps and ste
 the next start: `benchmarks/dashboard.py` measures the time that this saves ("a second start").
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,10 +28,12 @@ _THREADS = 4
 _MANY = 8
 """Number of new segments from which on the copy in the cache is worth reading or writing."""
 
-MOST_PREFETCHED = 1 << 24
-"""Bytes of the files of segments that are kept as rows at a time; the rows take some ten times as much."""
+MOST_PREFETCHED = 1 << 26
+"""Bytes of rows after which no more are prefetched: 10,000 steps of one rank have about 50 MB in slice `all`."""
+_KEPT_AT_ONCE = 32
+"""Number of segments that are prefetched together; a file of overall statistics has the rows of eight."""
 _AT_ONCE = 256
-"""Number of segments that are looked at together where they are too many to be kept."""
+"""Number of segments that are looked at together where their rows are not kept."""
 
 _Together = tuple[OverallFile | None, list[Segment]]
 """Segments that are read together, and the file that repeats their rows; None: one segment, from its own file."""
@@ -75,13 +77,14 @@ class SegmentTables:
         return self._parts_of_slices(segments, [(slice_name, tuple(columns))])[0]
 
     def prefetch(self, segments: Sequence[Segment], slices: Sequence[SliceColumns]) -> None:
-        """Opens each segment once for several slices, each of which is then read with `parts`. Nothing is kept of very many."""
-        if sum(segment.bytes for segment in segments) > MOST_PREFETCHED:
-            return
-        by_slice = self._parts_of_slices(segments, slices)
-        self._prefetched = {
-            own: {part.version: part for part in parts} for own, parts in zip(slices, by_slice, strict=True)
-        }
+        """Opens each segment once for several slices, each of which is then read with `parts`, up to MOST_PREFETCHED bytes."""
+        self._prefetched, nbytes = {own: {} for own in slices}, 0
+        for few in _portions(segments, _KEPT_AT_ONCE):
+            if nbytes >= MOST_PREFETCHED:
+                return
+            for own, parts in zip(slices, self._parts_of_slices(few, slices), strict=True):
+                self._prefetched[own] |= {part.version: part for part in parts}
+                nbytes += sum(part.rows.nbytes for part in parts)
 
     def gaps_by_writer(
         self, segments: Sequence[Segment], prefetch: Sequence[SliceColumns] = ()
@@ -103,10 +106,10 @@ class SegmentTables:
         if missing:
             slices = tuple(prefetch) or (("all", ()),)
             self.prefetch(missing, slices)
-            known = self._prefetched.get(slices[0], {})
+            known = dict(self._prefetched.get(slices[0], {}))
             rest = [segment for segment in missing if self.version(segment) not in known]
-            for start in range(0, len(rest), _AT_ONCE):
-                known |= {part.version: part for part in self.parts(rest[start : start + _AT_ONCE], "all", ())}
+            for few in _portions(rest, _AT_ONCE):
+                known |= {part.version: part for part in self.parts(few, "all", ())}
             self._measured |= {
                 version: _measured_in(versions[version], part.rows)
                 for version, part in known.items()
@@ -239,6 +242,10 @@ def gaps_by_writer(
         for step in own if steps is None else filter(steps.__contains__, own):
             gaps.setdefault((writer, step), set()).add(gap)
     return gaps
+
+
+def _portions(segments: Sequence[Segment], size: int) -> Iterator[Sequence[Segment]]:
+    return (segments[start : start + size] for start in range(0, len(segments), size))
 
 
 def _paths(segment: Segment) -> list[str]:

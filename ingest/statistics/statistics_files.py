@@ -21,6 +21,7 @@ from ..commits.announcements import is_vouched_for
 from ..commits.entries import Segment
 from ..files.columns import conformed
 from ..files.known_schemas import KnownSchemas
+from ..files.leaves import leaves
 from ..files.parquet_files import FileChanged, Opened, ParquetFiles, read
 from ..files.required_columns import SCHEMA, demand_segment
 
@@ -62,14 +63,20 @@ def _rows(parquet: Opened, segment: Segment, asked: Sequence[SliceColumns]) -> l
     demand_known_segment(parquet.metadata)
     every = wanted(tuple(name for _, columns in asked for name in columns))
     groups = sorted({group for name, _ in asked for group in groups_of_slice(parquet.metadata, name)})
-    table = conformed(read(parquet, every.names, groups, present=SCHEMA.names), every)
-    return [committed_rows(table.select(wanted(columns).names), name, segment) for name, columns in asked]
+    table = read(parquet, every.names, groups, present=SCHEMA.names)
+    return [committed_rows(table, slice_columns, segment) for slice_columns in asked]
 
 
-def committed_rows(rows: pa.Table, slice_name: str, segment: Segment) -> pa.Table:
-    """Those rows that are of the slice and of committed steps."""
-    committed = pc.is_in(rows["step"], pa.array(sorted(segment.steps), pa.int64()))
-    return rows.filter(pc.and_(pc.equal(rows["slice"], slice_name), committed))
+def committed_rows(table: pa.Table, asked: SliceColumns, segment: Segment) -> pa.Table:
+    """Those rows that are of the slice and of committed steps, with KEYS and the columns.
+
+    They are cast after they are chosen: a segment has fifty times as many rows.
+    """
+    slice_name, columns = asked
+    schema = wanted(columns)
+    committed = pc.is_in(pc.cast(table["step"], pa.int64()), pa.array(sorted(segment.steps), pa.int64()))
+    chosen = pc.and_(pc.equal(table["slice"], slice_name), committed)
+    return conformed(table.select(schema.names).filter(chosen), schema)
 
 
 @lru_cache(maxsize=16)
@@ -78,14 +85,13 @@ def wanted(columns: tuple[str, ...]) -> pa.Schema:
     return pa.schema([field for field in SCHEMA if field.name in {*KEYS, *columns}])
 
 
-demand_known_segment = KnownSchemas(demand_segment).of
+demand_known_segment = KnownSchemas(lambda schema: demand_segment(schema.to_arrow_schema())).of
 """demand_segment, run once for equal schemas: checking 150 columns takes as long as reading some of them."""
 
 
 def groups_of_slice(metadata: pq.FileMetaData, slice_name: str) -> list[int]:
     """Row groups that may hold the slice, by their minimum and maximum in the footer; all groups where it has none."""
-    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
-    place = names.index("slice")
+    place = next(place for place, leaf in enumerate(leaves(metadata)) if leaf.path == "slice")
     chunks = [metadata.row_group(index).column(place).statistics for index in range(metadata.num_row_groups)]
     return [index for index, statistics in enumerate(chunks) if _may_hold(statistics, slice_name)]
 

@@ -31,7 +31,7 @@ def frames(root: Path) -> list[pl.DataFrame]:
     return [*(run.metrics(by) for by in FRAMES), run.statistics(), run.distribution("token", "mismatch")]
 
 
-@pytest.mark.parametrize("prefetched", [0, 1 << 24])
+@pytest.mark.parametrize("prefetched", [0, 1, 1 << 24])
 def test_blocks_of_steps_give_the_values_of_all_steps_at_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, prefetched: int
 ) -> None:
@@ -47,9 +47,28 @@ def test_blocks_of_steps_give_the_values_of_all_steps_at_once(
     monkeypatch.setattr(run_statistics, "MOST_ROWS", 1)
     monkeypatch.setattr(segment_tables, "MOST_PREFETCHED", prefetched)
     monkeypatch.setattr(segment_tables, "_AT_ONCE", 1)
+    monkeypatch.setattr(segment_tables, "_KEPT_AT_ONCE", 1)
     for one, other in zip(whole, frames(root), strict=True):
         assert_frame_equal(one, other, check_exact=True)
     assert max(merged) == 2 and len(merged) > len(FRAMES)
+
+
+def test_first_metrics_open_each_segment_once_if_their_rows_are_few(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of slice `all` are a small part of the files, so their bytes count and not those of the files."""
+    segments = list((root / "statistics").glob("*.parquet"))
+    monkeypatch.setattr(segment_tables, "MOST_PREFETCHED", sum(path.stat().st_size for path in segments) - 1)
+    opened: list[str] = []
+    read = segment_tables.segment_rows
+
+    def counting(files: Any, segment: Any, asked: Any) -> Any:
+        opened.append(segment.path)
+        return read(files, segment, asked)
+
+    monkeypatch.setattr(segment_tables, "segment_rows", counting)
+    Run(root, Cache(None)).metrics()
+    assert sorted(opened) == sorted(path.relative_to(root).as_posix() for path in segments)
 
 
 def test_what_metrics_by_step_read_is_merged_without_reading_it_again(
